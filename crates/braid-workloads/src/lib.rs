@@ -1,0 +1,1 @@
+//! Workloads that measure Braid.
