@@ -1,1 +1,82 @@
+//! Input and output: one interface to the disk, several devices behind it.
 //!
+//! A worker owns one [`Device`]. Operations are submitted with a token and come back as
+//! [`Completion`]s carrying that token; an operation owns its buffers and its file from submission
+//! to completion, whatever becomes of the future that asked for it (MosaicDB §4.1).
+
+mod buffer;
+mod file;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use buffer::AlignedBuffer;
+pub(crate) use file::File;
+
+/// Every direct transfer starts, ends and lies in memory at a multiple of this many bytes.
+pub(crate) const SECTOR_BYTES: usize = 4096;
+
+/// What a device can be asked to do.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    /// Reads `buffer.len()` bytes at `offset`.
+    Read { file: Arc<File>, offset: u64, buffer: AlignedBuffer },
+    /// Writes all of `source` at `offset`; with `sync` it is durable when it completes.
+    Write { file: Arc<File>, offset: u64, source: WriteSource, sync: bool },
+    /// Makes every completed write to `file` durable.
+    Sync { file: Arc<File> },
+}
+
+/// Memory to be written, kept alive and unchanged by its owner until the write completes.
+#[derive(Debug)]
+pub(crate) enum WriteSource {
+    /// A buffer of the operation's own.
+    Buffer(AlignedBuffer),
+    /// Sector-aligned bytes of a shared mapping (the log's ring) that stay as they are until the
+    /// write completes; the `Arc` keeps the mapping alive.
+    Mapped { mapping: Arc<dyn std::any::Any + Send + Sync>, pointer: MappedPointer, bytes: usize },
+}
+
+/// An address inside a [`WriteSource::Mapped`] mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedPointer(pub(crate) *const u8);
+
+// SAFETY: the pointer is only read through by the device that owns the operation, while the
+// mapping's `Arc`, which is `Send + Sync`, is held beside it.
+unsafe impl Send for MappedPointer {}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    /// The token given at submission.
+    pub(crate) token: u64,
+    /// Bytes moved: all that were asked for, except a read that meets the end of the file.
+    pub(crate) result: std::io::Result<usize>,
+    /// The buffer of a `Read`, given back.
+    pub(crate) buffer: Option<AlignedBuffer>,
+}
+
+/// Wakes a worker out of [`Device::wait`]; callable from any thread, at any time.
+pub(crate) trait Notify: Send + Sync {
+    /// Makes the current or the next `wait` return soon.
+    fn notify(&self);
+}
+
+/// One worker's way to the disk.
+pub(crate) trait Device: Send {
+    /// Takes an operation; it may start only at the next `poll` or `wait`.
+    fn submit(&mut self, operation: Operation, token: u64);
+
+    /// Starts what was submitted and hands over what has completed, without blocking; no system
+    /// call when nothing is outstanding.
+    fn poll(&mut self, deliver: &mut dyn FnMut(Completion));
+
+    /// Like `poll`, but sleeps in the kernel until a completion, a wake-up or `timeout`.
+    fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion));
+
+    /// Operations submitted and not yet delivered.
+    fn outstanding(&self) -> usize;
+
+    /// The handle that wakes this device's `wait`.
+    fn notifier(&self) -> Arc<dyn Notify>;
+}

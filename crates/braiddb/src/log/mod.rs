@@ -1,1 +1,5 @@
-//!
+//! The write-ahead log.
+
+mod lsn;
+
+pub(crate) use lsn::Lsn;

@@ -1,0 +1,62 @@
+//! Memory aligned to sectors, owned.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use super::SECTOR_BYTES;
+
+/// A zeroed, sector-aligned run of bytes whose length is a multiple of the sector size.
+pub(crate) struct AlignedBuffer {
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the buffer is the only owner of its memory, as a `Box<[u8]>` is.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// `bytes` rounded up to whole sectors (at least one), all zero.
+    pub(crate) fn zeroed(bytes: usize) -> Self {
+        let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES);
+        let layout = Self::layout(bytes);
+        // SAFETY: the size is at least one sector.
+        let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
+        let pointer =
+            NonNull::new(pointer).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        Self { pointer, bytes }
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, SECTOR_BYTES).expect("buffers are far below isize::MAX")
+    }
+}
+
+impl std::ops::Deref for AlignedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the allocation holds `bytes` initialised bytes and is owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.bytes) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with the same layout, freed once.
+        unsafe { std::alloc::dealloc(self.pointer.as_ptr(), Self::layout(self.bytes)) }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuffer({} bytes)", self.bytes)
+    }
+}
