@@ -1,1 +1,17 @@
-//!
+//! Tables as the engine sees them: an index from keys to record ids, an indirection array from
+//! record ids to version chains, and the rules by which chains are read and extended
+//! (MosaicDB §2.1, CoroBase §2; first updater wins).
+
+mod indirection;
+#[cfg(all(test, loom))]
+mod model;
+mod read;
+mod rids;
+mod table;
+mod write;
+
+pub(crate) use indirection::{Entry, IndirectionArray};
+pub(crate) use read::{Seen, View};
+pub(crate) use rids::{RidAllocator, TableFull};
+pub(crate) use table::{Table, TableRef};
+pub(crate) use write::{Base, Refusal};

@@ -1,1 +1,26 @@
+//! The executor: one thread a worker, each braiding many tasks (MosaicDB §4 and §5, CoroBase §4).
 //!
+//! A task that would wait suspends instead and says why: hot causes (a cache miss, a state another
+//! worker is about to decide) leave it in the hot queue, to be polled again within microseconds;
+//! cold causes (storage, commit, a foreign future) take it out until it is resumed.
+
+mod counters;
+mod executor;
+mod local;
+mod policy;
+mod queues;
+mod remote;
+mod slot;
+mod suspend;
+mod tuner;
+mod worker;
+
+pub(crate) use counters::{Counter, SchedulerCounters};
+pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, WorkerHandles};
+pub use local::Cause;
+pub(crate) use local::{SlotId, on_worker};
+pub use policy::{Policy, Width};
+pub(crate) use suspend::{
+    Interleaved, current_slot, park, prefetch, resume, run_now, suspend_memory, touch, yield_now,
+};
+pub(crate) use worker::{Driver, Source, Turn};

@@ -1,1 +1,25 @@
-//!
+//! Transactions: their snapshot and write set, how they commit and abort, and what is cleaned up
+//! behind them (CoroBase §4.5, MosaicDB §5).
+
+mod commit;
+mod context;
+mod counters;
+mod driver;
+mod durable;
+mod engine;
+mod error;
+mod garbage;
+mod read;
+mod scan;
+mod worker;
+mod write;
+mod write_set;
+
+pub(crate) use context::Transaction;
+pub(crate) use counters::{AbortCause, WorkerCounters};
+pub(crate) use driver::WorkerDriver;
+pub(crate) use engine::{Durability, Engine};
+pub(crate) use error::OperationError;
+pub(crate) use scan::{Bounds, Direction, Scan};
+pub(crate) use worker::Worker;
+pub(crate) use write::Intent;

@@ -1,5 +1,14 @@
-//! Versions of records: their layout, their chains, and who may see them.
+//! Versions of records: their layout, the state of the transactions that made them, and who may
+//! see them (MosaicDB §2.1, Umbra MVCC §3; visibility as in CoroBase §4.5).
 
+mod horizon;
+mod layout;
 mod rid;
+mod stamp;
+mod status;
 
+pub(crate) use horizon::Horizon;
+pub(crate) use layout::{MAX_VALUE_BYTES, Version, VersionRef};
 pub(crate) use rid::{Rid, TableId};
+pub(crate) use stamp::{Stamp, TransactionName};
+pub(crate) use status::{Outcome, StatusTable, Visible};

@@ -1,0 +1,61 @@
+//! The child: writers that never stop, and say what has been acknowledged to them.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use braiddb::{Database, Durability, Error, Options, Transaction};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
+
+/// Writes until it is killed.
+pub(super) fn run(dir: &Path, workers: usize, writers: u64, seed: u64) -> Result<()> {
+    let options = Options::default().workers(workers).durability(Durability::Group);
+    let db = Database::open(dir, options).context("opening the database")?;
+    let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;
+    pollster::block_on(async {
+        let mut running: FuturesUnordered<_> =
+            (0..writers).map(|writer| write(&db, &tables, writer, seed)).collect();
+        while let Some(result) = running.next().await {
+            result?;
+        }
+        Ok(())
+    })
+}
+
+/// One writer: a transaction after another, each acknowledged on standard output.
+async fn write(db: &Database, tables: &Tables, writer: u64, seed: u64) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed ^ writer);
+    loop {
+        let (from, to) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS));
+        let tables = tables.clone();
+        let number = db
+            .run(async move |tx| {
+                let number = tx.get(&tables.counters, &writer).await?.unwrap_or(0) + 1;
+                tx.put(&tables.counters, &writer, &number).await?;
+                for part in 0..PARTS {
+                    let bytes = part_bytes(writer, number, part);
+                    tx.insert(&tables.parts, &(writer, number, part), &bytes).await?;
+                    if let Some(old) = number.checked_sub(KEPT).filter(|old| *old > 0) {
+                        tx.delete(&tables.parts, &(writer, old, part)).await?;
+                    }
+                }
+                transfer(tx, &tables, from, to).await?;
+                Ok::<_, Error>(number)
+            })
+            .await?;
+        // One write call a line: a kill leaves whole lines in the pipe.
+        std::io::stdout().write_all(format!("{writer} {number}\n").as_bytes())?;
+    }
+}
+
+async fn transfer(tx: &Transaction, tables: &Tables, from: u64, to: u64) -> Result<(), Error> {
+    let rich = tx.get(&tables.accounts, &from).await?.unwrap_or(0);
+    if from == to || rich == 0 {
+        return Ok(());
+    }
+    let poor = tx.get(&tables.accounts, &to).await?.unwrap_or(0);
+    tx.update(&tables.accounts, &from, &(rich - 1)).await?;
+    tx.update(&tables.accounts, &to, &(poor + 1)).await
+}

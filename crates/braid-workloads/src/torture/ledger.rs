@@ -1,0 +1,137 @@
+//! What the children did, and what must therefore be in the database.
+//!
+//! Each writer's transactions are numbered from 1. Transaction `n` of writer `w` inserts the
+//! records `(w, n, part)` for each part, sets the writer's counter to `n`, and moves an amount
+//! between two accounts that all writers share. So a writer's counter tells how far it came, every
+//! number up to it must be there with all its parts, none beyond it may be, and the accounts must
+//! still add up.
+
+use anyhow::{Context, Result, ensure};
+use braiddb::{Database, Error, Table, Transaction};
+
+/// Records a transaction inserts.
+pub(super) const PARTS: u64 = 3;
+/// Accounts that all writers share, and what is in all of them together.
+pub(super) const ACCOUNTS: u64 = 64;
+pub(super) const BALANCE: u64 = 1000;
+/// Transactions whose records a writer keeps; it deletes the one before them.
+pub(super) const KEPT: u64 = 200;
+
+/// The child's tables.
+#[derive(Clone)]
+pub(super) struct Tables {
+    pub(super) parts: Table<(u64, u64, u64), [u8]>,
+    pub(super) counters: Table<u64, u64>,
+    pub(super) accounts: Table<u64, u64>,
+}
+
+impl Tables {
+    /// Opens or creates the tables, with full accounts, in one transaction.
+    pub(super) async fn open(tx: &Transaction) -> Result<Self, Error> {
+        let tables = Self {
+            parts: tx.open_or_create_table("parts").await?,
+            counters: tx.open_or_create_table("counters").await?,
+            accounts: tx.open_or_create_table("accounts").await?,
+        };
+        if tx.first(&tables.accounts).await?.is_none() {
+            for account in 0..ACCOUNTS {
+                tx.insert(&tables.accounts, &account, &BALANCE).await?;
+            }
+        }
+        Ok(tables)
+    }
+}
+
+/// The bytes of one part: they can be told from any other part's, and have many lengths.
+pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
+    let seed = writer << 40 ^ number << 8 ^ part;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let length = if random.u32(0..50) == 0 { 20_000 } else { random.usize(8..200) };
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+/// The last transaction of each writer that was acknowledged, and that was found.
+pub(super) struct Ledger {
+    acknowledged: Vec<u64>,
+    found: Vec<u64>,
+}
+
+impl Ledger {
+    pub(super) fn new(writers: u64) -> Self {
+        let zeros = vec![0; writers as usize];
+        Self { acknowledged: zeros.clone(), found: zeros }
+    }
+
+    /// Transactions acknowledged so far.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged.iter().sum()
+    }
+
+    /// Takes down a line `writer number`; one that the kill cut short has no line end and no
+    /// meaning, but a shorter number is acknowledged all the same, so it does no harm.
+    pub(super) fn acknowledge(&mut self, line: &str) -> Result<()> {
+        let Some((writer, number)) = line.split_once(' ') else { return Ok(()) };
+        let (Ok(writer), Ok(number)) = (writer.parse::<usize>(), number.parse::<u64>()) else {
+            return Ok(());
+        };
+        let last = self.acknowledged.get_mut(writer).context("an unknown writer")?;
+        *last = number.max(*last);
+        Ok(())
+    }
+
+    /// Checks the database; returns the transactions found beyond those acknowledged.
+    pub(super) fn check(&mut self, db: &Database) -> Result<u64> {
+        let writers = self.acknowledged.len() as u64;
+        let (counters, parts, accounts) = db.run_blocking(async move |tx| {
+            let tables = Tables::open(tx).await?;
+            let mut counters = Vec::new();
+            for writer in 0..writers {
+                counters.push(tx.get(&tables.counters, &writer).await?.unwrap_or(0));
+            }
+            let (mut scan, mut parts) = (tx.scan(&tables.parts, ..)?, Vec::new());
+            while let Some((key, bytes)) = scan.next().await? {
+                parts.push((key, bytes.to_vec()));
+            }
+            let (mut scan, mut accounts) = (tx.scan(&tables.accounts, ..)?, Vec::new());
+            while let Some((_, balance)) = scan.next().await? {
+                accounts.push(balance);
+            }
+            Ok::<_, Error>((counters, parts, accounts))
+        })?;
+        let mut expected = Vec::new();
+        let mut beyond = 0;
+        for (writer, (&counter, &acknowledged)) in counters.iter().zip(&self.acknowledged).enumerate()
+        {
+            ensure!(
+                counter >= acknowledged,
+                "writer {writer}: {acknowledged} was acknowledged, but only {counter} is there"
+            );
+            ensure!(counter >= self.found[writer], "writer {writer} went back to {counter}");
+            beyond += counter - acknowledged.max(self.found[writer]);
+            for number in counter.saturating_sub(KEPT - 1).max(1)..=counter {
+                expected.extend((0..PARTS).map(|part| (writer as u64, number, part)));
+            }
+        }
+        ensure!(
+            parts.iter().map(|(key, _)| *key).eq(expected.iter().copied()),
+            "{} parts are there, {} should be: {:?}",
+            parts.len(),
+            expected.len(),
+            parts.iter().map(|(key, _)| key).zip(&expected).find(|(there, wanted)| there != wanted)
+        );
+        for ((writer, number, part), bytes) in &parts {
+            ensure!(
+                *bytes == part_bytes(*writer, *number, *part),
+                "part {part} of {writer}'s {number} has other bytes than were written"
+            );
+        }
+        let total: u64 = accounts.iter().sum();
+        ensure!(
+            accounts.len() as u64 == ACCOUNTS && total == ACCOUNTS * BALANCE,
+            "{} accounts hold {total}",
+            accounts.len()
+        );
+        self.found = counters;
+        Ok(beyond)
+    }
+}

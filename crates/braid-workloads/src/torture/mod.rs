@@ -1,0 +1,177 @@
+//! `braid torture`: a child process under load is killed without warning, over and over, and what
+//! it had acknowledged is held against what the database recovers.
+//!
+//! The parent reads acknowledgements from the child's pipe, so it knows, for each of the child's
+//! writers, which transactions had returned before the kill. After each kill it opens the database
+//! itself and checks: everything acknowledged is there, nothing is there by halves, and no
+//! writer's transactions are out of order. The next child goes on from there.
+
+mod child;
+mod ledger;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use braiddb::{Database, Durability, Options};
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use ledger::Ledger;
+
+/// Kill a database under load over and over, and check that it loses nothing.
+#[derive(Debug, clap::Args)]
+pub struct Command {
+    /// How often to kill.
+    #[arg(long, default_value_t = 200)]
+    rounds: u32,
+    /// Concurrent writers in the child.
+    #[arg(long, default_value_t = 16)]
+    writers: u64,
+    /// Worker threads of the database in the child.
+    #[arg(long, default_value_t = 2)]
+    workers: usize,
+    /// Longest life of a child, in milliseconds.
+    #[arg(long, default_value_t = 400)]
+    life_ms: u64,
+    /// Seed of the children's lives and loads.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the database is kept; default: a temporary directory, removed afterwards.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Run as the child; for the parent's use.
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+/// What a run of rounds found.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Kills.
+    pub rounds: u32,
+    /// Transactions acknowledged before a kill, and found after it.
+    pub acknowledged: u64,
+    /// Transactions found that had not been acknowledged: committed, their answer cut off.
+    pub unacknowledged_found: u64,
+    /// Kills that hit the child before its first acknowledgement.
+    pub empty_rounds: u32,
+    /// Longest recovery, in milliseconds.
+    pub slowest_open_ms: u64,
+}
+
+impl Command {
+    /// Runs the rounds, or one child.
+    ///
+    /// # Errors
+    /// The first thing lost, halved or out of order, with the round that showed it; or a failure to
+    /// run at all.
+    pub fn run(self, json: bool) -> Result<()> {
+        if self.child {
+            let dir = self.dir.context("the parent names the directory")?;
+            return child::run(&dir, self.workers, self.writers, self.seed);
+        }
+        let report = self.rounds()?;
+        if json {
+            println!("{}", serde_json::to_string(&report)?);
+        } else {
+            println!(
+                "{} kills: {} acknowledged transactions, none lost; {} more found whole; \
+                 slowest recovery {} ms",
+                report.rounds,
+                report.acknowledged,
+                report.unacknowledged_found,
+                report.slowest_open_ms
+            );
+        }
+        Ok(())
+    }
+
+    /// Runs the rounds.
+    ///
+    /// # Errors
+    /// As [`Command::run`].
+    pub fn rounds(&self) -> Result<Report> {
+        let temporary = tempfile::tempdir().context("making a temporary directory")?;
+        let dir = self.dir.clone().unwrap_or_else(|| temporary.path().join("database"));
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut ledger = Ledger::new(self.writers);
+        let mut report = Report::default();
+        let progress = ProgressBar::new(u64::from(self.rounds));
+        for round in 0..self.rounds {
+            let life = Duration::from_millis(random.u64(1..=self.life_ms));
+            let before = ledger.acknowledged();
+            self.one_child(&dir, life, random.u64(..), &mut ledger)
+                .with_context(|| format!("round {round}"))?;
+            if ledger.acknowledged() == before {
+                report.empty_rounds += 1;
+            }
+            let start = Instant::now();
+            let found = verify(&dir, &mut ledger)
+                .with_context(|| format!("round {round}, seed {}, life {life:?}", self.seed))?;
+            report.unacknowledged_found += found;
+            let took = start.elapsed().as_millis() as u64;
+            report.slowest_open_ms = report.slowest_open_ms.max(took);
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        report.rounds = self.rounds;
+        report.acknowledged = ledger.acknowledged();
+        ensure!(
+            report.empty_rounds < self.rounds,
+            "no child acknowledged anything: raise --life-ms"
+        );
+        Ok(report)
+    }
+
+    /// Starts a child, kills it after `life`, and takes down what it acknowledged.
+    fn one_child(&self, dir: &Path, life: Duration, seed: u64, ledger: &mut Ledger) -> Result<()> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut child = Process::new(program)
+            .args(["torture", "--child", "--dir"])
+            .arg(dir)
+            .args(["--workers", &self.workers.to_string()])
+            .args(["--writers", &self.writers.to_string()])
+            .args(["--seed", &seed.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting a child")?;
+        let pipe = child.stdout.take().expect("piped above");
+        let reader = std::thread::spawn(move || {
+            let lines = BufReader::new(pipe).lines();
+            lines.map_while(std::io::Result::ok).collect::<Vec<String>>()
+        });
+        std::thread::sleep(life);
+        kill(&mut child)?;
+        let lines = reader.join().expect("the reader does not panic");
+        for line in lines {
+            ledger.acknowledge(&line)?;
+        }
+        Ok(())
+    }
+}
+
+fn kill(child: &mut Child) -> Result<()> {
+    if let Some(status) = child.try_wait().context("looking after the child")? {
+        anyhow::bail!("the child ended by itself: {status}");
+    }
+    child.kill().context("killing the child")?;
+    child.wait().context("waiting for the child's end")?;
+    Ok(())
+}
+
+/// Opens what the child left, checks it, and returns how many transactions it found beyond those
+/// acknowledged.
+fn verify(dir: &Path, ledger: &mut Ledger) -> Result<u64> {
+    if !dir.exists() && ledger.acknowledged() == 0 {
+        return Ok(0);
+    }
+    let options = Options::default().workers(2).durability(Durability::Group);
+    let db = Database::open(dir, options).context("recovering")?;
+    let found = ledger.check(&db)?;
+    db.close().context("closing")?;
+    Ok(found)
+}

@@ -1,0 +1,177 @@
+//! The catalog: a table of tables, transactional like any other.
+//!
+//! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
+//! type, each as a length `u16` and UTF-8 bytes.
+
+use super::error::{Error, Result};
+use super::table::Table;
+use super::transaction::Transaction;
+use crate::record;
+use crate::transaction::{Intent, OperationError};
+use crate::types::{DecodeError, Key, Value};
+use crate::version::TableId;
+
+/// The catalog's own table id.
+pub(crate) const CATALOG: TableId = TableId(0);
+const MAX_NAME_BYTES: usize = 512;
+const RESERVED_PREFIX: &str = "braid.";
+
+/// A table, as the catalog lists it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct TableDescription {
+    /// The table's name.
+    pub name: String,
+    /// The table's number, unique for the life of the database.
+    pub id: u32,
+    /// The type of its keys.
+    pub key_type: String,
+    /// The type of its values.
+    pub value_type: String,
+}
+
+impl TableDescription {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.id.to_le_bytes().to_vec();
+        for name in [&self.key_type, &self.value_type] {
+            let length = u16::try_from(name.len()).expect("checked when the table was created");
+            bytes.extend_from_slice(&length.to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+        }
+        bytes
+    }
+
+    fn decode(name: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+        let malformed = || DecodeError::new("a catalog entry");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
+        let (id, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(malformed)?;
+        let mut types = [const { String::new() }; 2];
+        for kind in &mut types {
+            let (length, tail) = rest.split_first_chunk::<2>().ok_or_else(malformed)?;
+            let length = usize::from(u16::from_le_bytes(*length));
+            let (name, tail) = tail.split_at_checked(length).ok_or_else(malformed)?;
+            *kind = text(name)?;
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            return Err(malformed());
+        }
+        let [key_type, value_type] = types;
+        Ok(Self { name: text(name)?, id: u32::from_le_bytes(*id), key_type, value_type })
+    }
+
+    fn types(&self) -> String {
+        format!("{} -> {}", self.key_type, self.value_type)
+    }
+}
+
+impl Transaction {
+    /// Creates a table; it exists for others once the transaction has committed.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`], [`Error::TableName`], or as for a write.
+    pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        check_name(name)?;
+        let engine = self.engine();
+        let description = TableDescription {
+            name: name.to_owned(),
+            id: engine.next_table_id().0,
+            key_type: type_name(K::type_name())?,
+            value_type: type_name(V::type_name())?,
+        };
+        let catalog = self.catalog()?;
+        let bytes = description.encode();
+        match self.core().write(&catalog, name.as_bytes(), Intent::Insert(&bytes)).await {
+            Err(OperationError::KeyExists) => return Err(Error::TableExists(name.to_owned())),
+            written => written?,
+        };
+        self.handle(&description)
+    }
+
+    /// Opens a table.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`]; [`Error::TableType`] if it was created with other types.
+    pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let missing = || Error::TableNotFound(name.to_owned());
+        let description = self.describe(name).await?.ok_or_else(missing)?;
+        let requested = format!("{} -> {}", K::type_name(), V::type_name());
+        if description.types() != requested {
+            let (table, stored) = (name.to_owned(), description.types());
+            return Err(Error::TableType { table, stored, requested });
+        }
+        self.handle(&description)
+    }
+
+    /// Opens a table, or creates it if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`Transaction::open_table`] and [`Transaction::create_table`].
+    pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        match self.open_table(name).await {
+            Err(Error::TableNotFound(_)) => self.create_table(name).await,
+            opened => opened,
+        }
+    }
+
+    /// The tables that exist for this transaction, in the order of their names.
+    ///
+    /// # Errors
+    /// When the catalog does not decode.
+    pub async fn tables(&self) -> Result<Vec<TableDescription>> {
+        let catalog = self.catalog()?;
+        let mut scan = self.core().scan_all(&catalog);
+        let mut tables = Vec::new();
+        while let Some((name, bytes)) = scan.next().await {
+            tables.push(TableDescription::decode(&name, bytes)?);
+        }
+        Ok(tables)
+    }
+
+    async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
+        let catalog = self.catalog()?;
+        let Some(bytes) = self.core().get(&catalog, name.as_bytes()).await else {
+            return Ok(None);
+        };
+        Ok(Some(TableDescription::decode(name.as_bytes(), bytes)?))
+    }
+
+    fn catalog(&self) -> Result<std::sync::Arc<record::Table>> {
+        self.table_by_id(CATALOG)
+    }
+
+    fn handle<K, V>(&self, description: &TableDescription) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        Ok(Table::new(&description.name, self.table_by_id(TableId(description.id))?))
+    }
+
+    fn table_by_id(&self, id: TableId) -> Result<std::sync::Arc<record::Table>> {
+        self.engine().table(id).map_err(|error| Error::TableFull(error.to_string()))
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let fits = (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with(RESERVED_PREFIX);
+    if fits { Ok(()) } else { Err(Error::TableName(name.to_owned())) }
+}
+
+fn type_name(name: String) -> Result<String> {
+    if name.len() > usize::from(u16::MAX) {
+        return Err(Error::Options(format!("a type name of {} bytes is too long", name.len())));
+    }
+    Ok(name)
+}

@@ -1,0 +1,140 @@
+//! What can go wrong, as the user sees it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::log::LogError;
+use crate::transaction::OperationError;
+use crate::types::DecodeError;
+
+/// Any failure of the database: what went wrong, where, and what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction wrote a record this one needed, in every attempt.
+    #[error("gave up after {attempts} attempts: other transactions wrote the same records first")]
+    Conflict {
+        /// How often the transaction was tried.
+        attempts: u32,
+    },
+    /// `insert` met a record with the same key.
+    #[error("the key exists already; use put or update to change its record")]
+    KeyExists,
+    /// `update` met no record with the key.
+    #[error("no record has this key; use put or insert to make one")]
+    KeyNotFound,
+    /// The encoded key is longer than the limit.
+    #[error("a key of {bytes} bytes is too long: the limit is {limit} bytes")]
+    KeyTooLong {
+        /// Bytes of the encoded key.
+        bytes: usize,
+        /// Most bytes a key may have.
+        limit: usize,
+    },
+    /// The encoded value is longer than the limit.
+    #[error("a value of {bytes} bytes is too long: the limit is {limit} bytes")]
+    ValueTooLong {
+        /// Bytes of the encoded value.
+        bytes: usize,
+        /// Most bytes a value may have.
+        limit: usize,
+    },
+    /// A value could not be encoded.
+    #[error("the value cannot be encoded: {0}")]
+    Encode(String),
+    /// Stored bytes are not what the table's type says.
+    #[error("stored bytes do not decode: {0}")]
+    Decode(#[from] DecodeError),
+    /// The table holds as many records as a table can.
+    #[error("the table is full: {0}")]
+    TableFull(String),
+    /// `create_table` met a table of the same name.
+    #[error("table {0:?} exists already; open it instead")]
+    TableExists(String),
+    /// `open_table` met no table of this name.
+    #[error("there is no table {0:?}; create it first")]
+    TableNotFound(String),
+    /// A table was opened with other types than it was created with.
+    #[error("table {table:?} holds {stored}, but was opened as {requested}")]
+    TableType {
+        /// The table's name.
+        table: String,
+        /// Key and value types it was created with.
+        stored: String,
+        /// Key and value types it was opened with.
+        requested: String,
+    },
+    /// The name of a new table is empty, too long, or reserved.
+    #[error("{0:?} cannot name a table: names have 1 to 512 bytes and do not start with \"braid.\"")]
+    TableName(String),
+    /// A table handle was used with a transaction of another database.
+    #[error("table {0:?} belongs to another database than the transaction")]
+    ForeignTable(String),
+    /// The options contradict each other or the machine.
+    #[error("the options do not fit: {0}")]
+    Options(String),
+    /// The database is closed, or closing.
+    #[error("the database is closed")]
+    Closed,
+    /// The closure of a transaction panicked; the transaction was aborted.
+    #[error("the transaction's closure panicked and was aborted: {0}")]
+    Panicked(String),
+    /// Every context of the worker is in use.
+    #[error("too many transactions are open; finish some, or raise Options::max_open")]
+    Overloaded,
+    /// An interactive transaction is over: committed, aborted, or ended by an earlier error.
+    #[error("the transaction is over")]
+    TransactionOver,
+    /// The log cannot be written or read.
+    #[error(transparent)]
+    Log(Arc<LogError>),
+    /// The operating system refused something.
+    #[error("{context}: {path}: {message}", path = path.display())]
+    Io {
+        /// What was being done.
+        context: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the operating system said.
+        message: String,
+    },
+}
+
+impl Error {
+    /// Whether running the transaction again may succeed.
+    ///
+    /// ```
+    /// assert!(braiddb::Error::Conflict { attempts: 1 }.is_retryable());
+    /// assert!(!braiddb::Error::KeyExists.is_retryable());
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Conflict { .. } | Error::Overloaded)
+    }
+}
+
+impl From<OperationError> for Error {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Conflict => Error::Conflict { attempts: 1 },
+            OperationError::KeyExists => Error::KeyExists,
+            OperationError::KeyNotFound => Error::KeyNotFound,
+            OperationError::KeyTooLong(bytes) => {
+                Error::KeyTooLong { bytes, limit: crate::index::MAX_KEY_BYTES }
+            }
+            OperationError::ValueTooLong(bytes) => {
+                Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
+            }
+            OperationError::TableFull(full) => Error::TableFull(full.to_string()),
+            OperationError::Log(error) => Error::Log(error),
+        }
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        Error::Log(Arc::new(error))
+    }
+}
+
+/// A result whose error is [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,159 @@
+//! Transactions whose steps come one by one, from any thread, with any time between them.
+//!
+//! The transaction itself lives in a slot of a worker and waits there, on a channel, for its next
+//! step; each step is a closure that runs on that worker.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+
+use futures_channel::{mpsc, oneshot};
+use futures_core::Stream;
+
+use super::Database;
+use super::error::{Error, Result};
+use super::run::Unwinding;
+use super::table::{KeyRange, Table};
+use super::transaction::Transaction;
+use crate::transaction::{AbortCause, Worker};
+use crate::types::{Key, Value};
+
+type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+type Step = Box<dyn for<'a> FnOnce(&'a Transaction) -> LocalFuture<'a, ()> + Send>;
+
+enum Request {
+    Step(Step),
+    Commit(oneshot::Sender<Result<u64>>),
+    Abort(oneshot::Sender<()>),
+}
+
+/// A transaction whose steps may come from any thread, one after the other.
+///
+/// Dropping it aborts it.
+///
+/// ```
+/// # use braiddb::{Database, Error, Options, Table};
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let table: Table<str, u64> = db.open_or_create_table("stock").await?;
+/// let transaction = db.begin().await?;
+/// transaction.put(&table, "apples", 3).await?;
+/// assert_eq!(transaction.get(&table, "apples").await?, Some(3));
+/// transaction.commit().await?;
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct InteractiveTransaction {
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+impl Database {
+    /// Begins a transaction whose steps come one by one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Overloaded`].
+    pub async fn begin(&self) -> Result<InteractiveTransaction> {
+        let (requests, inbox) = mpsc::unbounded();
+        let (reply, begun) = oneshot::channel();
+        self.spawn(move || Box::pin(serve(inbox, reply)))?;
+        begun.await.map_err(|_| Error::Closed)??;
+        Ok(InteractiveTransaction { requests })
+    }
+}
+
+/// The worker's side of an interactive transaction.
+async fn serve(
+    mut inbox: mpsc::UnboundedReceiver<Request>,
+    reply: oneshot::Sender<Result<()>>,
+) {
+    let core = match Worker::current().begin() {
+        Ok(core) => core,
+        Err(_) => return _ = reply.send(Err(Error::Overloaded)),
+    };
+    let transaction = Transaction::new(core, 1);
+    if reply.send(Ok(())).is_err() {
+        return;
+    }
+    loop {
+        // The channel closes when the user drops the transaction: that aborts it.
+        match poll_fn(|cx| Pin::new(&mut inbox).poll_next(cx)).await {
+            None => return,
+            Some(Request::Step(step)) => {
+                if Unwinding(pin!(step(&transaction))).await.is_err() {
+                    transaction.core().blame(AbortCause::Panic);
+                    return;
+                }
+            }
+            Some(Request::Commit(reply)) => {
+                let committed = transaction.into_core().commit().await;
+                return _ = reply.send(committed.map(|lsn| lsn.0).map_err(Error::from));
+            }
+            Some(Request::Abort(reply)) => {
+                transaction.core().blame(AbortCause::Requested);
+                drop(transaction);
+                return _ = reply.send(());
+            }
+        }
+    }
+}
+
+impl InteractiveTransaction {
+    /// Runs `step` on the transaction's worker, as one of its steps.
+    ///
+    /// # Errors
+    /// The step's own, after which the transaction goes on; [`Error::TransactionOver`] if it is
+    /// over, because an earlier step panicked or the database was closed.
+    pub async fn step<T, E, F>(&self, step: F) -> Result<T, E>
+    where
+        F: AsyncFnOnce(&Transaction) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let (reply, result) = oneshot::channel();
+        let step: Step = Box::new(move |transaction| {
+            Box::pin(async move { _ = reply.send(step(transaction).await) })
+        });
+        self.send(Request::Step(step))?;
+        result.await.map_err(|_| E::from(Error::TransactionOver))?
+    }
+
+    fn send(&self, request: Request) -> Result<()> {
+        self.requests.unbounded_send(request).map_err(|_| Error::TransactionOver)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`] and [`InteractiveTransaction::step`].
+    pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Owned>>
+    where
+        K: Key + ?Sized + ToOwned<Owned: Send + 'static>,
+        V: Value + ?Sized,
+    {
+        let (table, key) = (table.clone(), key.to_owned());
+        self.step(async move |tx: &Transaction| {
+            let value = tx.get(&table, std::borrow::Borrow::borrow(&key)).await?;
+            Ok(value.map(V::into_owned))
+        })
+        .await
+    }
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if one of its steps met one; the log's failure.
+    pub async fn commit(self) -> Result<u64> {
+        let (reply, result) = oneshot::channel();
+        self.send(Request::Commit(reply))?;
+        result.await.map_err(|_| Error::TransactionOver)?
+    }
+
+    /// Aborts.
+    ///
+    /// # Errors
+    /// [`Error::TransactionOver`] if it was over already.
+    pub async fn abort(self) -> Result<()> {
+        let (reply, result) = oneshot::channel();
+        self.send(Request::Abort(reply))?;
+        result.await.map_err(|_| Error::TransactionOver)
+    }
+}

@@ -1,0 +1,151 @@
+//! How a database is opened and how a transaction is run.
+
+use crate::io::DeviceKind;
+use crate::sched::{Policy, Width};
+use crate::transaction::Durability;
+
+/// How to open a database. Start from `Options::default()` and change what matters.
+///
+/// ```
+/// use braiddb::{Durability, Options, Width};
+///
+/// let options = Options::default().workers(2).durability(Durability::Relaxed);
+/// assert_eq!(options.hot_width, Width::Auto);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Worker threads, each of which braids many transactions; at most 256. Default: one a core.
+    pub workers: usize,
+    /// Whether each worker stays on a core of its own. Default: no.
+    pub pin: bool,
+    /// How a worker chooses what to run next. Default: [`Policy::DualQueue`].
+    pub policy: Policy,
+    /// Transactions a worker interleaves to hide cache misses. Default: tuned while running.
+    pub hot_width: Width,
+    /// Transactions a worker lets wait for storage or for their commit. Default: 4096.
+    pub cold_width: usize,
+    /// Transactions a worker keeps open, waiting callers' own futures included. Default: 16 384.
+    pub max_open: usize,
+    /// When a result leaves the engine. Default: [`Durability::Group`].
+    pub durability: Durability,
+    /// How the disk is reached. Default: io_uring, or blocking calls where it is refused.
+    pub device: DeviceKind,
+    /// Bytes of the log's ring in memory; a power of two from 64 MiB up. Default: 64 MiB.
+    pub log_ring_bytes: usize,
+    /// Bytes of one log segment file; a multiple of 4 KiB. Default: 64 MiB.
+    pub log_segment_bytes: u64,
+    /// Whether opening a directory without a database makes one. Default: yes.
+    pub create: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            workers: std::thread::available_parallelism().map_or(1, usize::from).min(256),
+            pin: false,
+            policy: Policy::default(),
+            hot_width: Width::Auto,
+            cold_width: 4096,
+            max_open: 16 << 10,
+            durability: Durability::default(),
+            device: DeviceKind::Auto,
+            log_ring_bytes: 64 << 20,
+            log_segment_bytes: 64 << 20,
+            create: true,
+        }
+    }
+}
+
+/// Setters in the order of the fields, each returning the changed options.
+macro_rules! setters {
+    ($($field:ident: $kind:ty),* $(,)?) => {
+        impl Options {
+            $(
+                #[doc = concat!("Sets [`Options::", stringify!($field), "`].")]
+                #[must_use]
+                pub fn $field(mut self, $field: $kind) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    workers: usize,
+    pin: bool,
+    policy: Policy,
+    hot_width: Width,
+    cold_width: usize,
+    max_open: usize,
+    durability: Durability,
+    device: DeviceKind,
+    log_ring_bytes: usize,
+    log_segment_bytes: u64,
+    create: bool,
+}
+
+impl Options {
+    /// What is wrong with the options, if anything.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let range = |what: &str, value: usize, low: usize, high: usize| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{what} is {value}, but must be between {low} and {high}"))
+        };
+        range("workers", self.workers, 1, 256)?;
+        range("cold_width", self.cold_width, 1, 1 << 14)?;
+        range("max_open", self.max_open, 64, 1 << 15)?;
+        if let Width::Fixed(width) = self.hot_width {
+            range("hot_width", width, 1, 1024)?;
+        }
+        range("log_ring_bytes", self.log_ring_bytes, 64 << 20, 1 << 40)?;
+        if !self.log_ring_bytes.is_power_of_two() {
+            return Err(format!("log_ring_bytes is {}, no power of two", self.log_ring_bytes));
+        }
+        if self.log_segment_bytes < 1 << 20 || !self.log_segment_bytes.is_multiple_of(4096) {
+            return Err(format!(
+                "log_segment_bytes is {}, but must be a multiple of 4096 and at least 1 MiB",
+                self.log_segment_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How one transaction is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// How often the closure is run at most, when it meets conflicts. Default: 64.
+    pub max_attempts: u32,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { max_attempts: 64 }
+    }
+}
+
+impl RunOptions {
+    /// Sets [`RunOptions::max_attempts`]; at least one attempt is made.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = max_attempts.max(1);
+        self
+    }
+}
+
+/// What [`crate::Database::run_with`] reports of a committed transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome<T> {
+    /// What the closure returned.
+    pub value: T,
+    /// How often the closure ran: 1 without conflicts.
+    pub attempts: u32,
+    /// The LSN the transaction committed at; if it wrote nothing, the LSN it read at.
+    pub commit_lsn: u64,
+}

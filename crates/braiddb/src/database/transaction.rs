@@ -1,0 +1,261 @@
+//! The transaction as its user sees it: typed operations.
+
+use std::ops::Bound;
+
+use super::error::{Error, Result};
+use super::scan::Scan;
+use super::table::{KeyRange, PrefixKey, Table};
+use crate::record;
+use crate::transaction::{self, Engine, Intent};
+use crate::types::{Key, KeyBuffer, Value};
+
+/// A transaction under way: a snapshot of the database and the writes made on top of it.
+///
+/// Its closure runs on one worker, interleaved with others at every `await`. What it reads is as
+/// of its beginning, plus its own writes; references it is given are valid while it is active.
+#[derive(Debug)]
+pub struct Transaction {
+    core: transaction::Transaction,
+    attempt: u32,
+}
+
+impl Transaction {
+    pub(super) fn new(core: transaction::Transaction, attempt: u32) -> Self {
+        Self { core, attempt }
+    }
+
+    pub(super) fn core(&self) -> &transaction::Transaction {
+        &self.core
+    }
+
+    pub(super) fn into_core(self) -> transaction::Transaction {
+        self.core
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.core.engine()
+    }
+
+    /// Which attempt this is, counted from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The LSN whose past the transaction sees.
+    pub fn snapshot_lsn(&self) -> u64 {
+        self.core.begin().0
+    }
+
+    fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Table>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        if self.engine().owns(&table.core) {
+            return Ok(&table.core);
+        }
+        Err(Error::ForeignTable(table.name().to_owned()))
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// When the stored bytes do not decode, or the table belongs to another database.
+    pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Ref<'_>>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        match self.core.get(records, &encode(key)).await {
+            Some(bytes) => Ok(Some(V::decode(bytes)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether `key` has a record.
+    ///
+    /// # Errors
+    /// When the table belongs to another database.
+    pub async fn contains<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        Ok(self.core.get(records, &encode(key)).await.is_some())
+    }
+
+    /// The values of many keys, in their order; the look-ups hide each other's cache misses even
+    /// when the worker has nothing else to run (CoroBase §4.6).
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn multi_get<'k, K, V>(
+        &self,
+        table: &Table<K, V>,
+        keys: impl IntoIterator<Item = &'k K>,
+    ) -> Result<Vec<Option<V::Ref<'_>>>>
+    where
+        K: Key + ?Sized + 'k,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        let keys: Vec<KeyBuffer> = keys.into_iter().map(encode).collect();
+        let values = self.core.multi_get(records, &keys).await;
+        values.into_iter().map(|bytes| Ok(bytes.map(V::decode).transpose()?)).collect()
+    }
+
+    /// Makes a record.
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`] if there is one; [`Error::Conflict`]; a key or value that is too long.
+    pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        let value = V::encode(value)?;
+        self.core.write(records, &encode(key), Intent::Insert(&value)).await?;
+        Ok(())
+    }
+
+    /// Makes a record, or gives the one there is a new value.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; a key or value that is too long.
+    pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        let value = V::encode(value)?;
+        self.core.write(records, &encode(key), Intent::Put(&value)).await?;
+        Ok(())
+    }
+
+    /// Gives a record a new value.
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`] if there is none; [`Error::Conflict`]; a value that is too long.
+    pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        let value = V::encode(value)?;
+        self.core.write(records, &encode(key), Intent::Update(&value)).await?;
+        Ok(())
+    }
+
+    /// Deletes a record; `false` if there was none.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub async fn delete<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        Ok(self.core.write(records, &encode(key), Intent::Delete).await?)
+    }
+
+    /// The records of a range of keys, in key order.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let sum: u64 = db.run_blocking(async |tx| {
+    ///     let table: Table<u64, u64> = tx.create_table("squares").await?;
+    ///     for n in 0..10 {
+    ///         tx.insert(&table, &n, &(n * n)).await?;
+    ///     }
+    ///     let (mut scan, mut sum) = (tx.scan(&table, 2..5)?, 0);
+    ///     while let Some((_, square)) = scan.next().await? {
+    ///         sum += square;
+    ///     }
+    ///     Ok::<_, Error>(sum)
+    /// })?;
+    /// assert_eq!(sum, 4 + 9 + 16);
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the table belongs to another database.
+    pub fn scan<K, V>(
+        &self,
+        table: &Table<K, V>,
+        range: impl KeyRange<K>,
+    ) -> Result<Scan<'_, K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.records(table)?;
+        let (start, end) = range.key_bounds();
+        Ok(Scan::new(&self.core, table, start.map(encode), end.map(encode)))
+    }
+
+    /// The records whose keys start with `prefix`, in key order.
+    ///
+    /// # Errors
+    /// When the table belongs to another database.
+    pub fn scan_prefix<K, V>(&self, table: &Table<K, V>, prefix: &K) -> Result<Scan<'_, K, V>>
+    where
+        K: PrefixKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.records(table)?;
+        let start = encode(prefix);
+        let end = after_prefix(&start);
+        Ok(Scan::new(&self.core, table, Bound::Included(start), end))
+    }
+
+    /// The record with the smallest key.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn first<K, V>(
+        &self,
+        table: &Table<K, V>,
+    ) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.scan(table, ..)?.limit(1).next().await
+    }
+
+    /// The record with the largest key.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn last<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.scan(table, ..)?.rev().limit(1).next().await
+    }
+}
+
+fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
+    let mut buffer = KeyBuffer::new();
+    key.encode(&mut buffer);
+    buffer
+}
+
+/// The end of the keys that start with `prefix`: the prefix with its last byte below 255 raised.
+fn after_prefix(prefix: &[u8]) -> Bound<KeyBuffer> {
+    let Some(place) = prefix.iter().rposition(|&byte| byte < u8::MAX) else {
+        return Bound::Unbounded;
+    };
+    let mut end = KeyBuffer::new();
+    end.extend_from_slice(&prefix[..=place]);
+    end[place] += 1;
+    Bound::Excluded(end)
+}

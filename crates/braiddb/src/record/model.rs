@@ -1,0 +1,137 @@
+//! A loom model of install, visibility and commit: every interleaving of one writer with readers
+//! on another worker, under the memory model, of the real chain, status and indirection code.
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use super::indirection::{Entry, IndirectionArray};
+use crate::log::Lsn;
+use crate::memory::MemoryCounters;
+use crate::sync::Arc;
+use crate::version::{Rid, Stamp, StatusTable, TransactionName, VersionRef, Visible};
+
+/// What the workers of a model share: one record with a first version committed at 8.
+struct Shared {
+    tail: AtomicU64,
+    status: StatusTable,
+    array: IndirectionArray,
+    memory: MemoryCounters,
+}
+
+const RECORD: u64 = 1;
+const BLOCK_BYTES: u64 = 8;
+
+impl Shared {
+    fn new() -> Self {
+        let memory = MemoryCounters::new();
+        let array = IndirectionArray::reserve().unwrap();
+        let first = VersionRef::allocate(&memory, Stamp::committed(Lsn(8)), b"old", false);
+        array.publish(Rid::new(RECORD), first);
+        let tail = AtomicU64::new(8 + BLOCK_BYTES);
+        Self { tail, status: StatusTable::new(2, 1), array, memory }
+    }
+
+    fn head(&self) -> VersionRef {
+        match self.array.load(Rid::new(RECORD)) {
+            Entry::Version(head) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes the record as worker 0's transaction and commits, or aborts.
+    fn write(&self, commit: bool) -> Option<Lsn> {
+        let name = self.status.begin(0, 0);
+        let base = self.head();
+        let new = VersionRef::allocate(&self.memory, Stamp::in_flight(name), b"new", false);
+        // SAFETY: not shared yet; the model frees nothing while threads run.
+        let version = unsafe { new.get() };
+        version.set_next(Some(base));
+        let rid = Rid::new(RECORD);
+        assert!(self.array.replace(rid, Entry::Version(base), Entry::Version(new)));
+        if !commit {
+            self.status.aborted(name);
+            assert!(self.array.replace(rid, Entry::Version(new), Entry::Version(base)));
+            version.set_stamp(Stamp::ABORTED);
+            return None;
+        }
+        self.status.committing(name);
+        let lsn = Lsn(self.tail.fetch_add(BLOCK_BYTES, Ordering::AcqRel));
+        self.status.committed(name, lsn);
+        version.set_stamp(Stamp::committed(lsn));
+        // The context serves its next transaction: names from before are stale now.
+        let next = self.status.begin(0, 0);
+        self.status.aborted(next);
+        Some(lsn)
+    }
+
+    /// What a transaction that begins at `begin` reads; `None` while undecided.
+    fn read(&self, begin: Lsn) -> Option<&'static [u8]> {
+        let mut next = Some(self.head());
+        while let Some(reference) = next {
+            // SAFETY: the model frees nothing while threads run.
+            let version = unsafe { reference.get::<'static>() };
+            match self.status.visible(version.stamp(), begin, None, || version.stamp())? {
+                Visible::No => next = version.next(),
+                Visible::Own | Visible::Committed(_) => return Some(version.payload()),
+            }
+        }
+        panic!("the first version is visible to everyone");
+    }
+}
+
+/// Runs one writer beside one reader that reads twice in one snapshot.
+fn writer_beside_reader(commit: bool) {
+    loom::model(move || {
+        let shared = Arc::new(Shared::new());
+        let writer = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.write(commit))
+        };
+        let begin = Lsn(shared.tail.load(Ordering::Acquire));
+        let (first, second) = (shared.read(begin), shared.read(begin));
+        let committed = writer.join().unwrap();
+        let expected: &[u8] =
+            if committed.is_some_and(|lsn| lsn < begin) { b"new" } else { b"old" };
+        for read in [first, second].into_iter().flatten() {
+            assert_eq!(read, expected, "a snapshot never changes");
+        }
+        assert_eq!(shared.read(begin), Some(expected), "decided once the writer is done");
+    });
+}
+
+#[test]
+fn model_a_snapshot_sees_a_commit_exactly_if_it_began_after() {
+    writer_beside_reader(true);
+}
+
+#[test]
+fn model_a_snapshot_never_sees_an_abort() {
+    writer_beside_reader(false);
+}
+
+#[test]
+fn model_of_two_writers_one_wins() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new());
+        let attempt = |shared: Arc<Shared>, worker: usize| {
+            let name: TransactionName = shared.status.begin(worker, 0);
+            let base = shared.head();
+            // SAFETY: the model frees nothing while threads run.
+            if unsafe { base.get() }.stamp().name().is_some() {
+                return false;
+            }
+            let stamp = Stamp::in_flight(name);
+            let new = VersionRef::allocate(&shared.memory, stamp, b"new", false);
+            // SAFETY: not shared yet.
+            unsafe { new.get() }.set_next(Some(base));
+            let (from, to) = (Entry::Version(base), Entry::Version(new));
+            shared.array.replace(Rid::new(RECORD), from, to)
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || attempt(shared, 0))
+        };
+        let mine = attempt(shared.clone(), 1);
+        assert!(mine != other.join().unwrap(), "exactly one writer is first");
+    });
+}

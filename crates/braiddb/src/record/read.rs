@@ -1,0 +1,79 @@
+//! Reading: the newest version of a record that a snapshot may see.
+
+use super::indirection::Entry;
+use super::table::Table;
+use crate::log::Lsn;
+use crate::sched::{self, Cause};
+use crate::version::{Rid, StatusTable, TransactionName, Version, VersionRef, Visible};
+
+/// What a transaction looks through: its begin stamp, its own name, and everyone's states.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) begin: Lsn,
+    pub(crate) me: TransactionName,
+    pub(crate) status: &'a StatusTable,
+}
+
+/// A version a transaction sees, and why.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) version: Version<'a>,
+    /// When it was committed; `None` for the transaction's own write.
+    pub(crate) committed: Option<Lsn>,
+}
+
+impl View<'_> {
+    /// Whether the transaction sees a version; `None` while another worker decides.
+    pub(crate) fn sees(&self, version: Version<'_>) -> Option<Visible> {
+        self.status.visible(version.stamp(), self.begin, Some(self.me), || version.stamp())
+    }
+}
+
+impl Table {
+    /// The version of `rid` that `view` sees: `None` if the record is absent or deleted there.
+    ///
+    /// # Safety
+    /// The caller holds an operation guard for the length of the call and an active transaction
+    /// with `view`'s begin stamp for the length of `'a`.
+    pub(crate) async unsafe fn read<'a>(&self, rid: Rid, view: View<'_>) -> Option<Seen<'a>> {
+        if self.array_is_cold() {
+            sched::touch(self.array().pointer(rid)).await;
+        }
+        let Entry::Version(mut reference) = self.array().load(rid) else { return None };
+        let cold = self.versions_are_cold();
+        loop {
+            if cold {
+                sched::touch(reference.pointer()).await;
+            }
+            // SAFETY: linked when it was loaded, under the caller's guard and begin stamp: it is
+            // freed only once no active transaction is as old as the caller's.
+            let version = unsafe { reference.get::<'a>() };
+            let next = match view.sees(version) {
+                Some(Visible::No) => version.next(),
+                Some(Visible::Own) => return live(version, None),
+                Some(Visible::Committed(lsn)) => return live(version, Some(lsn)),
+                None => {
+                    sched::yield_now(Cause::Undecided).await;
+                    Some(reference)
+                }
+            };
+            reference = next?;
+        }
+    }
+
+    /// Asks for the cache lines that reading `rid` will need first.
+    pub(crate) fn prefetch_entry(&self, rid: Rid) {
+        sched::prefetch(self.array().pointer(rid));
+    }
+
+    /// Asks for the newest version's cache line; its entry should be cached by now.
+    pub(crate) fn prefetch_version(&self, rid: Rid) {
+        if let Entry::Version(version) = self.array().load(rid) {
+            sched::prefetch(VersionRef::pointer(version));
+        }
+    }
+}
+
+fn live(version: Version<'_>, committed: Option<Lsn>) -> Option<Seen<'_>> {
+    (!version.is_tombstone()).then_some(Seen { version, committed })
+}

@@ -1,0 +1,143 @@
+//! A table: index, indirection array and record ids.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::indirection::{Entry, IndirectionArray};
+use super::rids::{RidAllocator, TableFull};
+use crate::index::Index;
+use crate::memory::MemoryCounters;
+use crate::reclaim::{self, Domain};
+use crate::version::{Rid, TableId, VersionRef};
+
+/// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
+const CACHED_BYTES: u64 = 2 << 20;
+/// Bytes of a small version, to tell from a count of records how much memory versions take.
+const SMALL_VERSION_BYTES: u64 = 32;
+
+/// A table in memory.
+///
+/// Invariant: every index entry leads to a record id whose indirection entry is a version or dead;
+/// an id leads to a version before the index leads to the id.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) id: TableId,
+    pub(crate) index: Index,
+    array: IndirectionArray,
+    rids: RidAllocator,
+    memory: Arc<MemoryCounters>,
+}
+
+impl Table {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When no addresses are left for its indirection array.
+    pub(crate) fn new(
+        id: TableId,
+        domain: Arc<Domain>,
+        memory: Arc<MemoryCounters>,
+    ) -> std::io::Result<Self> {
+        let index = Index::new(domain, memory.clone());
+        let array = IndirectionArray::reserve()?;
+        Ok(Self { id, index, array, rids: RidAllocator::default(), memory })
+    }
+
+    pub(crate) fn array(&self) -> &IndirectionArray {
+        &self.array
+    }
+
+    pub(crate) fn rids(&self) -> &RidAllocator {
+        &self.rids
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryCounters {
+        &self.memory
+    }
+
+    /// A record id for a new record.
+    pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
+        self.rids.take(&self.array)
+    }
+
+    /// Whether the indirection array is too large to stay cached.
+    pub(crate) fn array_is_cold(&self) -> bool {
+        self.rids.bound() * size_of::<u64>() as u64 > CACHED_BYTES
+    }
+
+    /// Whether the versions are too many to stay cached.
+    pub(crate) fn versions_are_cold(&self) -> bool {
+        self.rids.bound() * SMALL_VERSION_BYTES > CACHED_BYTES
+    }
+
+    /// Takes a dead record's id back once no operation can hold it any more.
+    pub(crate) fn retire_rid(&self, rid: Rid) {
+        assert_eq!(self.array.load(rid), Entry::Dead, "only dead records give their id back");
+        let table = TableRef::new(self);
+        reclaim::retire_with(move || {
+            // SAFETY: the engine drains its garbage before it drops its tables.
+            let table = unsafe { table.get() };
+            table.array.clear(rid);
+            table.rids.give_back(rid);
+        });
+    }
+
+    /// Frees a version that was just unlinked, or never became visible, once no operation can
+    /// hold it any more.
+    ///
+    /// # Safety
+    /// No link leads to the version any more, and nobody else frees it.
+    pub(crate) unsafe fn retire_version(&self, version: VersionRef) {
+        let memory = self.memory.clone();
+        reclaim::retire_with(move || {
+            // SAFETY: unlinked before it was retired, and the grace period is over.
+            unsafe { version.free(&memory) }
+        });
+    }
+}
+
+/// A table, by address: tables live as long as their engine, so that a transaction need not count
+/// its references to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableRef(NonNull<Table>);
+
+// SAFETY: `Table` is `Sync`, and looking through the address takes `get`, whose contract keeps the
+// table alive on any thread.
+unsafe impl Send for TableRef {}
+
+impl TableRef {
+    pub(crate) fn new(table: &Table) -> Self {
+        Self(NonNull::from(table))
+    }
+
+    /// The table.
+    ///
+    /// # Safety
+    /// The engine that owns the table outlives `'a`.
+    pub(crate) unsafe fn get<'a>(self) -> &'a Table {
+        // SAFETY: made from a reference; alive by the caller's contract.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for number in 0..self.rids.handed_out() {
+            let mut entry = match self.array.load(Rid::new(number)) {
+                Entry::Version(version) => Some(version),
+                Entry::Empty | Entry::Dead => None,
+            };
+            // Only the newest version is the table's own; older ones belong to the garbage lists
+            // of the workers that superseded them.
+            if let Some(version) = entry.take() {
+                free(version, &self.memory);
+            }
+        }
+    }
+}
+
+fn free(version: VersionRef, memory: &MemoryCounters) {
+    // SAFETY: the table is being dropped, so no transaction and no other list can reach the
+    // newest version of one of its records.
+    unsafe { version.free(memory) }
+}

@@ -1,0 +1,105 @@
+//! Writing: a new version at the head of its chain, installed with one compare-and-swap.
+//!
+//! First updater wins: a head that is in flight for another transaction, or newer than the
+//! writer's begin stamp, is a conflict at once, never a wait.
+
+use super::indirection::Entry;
+use super::read::View;
+use super::table::Table;
+use crate::sched;
+use crate::version::{Outcome, Rid, Version, VersionRef};
+
+/// What a new version would be installed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Base<'a> {
+    /// A committed version that the writer sees.
+    Committed(Version<'a>),
+    /// A version the writer itself installed.
+    Own(Version<'a>),
+}
+
+/// Why a version cannot be installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Another transaction wrote the record first.
+    Conflict,
+    /// The record is gone for everyone; its index entry is about to be removed.
+    Dead,
+}
+
+impl<'a> Base<'a> {
+    /// Whether the record is absent as of this version.
+    pub(crate) fn is_tombstone(self) -> bool {
+        match self {
+            Base::Committed(version) | Base::Own(version) => version.is_tombstone(),
+        }
+    }
+}
+
+impl Table {
+    /// Brings the head of a record's chain near, so that `base` and `install` find it cached.
+    ///
+    /// # Safety
+    /// The caller holds an operation guard and an active transaction.
+    pub(crate) async unsafe fn approach(&self, rid: Rid) {
+        if self.array_is_cold() {
+            sched::touch(self.array().pointer(rid)).await;
+        }
+        if self.versions_are_cold()
+            && let Entry::Version(head) = self.array().load(rid)
+        {
+            sched::touch(head.pointer()).await;
+        }
+    }
+
+    /// The head of a record's chain, if `view` may write on it.
+    ///
+    /// # Safety
+    /// As for `approach`; the base is alive while the transaction is active.
+    pub(crate) unsafe fn base<'a>(&self, rid: Rid, view: View<'_>) -> Result<Base<'a>, Refusal> {
+        let head = match self.array().load(rid) {
+            Entry::Version(head) => head,
+            Entry::Empty | Entry::Dead => return Err(Refusal::Dead),
+        };
+        // SAFETY: the head just loaded, under the caller's guard and active transaction.
+        let version = unsafe { head.get::<'a>() };
+        loop {
+            let stamp = version.stamp();
+            let committed = match stamp.name() {
+                None => stamp.lsn().expect("not in flight"),
+                Some(name) if name == view.me => return Ok(Base::Own(version)),
+                Some(name) => match view.status.outcome(name) {
+                    Outcome::Committed(lsn) => lsn,
+                    Outcome::Stale => continue,
+                    Outcome::Active | Outcome::Undecided | Outcome::Aborted => {
+                        return Err(Refusal::Conflict);
+                    }
+                },
+            };
+            return if committed < view.begin {
+                Ok(Base::Committed(version))
+            } else {
+                Err(Refusal::Conflict)
+            };
+        }
+    }
+
+    /// Installs `new` on `base`, which `base` returned.
+    ///
+    /// # Errors
+    /// Another transaction was faster; `new` is still the caller's.
+    pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> Result<(), Refusal> {
+        let (head, next) = match base {
+            Base::Committed(version) => (version.reference(), Some(version.reference())),
+            // A second write takes the first one's place: only the last is logged and committed.
+            Base::Own(version) => (version.reference(), version.next()),
+        };
+        // SAFETY: `new` is not shared yet.
+        unsafe { new.get() }.set_next(next);
+        if self.array().replace(rid, Entry::Version(head), Entry::Version(new)) {
+            return Ok(());
+        }
+        assert!(matches!(base, Base::Committed(_)), "nobody else replaces a version in flight");
+        Err(Refusal::Conflict)
+    }
+}

@@ -1,0 +1,47 @@
+//! Statistics of one writer: the worker that owns them counts, anyone may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::local::Cause;
+
+/// One statistic of one worker. An increment is a load and a store, not an atomic
+/// read-modify-write, because only the owner writes.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owning worker does.
+    pub(crate) fn add(&self, count: u64) {
+        self.set(self.get() + count);
+    }
+
+    /// Replaces; only the owning worker does.
+    pub(crate) fn set(&self, value: u64) {
+        // Relaxed: a statistic, ordered with nothing.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: a statistic, ordered with nothing.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a worker's scheduler did, and how full its queues are.
+#[derive(Debug, Default)]
+pub(crate) struct SchedulerCounters {
+    pub(crate) tasks_finished: Counter,
+    pub(crate) tasks_panicked: Counter,
+    pub(crate) suspensions: [Counter; Cause::COUNT],
+    pub(crate) sleeps: Counter,
+    /// Tasks in the hot queue.
+    pub(crate) hot: Counter,
+    /// Tasks waiting for storage or the log.
+    pub(crate) cold: Counter,
+    /// Tasks waiting for foreign futures.
+    pub(crate) foreign: Counter,
+    /// Tasks resumed and waiting for room in the hot queue.
+    pub(crate) parked: Counter,
+    /// Tasks the hot queue takes at the moment.
+    pub(crate) width: Counter,
+}

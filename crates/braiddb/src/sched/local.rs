@@ -1,0 +1,105 @@
+//! What a worker's thread and the tasks on it tell each other.
+
+use std::cell::{Cell, RefCell};
+
+/// Why a task suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// A cache line it asked for is on the way.
+    Memory,
+    /// Another worker is about to decide what it wants to know, or it stands back after a conflict.
+    Undecided,
+    /// A block of storage is on the way.
+    Storage,
+    /// Its commit is not durable yet.
+    Commit,
+    /// The log has no room for its commit yet.
+    LogSpace,
+    /// It awaits a future from outside the engine.
+    Foreign,
+}
+
+impl Cause {
+    pub(crate) const COUNT: usize = 6;
+    pub(crate) const ALL: [Cause; Self::COUNT] = [
+        Cause::Memory,
+        Cause::Undecided,
+        Cause::Storage,
+        Cause::Commit,
+        Cause::LogSpace,
+        Cause::Foreign,
+    ];
+
+    /// Whether a task suspended for it is polled again soon without being resumed.
+    pub(super) fn is_hot(self) -> bool {
+        matches!(self, Cause::Memory | Cause::Undecided)
+    }
+}
+
+/// A slot of a worker. A resumption that comes late finds the slot's next task, which takes it
+/// for the spurious wake-up that every waiting task must expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotId {
+    pub(super) worker: u32,
+    pub(super) index: u32,
+}
+
+/// The state that tasks of a worker reach through the thread.
+#[derive(Debug)]
+pub(super) struct WorkerLocal {
+    pub(super) worker: u32,
+    /// Whether a task that touches memory should suspend: others are there to run meanwhile.
+    pub(super) interleave: Cell<bool>,
+    /// Why the task that is being polled suspends.
+    pub(super) cause: Cell<Cause>,
+    /// The slot that is being polled.
+    pub(super) slot: Cell<u32>,
+    /// Slots resumed by this worker's own tasks or housekeeping.
+    pub(super) resumed: RefCell<Vec<u32>>,
+}
+
+impl WorkerLocal {
+    pub(super) fn new(worker: usize) -> Self {
+        Self {
+            worker: worker as u32,
+            interleave: Cell::new(false),
+            cause: Cell::new(Cause::Foreign),
+            slot: Cell::new(0),
+            resumed: RefCell::default(),
+        }
+    }
+}
+
+thread_local! {
+    static LOCAL: Cell<*const WorkerLocal> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Makes `local` the state of this thread for as long as the returned guard lives.
+pub(super) fn enter(local: &WorkerLocal) -> Entered<'_> {
+    let before = LOCAL.replace(local);
+    assert!(before.is_null(), "a thread is one worker");
+    Entered(local)
+}
+
+/// Keeps a thread's worker state in place.
+pub(super) struct Entered<'w>(&'w WorkerLocal);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        assert!(std::ptr::eq(LOCAL.replace(std::ptr::null()), self.0));
+    }
+}
+
+/// This thread's worker state, if it is a worker.
+#[inline(always)]
+pub(super) fn local<R>(look: impl FnOnce(Option<&WorkerLocal>) -> R) -> R {
+    // SAFETY: the pointer is null or was set by `enter`, whose guard borrows the state and clears
+    // the pointer when it is dropped, on this thread.
+    look(unsafe { LOCAL.get().as_ref() })
+}
+
+/// Whether this thread is a worker.
+pub(crate) fn on_worker() -> bool {
+    local(|local| local.is_some())
+}

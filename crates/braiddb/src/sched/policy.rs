@@ -1,0 +1,81 @@
+//! How a worker chooses what to run next: the four policies of MosaicDB §4, behind one decision.
+
+/// How a worker schedules its transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// One transaction at a time, from its beginning to its end.
+    Sequential,
+    /// A batch at a time: none is admitted before the whole batch has concluded (MosaicDB §4.2).
+    Batch,
+    /// A fixed number of places; whoever concludes leaves its place to the next (MosaicDB §4.3).
+    Pipeline,
+    /// A short queue of transactions that use memory beside a long one of those that wait
+    /// (MosaicDB §4.3, Algorithm 1).
+    #[default]
+    DualQueue,
+}
+
+/// How many transactions a worker interleaves to hide cache misses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Width {
+    /// As many as the worker finds best while it runs.
+    #[default]
+    Auto,
+    /// Always this many.
+    Fixed(usize),
+}
+
+/// How full a worker's queues are; tasks that wait for foreign futures do not count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) hot: usize,
+    pub(super) cold: usize,
+    pub(super) staged: usize,
+    /// Whether the current batch still takes tasks.
+    pub(super) batch_open: bool,
+}
+
+impl Policy {
+    /// Whether a new task may start.
+    pub(super) fn admits(self, load: Load, width: usize, cold_width: usize) -> bool {
+        let running = load.hot + load.cold + load.staged;
+        match self {
+            Policy::Sequential => running == 0,
+            Policy::Batch => load.batch_open && running < width,
+            Policy::Pipeline => running < width,
+            Policy::DualQueue => load.hot + load.staged < width && load.cold < cold_width,
+        }
+    }
+
+    /// Whether a resumed task may join the hot queue.
+    pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
+        match self {
+            Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
+            Policy::DualQueue => load.hot < width,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn load(hot: usize, cold: usize) -> Load {
+        Load { hot, cold, staged: 0, batch_open: true }
+    }
+
+    #[test]
+    fn policies_differ_in_what_waiting_tasks_hold_back() {
+        // Eight places, one taken by a task that waits for storage.
+        assert!(!Policy::Sequential.admits(load(0, 1), 8, 64));
+        assert!(Policy::Pipeline.admits(load(6, 1), 8, 64));
+        assert!(!Policy::Pipeline.admits(load(7, 1), 8, 64));
+        assert!(Policy::DualQueue.admits(load(7, 1), 8, 64));
+        assert!(!Policy::DualQueue.admits(load(8, 1), 8, 64));
+        assert!(!Policy::DualQueue.admits(load(1, 64), 8, 64));
+        let closed = Load { batch_open: false, ..load(3, 1) };
+        assert!(!Policy::Batch.admits(closed, 8, 64));
+        assert!(Policy::Batch.admits(load(3, 1), 8, 64));
+    }
+}

@@ -1,0 +1,118 @@
+//! A worker's slots and the queues they stand in.
+//!
+//! Invariant: every slot is free, or in exactly one of: the hot queue, the staging area, waiting;
+//! `cold` and `foreign` count the waiting ones by whether they wait for the engine or for others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::local::Cause;
+use super::policy::Load;
+use super::remote::Remote;
+use super::slot::{Place, Slot, Task};
+
+/// Slots and queues, for typed tasks of one type.
+pub(super) struct Queues<F> {
+    #[expect(clippy::vec_box, reason = "tasks are pinned in their slots, which must not move")]
+    slots: Vec<Box<Slot<F>>>,
+    free: Vec<u32>,
+    pub(super) hot: Vec<u32>,
+    pub(super) staged: VecDeque<u32>,
+    pub(super) cold: usize,
+    pub(super) foreign: usize,
+    remote: Arc<Remote>,
+}
+
+impl<F: Future<Output = ()>> Queues<F> {
+    pub(super) fn new(remote: Arc<Remote>) -> Self {
+        let (slots, free, hot, staged) = Default::default();
+        Self { slots, free, hot, staged, cold: 0, foreign: 0, remote }
+    }
+
+    /// The same slots and queues for typed tasks of another type.
+    pub(super) fn convert<G: Future<Output = ()>>(self) -> Queues<G> {
+        let slots = self.slots.into_iter().map(|slot| Box::new(slot.convert())).collect();
+        let Self { free, hot, staged, cold, foreign, remote, .. } = self;
+        Queues { slots, free, hot, staged, cold, foreign, remote }
+    }
+
+    /// Tasks that have not ended.
+    pub(super) fn open(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    pub(super) fn load(&self, batch_open: bool) -> Load {
+        let (hot, cold, staged) = (self.hot.len(), self.cold, self.staged.len());
+        Load { hot, cold, staged, batch_open }
+    }
+
+    /// Gives a task a slot, which the caller puts into the hot queue.
+    pub(super) fn fill(&mut self, task: Task<F>) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = self.slots.len() as u32;
+            self.slots.push(Box::new(Slot::new(&self.remote, index)));
+            index
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.fill(task);
+        slot.place = Place::Hot;
+        index
+    }
+
+    /// Whether a slot holds a typed source's task.
+    pub(super) fn is_typed(&self, index: u32) -> bool {
+        self.slots[index as usize].is_typed()
+    }
+
+    #[inline(always)]
+    pub(super) fn poll(&mut self, index: u32) -> Poll<()> {
+        self.slots[index as usize].poll()
+    }
+
+    /// Takes out the task that stands at `position` of the hot queue, which ended.
+    pub(super) fn finish(&mut self, position: usize) {
+        let index = self.hot.swap_remove(position);
+        self.slots[index as usize].empty();
+        self.free.push(index);
+    }
+
+    /// The task at `position` of the hot queue waits for something cold.
+    pub(super) fn wait(&mut self, position: usize, cause: Cause) {
+        let index = self.hot.swap_remove(position);
+        self.slots[index as usize].place = Place::Waiting(cause);
+        *self.waiting(cause) += 1;
+    }
+
+    fn waiting(&mut self, cause: Cause) -> &mut usize {
+        if cause == Cause::Foreign { &mut self.foreign } else { &mut self.cold }
+    }
+
+    /// A task may go on: stages it, unless it was not waiting (a late or spurious wake-up).
+    pub(super) fn stage(&mut self, index: u32) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        if let Place::Waiting(cause) = slot.place {
+            slot.place = Place::Staged;
+            *self.waiting(cause) -= 1;
+            self.staged.push_back(index);
+        }
+    }
+
+    /// Moves the longest staged task to the hot queue.
+    pub(super) fn unstage(&mut self) {
+        let index = self.staged.pop_front().expect("the caller saw a staged task");
+        self.slots[index as usize].place = Place::Hot;
+        self.hot.push(index);
+    }
+
+    /// Drops every task that waits for a foreign future.
+    pub(super) fn drop_foreign(&mut self) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].place == Place::Waiting(Cause::Foreign) {
+                self.slots[index].empty();
+                self.free.push(index as u32);
+                self.foreign -= 1;
+            }
+        }
+    }
+}

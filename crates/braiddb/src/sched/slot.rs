@@ -1,0 +1,89 @@
+//! Slots: where tasks live, pinned, from their start to their end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::local::Cause;
+use super::remote::{Remote, SlotWaker};
+
+/// A task that came as a closure.
+pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The task type of a worker that no typed source feeds.
+pub(super) type NoTask = std::future::Pending<()>;
+
+/// What a slot holds.
+pub(super) enum Task<F> {
+    Empty,
+    /// A typed source's future, in place.
+    Typed(F),
+    Boxed(BoxedTask),
+}
+
+/// Where a slot's task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// No task.
+    Free,
+    /// In the hot queue.
+    Hot,
+    /// Waiting to be resumed.
+    Waiting(Cause),
+    /// Resumed, and waiting for room in the hot queue.
+    Staged,
+}
+
+/// A place for one task.
+pub(super) struct Slot<F> {
+    task: Task<F>,
+    pub(super) place: Place,
+    waker: Waker,
+}
+
+impl<F: Future<Output = ()>> Slot<F> {
+    pub(super) fn new(remote: &Arc<Remote>, index: u32) -> Self {
+        let waker = Waker::from(Arc::new(SlotWaker::new(remote.clone(), index)));
+        Self { task: Task::Empty, place: Place::Free, waker }
+    }
+
+    /// Puts a task in. The slot is boxed, and a task is dropped where it lies: that pins it.
+    pub(super) fn fill(&mut self, task: Task<F>) {
+        assert!(matches!(self.task, Task::Empty), "a slot holds one task");
+        assert_eq!(self.place, Place::Free);
+        self.task = task;
+    }
+
+    pub(super) fn is_typed(&self) -> bool {
+        matches!(self.task, Task::Typed(_))
+    }
+
+    /// Drops the task, done or not.
+    pub(super) fn empty(&mut self) {
+        self.task = Task::Empty;
+        self.place = Place::Free;
+    }
+
+    /// Polls the task once.
+    #[inline(always)]
+    pub(super) fn poll(&mut self) -> Poll<()> {
+        let mut cx = Context::from_waker(&self.waker);
+        match &mut self.task {
+            // SAFETY: the slot lives in a box that is never moved out of while it holds a typed
+            // task (`convert` asserts that), and `empty` drops the task in place.
+            Task::Typed(future) => unsafe { Pin::new_unchecked(future) }.poll(&mut cx),
+            Task::Boxed(future) => future.as_mut().poll(&mut cx),
+            Task::Empty => unreachable!("only slots with a task are polled"),
+        }
+    }
+
+    /// The same slot for typed tasks of another type.
+    pub(super) fn convert<G>(self) -> Slot<G> {
+        let task = match self.task {
+            Task::Empty => Task::Empty,
+            Task::Boxed(task) => Task::Boxed(task),
+            Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
+        };
+        Slot { task, place: self.place, waker: self.waker }
+    }
+}

@@ -1,0 +1,194 @@
+//! How tasks suspend, and how those that wait are resumed.
+//!
+//! Shared state may change at every suspension: what was read before it is to be validated after.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use super::local::{Cause, SlotId, local};
+
+/// Asks for the cache line at `pointer`; the address need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch<T>(pointer: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address has no effect that a program could see.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch(pointer.cast(), _MM_HINT_T0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = pointer;
+}
+
+/// Asks for the cache line at `pointer` and lets others run until it is there; does nothing when
+/// nobody else is there to run.
+#[inline(always)]
+pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
+    let suspend = suspend_memory();
+    if !suspend.done {
+        prefetch(pointer);
+    }
+    suspend
+}
+
+/// Lets others run until cache lines that were just asked for are there.
+#[inline(always)]
+pub(crate) fn suspend_memory() -> Suspend {
+    let interleave = local(|local| local.is_some_and(|local| local.interleave.get()));
+    Suspend { cause: Cause::Memory, done: !interleave }
+}
+
+/// Lets others run, and comes back soon. Off the workers, gives way to other threads.
+pub(crate) fn yield_now(cause: Cause) -> Suspend {
+    assert!(cause.is_hot(), "{cause:?} takes being resumed");
+    let done = local(|local| local.is_none());
+    if done {
+        std::thread::yield_now();
+    }
+    Suspend { cause, done }
+}
+
+/// Waits, out of the hot queue, until [`resume`] names this slot. May return earlier: the caller
+/// checks what it waits for, again and again.
+pub(crate) fn park(cause: Cause) -> Suspend {
+    assert!(!cause.is_hot(), "{cause:?} is not waited for");
+    Suspend { cause, done: false }
+}
+
+/// One suspension.
+#[derive(Debug)]
+#[must_use = "a suspension happens when it is awaited"]
+pub(crate) struct Suspend {
+    cause: Cause,
+    done: bool,
+}
+
+impl Future for Suspend {
+    type Output = ();
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<()> {
+        if self.done {
+            return Poll::Ready(());
+        }
+        self.done = true;
+        local(|local| {
+            let local = local.expect("only a worker's tasks suspend");
+            local.cause.set(self.cause);
+        });
+        Poll::Pending
+    }
+}
+
+/// The slot whose task is running.
+///
+/// # Panics
+/// Off the workers.
+pub(crate) fn current_slot() -> SlotId {
+    local(|local| {
+        let local = local.expect("only a worker's tasks have a slot");
+        SlotId { worker: local.worker, index: local.slot.get() }
+    })
+}
+
+/// Lets the task in `slot`, one of this thread's worker, run again.
+///
+/// # Panics
+/// Off the slot's worker.
+pub(crate) fn resume(slot: SlotId) {
+    local(|local| {
+        let local = local.expect("a worker resumes its own tasks");
+        assert_eq!(local.worker, slot.worker, "a worker resumes its own tasks");
+        local.resumed.borrow_mut().push(slot.index);
+    });
+}
+
+/// Runs a future that waits for nothing to its end, without suspensions.
+///
+/// # Panics
+/// If it waits all the same.
+pub(crate) fn run_now<T>(future: impl Future<Output = T>) -> T {
+    let before = local(|local| local.is_some_and(|local| local.interleave.replace(false)));
+    let mut future = pin!(future);
+    let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    if before {
+        local(|local| local.expect("entered above").interleave.set(true));
+    }
+    match polled {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the future was to wait for nothing"),
+    }
+}
+
+/// Several futures of one task, run side by side so that they hide each other's cache misses even
+/// when the worker has no other task (CoroBase §4.6, multi-get).
+#[derive(Debug)]
+pub(crate) struct Interleaved<F: Future> {
+    running: Vec<Pin<Box<F>>>,
+    places: Vec<usize>,
+    finished: Vec<Option<F::Output>>,
+}
+
+impl<F: Future> Interleaved<F> {
+    /// To be awaited; yields the results in the order of the futures.
+    pub(crate) fn new(futures: impl IntoIterator<Item = F>) -> Self {
+        let running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+        let places = (0..running.len()).collect();
+        let finished = running.iter().map(|_| None).collect();
+        Self { running, places, finished }
+    }
+
+    /// Polls each once; returns the coldest cause among those that suspended.
+    fn round(&mut self, cx: &mut Context<'_>) -> Cause {
+        let mut coldest = Cause::Memory;
+        let mut place = 0;
+        while place < self.running.len() {
+            // A future that says nothing waits for something foreign.
+            local(|local| local.inspect(|local| local.cause.set(Cause::Foreign)));
+            match self.running[place].as_mut().poll(cx) {
+                Poll::Ready(value) => {
+                    self.finished[self.places[place]] = Some(value);
+                    self.running.swap_remove(place);
+                    self.places.swap_remove(place);
+                }
+                Poll::Pending => {
+                    let cause = local(|local| local.map_or(Cause::Foreign, |l| l.cause.get()));
+                    if coldest.is_hot() {
+                        coldest = cause;
+                    }
+                    place += 1;
+                }
+            }
+        }
+        coldest
+    }
+}
+
+impl<F: Future> Future for Interleaved<F>
+where
+    F::Output: Unpin,
+{
+    type Output = Vec<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let others = local(|local| local.is_some_and(|local| local.interleave.replace(true)));
+        let cause = loop {
+            let cause = this.round(cx);
+            if this.running.is_empty() || others || !cause.is_hot() {
+                break cause;
+            }
+        };
+        local(|local| {
+            if let Some(local) = local {
+                local.interleave.set(others);
+                local.cause.set(cause);
+            }
+        });
+        if this.running.is_empty() {
+            let values = this.finished.iter_mut().map(|value| value.take().expect("each ran once"));
+            return Poll::Ready(values.collect());
+        }
+        Poll::Pending
+    }
+}

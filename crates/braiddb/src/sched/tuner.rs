@@ -1,0 +1,171 @@
+//! The hot width that tunes itself: hill climbing on measured throughput.
+//!
+//! In a steady state the width rests and now and then a probe compares it with a neighbour, or
+//! with no interleaving at all: rest, probe, rest, each for a window, so that a drift of the
+//! machine's speed does not pass for a difference of widths. A better width is taken at once and
+//! probed from again; while nothing better is found, probes become rarer.
+
+use std::time::{Duration, Instant};
+
+/// Widths that are tried.
+const WIDTHS: [usize; 12] = [1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48];
+const START: usize = 6;
+/// Shortest window that counts as a measurement, and the tasks that must finish in it.
+const WINDOW: Duration = Duration::from_millis(2);
+const WINDOW_TASKS: u64 = 128;
+/// A width is better if its throughput is at least this much higher.
+const GAIN: f64 = 1.02;
+/// Windows between probes: at first, and at most.
+const FIRST_REST: u32 = 4;
+const LONGEST_REST: u32 = 512;
+
+/// What the current window measures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Resting at the chosen width; this many windows are left.
+    Rest(u32),
+    /// A probe's first half: the chosen width.
+    Before,
+    /// A probe's middle: the width at this place of [`WIDTHS`].
+    Probe { place: usize, before: f64 },
+    /// A probe's second half: the chosen width again.
+    After { place: usize, before: f64, probe: f64 },
+}
+
+/// Finds the best hot width of one worker while it runs.
+#[derive(Debug)]
+pub(super) struct Tuner {
+    chosen: usize,
+    phase: Phase,
+    rest: u32,
+    /// Which candidate the next probe tries.
+    next: usize,
+    window_start: Instant,
+    window_tasks: u64,
+    starved: bool,
+}
+
+impl Tuner {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            chosen: START,
+            phase: Phase::Before,
+            rest: FIRST_REST,
+            next: 0,
+            window_start: now,
+            window_tasks: 0,
+            starved: false,
+        }
+    }
+
+    /// The width to use now.
+    pub(super) fn width(&self) -> usize {
+        match self.phase {
+            Phase::Probe { place, .. } => WIDTHS[place],
+            Phase::Rest(_) | Phase::Before | Phase::After { .. } => WIDTHS[self.chosen],
+        }
+    }
+
+    /// There were fewer tasks than the width takes: what this window measures says nothing.
+    pub(super) fn starve(&mut self) {
+        self.starved = true;
+    }
+
+    /// Counts finished tasks; at the end of a window, decides.
+    pub(super) fn advance(&mut self, finished: u64, now: Instant) {
+        self.window_tasks += finished;
+        let elapsed = now.duration_since(self.window_start);
+        if elapsed < WINDOW || self.window_tasks < WINDOW_TASKS {
+            return;
+        }
+        let rate = self.window_tasks as f64 / elapsed.as_secs_f64();
+        if !self.starved {
+            self.decide(rate);
+        }
+        (self.window_start, self.window_tasks, self.starved) = (now, 0, false);
+    }
+
+    fn decide(&mut self, rate: f64) {
+        self.phase = match self.phase {
+            Phase::Rest(0) => Phase::Before,
+            Phase::Rest(left) => Phase::Rest(left - 1),
+            Phase::Before => Phase::Probe { place: self.candidate(), before: rate },
+            Phase::Probe { place, before } => Phase::After { place, before, probe: rate },
+            Phase::After { place, before, probe } if probe > GAIN * before.max(rate) => {
+                self.chosen = place;
+                self.rest = FIRST_REST;
+                Phase::Before
+            }
+            Phase::After { .. } => {
+                self.next += 1;
+                self.rest = (self.rest * 2).min(LONGEST_REST);
+                Phase::Rest(self.rest)
+            }
+        };
+    }
+
+    /// A neighbour of the chosen width, or a far one: the slope between 2 and 12 may be too flat
+    /// to walk where 1 is best of all.
+    fn candidate(&mut self) -> usize {
+        let last = WIDTHS.len() - 1;
+        let candidates = [
+            self.chosen + 1,
+            self.chosen.saturating_sub(1),
+            if self.chosen == 0 { START } else { 0 },
+            self.chosen + 2,
+        ];
+        loop {
+            let place = candidates[self.next % candidates.len()].min(last);
+            if place != self.chosen {
+                return place;
+            }
+            self.next += 1;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Runs the tuner against a machine whose tasks take `cost` nanoseconds at a width.
+    fn settle(cost: impl Fn(usize) -> f64) -> usize {
+        let mut now = Instant::now();
+        let mut tuner = Tuner::new(now);
+        let mut time_at = std::collections::BTreeMap::<usize, u64>::new();
+        for step in 0..200_000 {
+            let nanoseconds = (cost(tuner.width()) * 64.0) as u64;
+            now += Duration::from_nanos(nanoseconds);
+            if step > 50_000 {
+                *time_at.entry(tuner.width()).or_default() += nanoseconds;
+            }
+            tuner.advance(64, now);
+        }
+        *time_at.iter().max_by_key(|(_, time)| **time).unwrap().0
+    }
+
+    #[test]
+    fn cached_work_is_not_interleaved() {
+        assert_eq!(settle(|width| if width == 1 { 700.0 } else { 900.0 + width as f64 }), 1);
+    }
+
+    #[test]
+    fn memory_bound_work_is_interleaved_widely() {
+        // Latency hidden up to 24 in flight, then the caches overflow.
+        let cost = |width: usize| 14_000.0 / width.min(24) as f64 + 20.0 * width.max(24) as f64;
+        assert!((20..=32).contains(&settle(cost)));
+    }
+
+    #[test]
+    fn starved_windows_decide_nothing() {
+        let mut now = Instant::now();
+        let mut tuner = Tuner::new(now);
+        let width = tuner.width();
+        for _ in 0..10_000 {
+            now += Duration::from_millis(1);
+            tuner.starve();
+            tuner.advance(100, now);
+            assert_eq!(tuner.width(), width);
+        }
+    }
+}

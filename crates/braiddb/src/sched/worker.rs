@@ -1,0 +1,411 @@
+//! The worker loop: polls tasks, admits new ones, takes turns at housekeeping, sleeps.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::counters::SchedulerCounters;
+use super::executor::{ExecutorOptions, Message};
+use super::local::{Cause, WorkerLocal};
+use super::policy::{Policy, Width};
+use super::queues::Queues;
+use super::remote::Remote;
+use super::slot::{NoTask, Task};
+use super::tuner::Tuner;
+use crate::io::{Completion, Device};
+use crate::sync::atomic::Ordering;
+
+/// Finished tasks, and rounds over the hot queue, after which housekeeping has a turn.
+const TASKS_PER_TURN: u64 = 32;
+const ROUNDS_PER_TURN: u32 = 64;
+/// How long tasks that wait for foreign futures may hold up the end of a worker.
+const FOREIGN_GRACE: Duration = Duration::from_millis(200);
+
+/// What a turn of housekeeping found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    /// There is more to do: the worker must not sleep.
+    pub(crate) busy: bool,
+    /// The worker should take its next turn at this time at the latest.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// The upper layers' housekeeping on a worker: flushing the log, collecting garbage.
+pub(crate) trait Driver {
+    /// Does what is due; may submit operations to the device. `idle` says that no task is ready.
+    fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn;
+
+    /// Takes the completion of an operation that `turn` submitted.
+    fn complete(&mut self, completion: Completion);
+
+    /// The worker is about to sleep in the kernel.
+    fn before_sleep(&mut self);
+
+    /// The worker woke up, and will run tasks next.
+    fn after_sleep(&mut self);
+
+    /// No task is left and none will come: does a last turn's work; `true` once nothing is left.
+    fn drain(&mut self, device: &mut dyn Device) -> bool;
+}
+
+/// Where tasks come from, one after another, without a box each.
+pub(crate) trait Source: Send + 'static {
+    /// The future of one task; it lives in a slot, unboxed.
+    type Task: Future<Output = ()>;
+
+    /// The next task, or `None` when there are no more. Called on the worker's thread.
+    fn next(&mut self) -> Option<Self::Task>;
+}
+
+/// The source that has nothing.
+struct NoSource;
+
+impl Source for NoSource {
+    type Task = NoTask;
+
+    fn next(&mut self) -> Option<NoTask> {
+        None
+    }
+}
+
+/// A typed source on its way to a worker, its type erased.
+pub(super) trait ErasedSource: Send {
+    fn run(self: Box<Self>, worker: &mut Worker<'_>);
+}
+
+impl<S: Source> ErasedSource for (S, futures_channel::oneshot::Sender<S>) {
+    fn run(self: Box<Self>, worker: &mut Worker<'_>) {
+        let (source, reply) = *self;
+        let source = worker.run(source);
+        // Nobody may be waiting for it.
+        _ = reply.send(source);
+    }
+}
+
+/// Why a run of rounds ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// The source is exhausted and its tasks are over.
+    SourceDone,
+    /// The worker is told to stop, and has no task left.
+    Stopped,
+    /// A typed source came.
+    SourceCame,
+}
+
+/// One worker: everything of it that does not depend on the type of its source.
+pub(super) struct Worker<'w> {
+    pub(super) local: &'w WorkerLocal,
+    pub(super) remote: Arc<Remote>,
+    pub(super) counters: Arc<SchedulerCounters>,
+    pub(super) options: ExecutorOptions,
+    pub(super) device: Box<dyn Device>,
+    pub(super) driver: Box<dyn Driver>,
+    tuner: Tuner,
+    waiting_sources: VecDeque<Box<dyn ErasedSource>>,
+    queues: Option<Queues<NoTask>>,
+    batch_open: bool,
+    finished_since_turn: u64,
+    rounds_since_turn: u32,
+    turn: Turn,
+    stop_seen: Option<Instant>,
+}
+
+impl<'w> Worker<'w> {
+    pub(super) fn new(
+        local: &'w WorkerLocal,
+        remote: Arc<Remote>,
+        counters: Arc<SchedulerCounters>,
+        options: ExecutorOptions,
+        device: Box<dyn Device>,
+        driver: Box<dyn Driver>,
+    ) -> Self {
+        let queues = Some(Queues::new(remote.clone()));
+        Self {
+            local,
+            remote,
+            counters,
+            options,
+            device,
+            driver,
+            tuner: Tuner::new(Instant::now()),
+            waiting_sources: VecDeque::new(),
+            queues,
+            batch_open: true,
+            finished_since_turn: 0,
+            rounds_since_turn: 0,
+            turn: Turn::default(),
+            stop_seen: None,
+        }
+    }
+
+    /// Runs until told to stop.
+    pub(super) fn main(&mut self) {
+        loop {
+            self.run(NoSource);
+            match self.waiting_sources.pop_front() {
+                Some(source) => source.run(self),
+                None => break,
+            }
+        }
+        while !self.driver.drain(&mut *self.device) {
+            let (device, driver) = (&mut self.device, &mut self.driver);
+            device.wait(Some(Duration::from_millis(10)), &mut |c| driver.complete(c));
+        }
+    }
+
+    /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
+    /// worker is told to stop.
+    fn run<S: Source>(&mut self, source: S) -> S {
+        let queues = self.queues.take().expect("one run at a time").convert();
+        let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
+        let mut run = Run { worker: self, queues, source, exhausted: !typed, typed_open: 0, typed };
+        loop {
+            // Tasks are dropped after a panic, never polled again; the worker's own state is in
+            // order at every poll.
+            match std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds())) {
+                Ok(Exit::SourceDone | Exit::SourceCame | Exit::Stopped) => break,
+                Err(_) => run.bury(),
+            }
+        }
+        let Run { queues, source, .. } = run;
+        self.queues = Some(queues.convert());
+        source
+    }
+
+    fn width(&self) -> usize {
+        match (self.options.policy, self.options.hot_width) {
+            (Policy::Sequential, _) => 1,
+            (_, Width::Fixed(width)) => width,
+            (_, Width::Auto) => self.tuner.width(),
+        }
+    }
+}
+
+/// A worker while it runs one source.
+struct Run<'r, 'w, S: Source> {
+    worker: &'r mut Worker<'w>,
+    queues: Queues<S::Task>,
+    source: S,
+    exhausted: bool,
+    /// Tasks of the source that have not ended.
+    typed_open: usize,
+    typed: bool,
+}
+
+impl<S: Source> Run<'_, '_, S> {
+    fn rounds(&mut self) -> Exit {
+        loop {
+            self.admit();
+            if self.queues.hot.is_empty() {
+                if let Some(exit) = self.idle() {
+                    return exit;
+                }
+                continue;
+            }
+            self.round();
+            self.worker.rounds_since_turn += 1;
+            let due = self.worker.finished_since_turn >= TASKS_PER_TURN
+                || self.worker.rounds_since_turn >= ROUNDS_PER_TURN;
+            if due {
+                self.turn(false);
+                if let Some(exit) = self.exit() {
+                    return exit;
+                }
+            }
+        }
+    }
+
+    /// Polls each task of the hot queue once.
+    fn round(&mut self) {
+        let mut position = 0;
+        while position < self.queues.hot.len() {
+            let index = self.queues.hot[position];
+            let local = self.worker.local;
+            local.slot.set(index);
+            local.cause.set(Cause::Foreign);
+            match self.queues.poll(index) {
+                Poll::Pending => {
+                    let cause = local.cause.get();
+                    self.worker.counters.suspensions[cause as usize].add(1);
+                    if cause.is_hot() {
+                        position += 1;
+                        if cause == Cause::Undecided && self.queues.hot.len() == 1 {
+                            // Whoever is to decide may need this core.
+                            std::thread::yield_now();
+                        }
+                        continue;
+                    }
+                    self.queues.wait(position, cause);
+                }
+                Poll::Ready(()) => {
+                    self.finish(position);
+                }
+            }
+            self.admit();
+        }
+    }
+
+    fn finish(&mut self, position: usize) {
+        if self.queues.is_typed(self.queues.hot[position]) {
+            self.typed_open -= 1;
+        }
+        self.queues.finish(position);
+        self.worker.finished_since_turn += 1;
+        self.worker.counters.tasks_finished.add(1);
+    }
+
+    /// The task that was being polled panicked.
+    fn bury(&mut self) {
+        let index = self.worker.local.slot.get();
+        let position = self.queues.hot.iter().position(|hot| *hot == index);
+        let position = position.expect("only hot tasks are polled");
+        self.worker.counters.tasks_panicked.add(1);
+        self.finish(position);
+    }
+
+    /// Fills the hot queue: resumed tasks first, then new ones.
+    fn admit(&mut self) {
+        self.collect_resumed();
+        let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
+        let width = self.worker.width();
+        while !self.queues.staged.is_empty()
+            && policy.takes_back(self.queues.load(self.worker.batch_open), width)
+        {
+            self.queues.unstage();
+        }
+        loop {
+            let load = self.queues.load(self.worker.batch_open);
+            if load.hot + load.cold + load.staged == 0 {
+                self.worker.batch_open = true;
+            } else if load.hot + load.cold + load.staged >= width {
+                self.worker.batch_open = false;
+            }
+            let load = self.queues.load(self.worker.batch_open);
+            if !policy.admits(load, width, cold_width)
+                || self.queues.open() >= self.worker.options.max_open
+            {
+                break;
+            }
+            let Some(task) = self.next_task() else {
+                self.worker.tuner.starve();
+                self.worker.batch_open = load.hot + load.cold + load.staged == 0;
+                break;
+            };
+            let index = self.queues.fill(task);
+            self.queues.hot.push(index);
+        }
+        self.worker.local.interleave.set(self.queues.hot.len() > 1);
+    }
+
+    fn next_task(&mut self) -> Option<Task<S::Task>> {
+        while let Some(message) = self.worker.remote.messages.pop() {
+            match message {
+                Message::Job(job) => return Some(Task::Boxed(job())),
+                Message::Source(source) => self.worker.waiting_sources.push_back(source),
+            }
+        }
+        if self.exhausted {
+            return None;
+        }
+        let task = self.source.next();
+        match task {
+            Some(task) => {
+                self.typed_open += 1;
+                Some(Task::Typed(task))
+            }
+            None => {
+                self.exhausted = true;
+                None
+            }
+        }
+    }
+
+    /// Stages tasks that were resumed, on this thread or from others.
+    fn collect_resumed(&mut self) {
+        if !self.worker.local.resumed.borrow().is_empty() {
+            for index in self.worker.local.resumed.borrow_mut().drain(..) {
+                self.queues.stage(index);
+            }
+        }
+        if self.worker.remote.doorbell.rung() {
+            self.worker.remote.doorbell.take();
+            while let Some(index) = self.worker.remote.wakes.pop() {
+                self.queues.stage(index);
+            }
+        }
+    }
+
+    /// Housekeeping.
+    fn turn(&mut self, idle: bool) {
+        let worker = &mut *self.worker;
+        let finished = std::mem::take(&mut worker.finished_since_turn);
+        worker.rounds_since_turn = 0;
+        if worker.options.hot_width == Width::Auto {
+            worker.tuner.advance(finished, Instant::now());
+        }
+        let driver = &mut worker.driver;
+        worker.device.poll(&mut |completion| driver.complete(completion));
+        worker.turn = driver.turn(&mut *worker.device, idle);
+        let counters = &worker.counters;
+        counters.hot.set(self.queues.hot.len() as u64);
+        counters.cold.set(self.queues.cold as u64);
+        counters.foreign.set(self.queues.foreign as u64);
+        counters.parked.set(self.queues.staged.len() as u64);
+        counters.width.set(worker.width() as u64);
+    }
+
+    /// Nothing is ready: takes a turn, and sleeps if that changes nothing.
+    fn idle(&mut self) -> Option<Exit> {
+        self.turn(true);
+        self.admit();
+        if !self.queues.hot.is_empty() {
+            return None;
+        }
+        if let Some(exit) = self.exit() {
+            return Some(exit);
+        }
+        if !self.worker.turn.busy {
+            self.sleep();
+        }
+        None
+    }
+
+    fn sleep(&mut self) {
+        let worker = &mut *self.worker;
+        if !worker.remote.doorbell.lie_down() {
+            return;
+        }
+        let stopping = worker.stop_seen.map(|seen| seen + FOREIGN_GRACE);
+        let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
+        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        worker.counters.sleeps.add(1);
+        worker.driver.before_sleep();
+        let driver = &mut worker.driver;
+        worker.device.wait(timeout, &mut |completion| driver.complete(completion));
+        worker.driver.after_sleep();
+        worker.remote.doorbell.get_up();
+    }
+
+    fn exit(&mut self) -> Option<Exit> {
+        if self.typed {
+            return (self.exhausted && self.typed_open == 0).then_some(Exit::SourceDone);
+        }
+        if !self.worker.waiting_sources.is_empty() {
+            return Some(Exit::SourceCame);
+        }
+        // Acquire pairs with the Release of `Executor::stop`: jobs spawned before are seen.
+        if !self.worker.remote.stop.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = Instant::now();
+        let seen = *self.worker.stop_seen.get_or_insert(now);
+        if self.queues.open() == self.queues.foreign && now >= seen + FOREIGN_GRACE {
+            self.queues.drop_foreign();
+        }
+        let over = self.queues.open() == 0 && self.worker.remote.messages.is_empty();
+        over.then_some(Exit::Stopped)
+    }
+}

@@ -1,0 +1,240 @@
+//! Commit and abort.
+//!
+//! Commit, once the log has room, is one stretch without suspension:
+//!
+//! 1. `Committing`, so that nobody whose begin stamp is later than the LSN still sees `Active`;
+//! 2. draw the LSN: order, log space and address in one `fetch_add`;
+//! 3. certification belongs here, in LSN order (snapshot isolation needs none: first updater wins
+//!    was decided at each write);
+//! 4. `Committed(lsn)`: visible to all that begin later (early lock release, ELEDA §2.3.2);
+//! 5. fill the log block, stamp the versions, hand what they supersede to the garbage list.
+//!
+//! Then the result waits until the block is durable.
+
+use super::context::Transaction;
+use super::counters::AbortCause;
+use super::engine::Durability;
+use super::error::OperationError;
+use super::garbage::Garbage;
+use super::write_set::{Write, WriteKind, WriteSet};
+use crate::log::{self, Lsn, RecordKind, Reservation};
+use crate::record::Entry;
+use crate::sched;
+use crate::version::{Stamp, VersionRef};
+
+/// The LSN of the first part of a transaction that was too large for one block.
+type FirstPart = Option<Lsn>;
+
+impl Transaction {
+    /// Commits; returns the commit LSN, or for a transaction that wrote nothing the LSN it read at.
+    ///
+    /// # Errors
+    /// `Conflict` if an operation met one; the log's failure. The transaction is aborted then,
+    /// except that after a failed flush nobody can say whether the commit reached the disk.
+    pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
+        if self.is_conflicted() {
+            return Err(OperationError::Conflict);
+        }
+        let worker = self.worker().clone();
+        let (lsn, depends_on) = if self.writes().borrow().is_empty() {
+            let depends_on = self.newest_read();
+            self.finish_read_only();
+            (self.begin(), depends_on)
+        } else {
+            let first_part = match self.make_room().await {
+                Ok(first_part) => first_part,
+                Err(error) => {
+                    self.blame(AbortCause::Log);
+                    return Err(error);
+                }
+            };
+            let lsn = self.commit_now(first_part);
+            (lsn, lsn)
+        };
+        if worker.engine().durability == Durability::Group {
+            worker.wait_durable(depends_on).await?;
+        }
+        Ok(lsn)
+    }
+
+    fn finish_read_only(&mut self) {
+        self.engine().status.aborted(self.name());
+        let counters = self.worker().counters();
+        counters.committed.add(1);
+        counters.committed_read_only.add(1);
+        let context = self.take_context().expect("commits once");
+        self.worker().end(context);
+    }
+
+    /// Waits until the log has room for what the transaction has left to log. A transaction too
+    /// large for one block logs its writes in parts here, which count only if its commit block
+    /// follows.
+    async fn make_room(&self) -> Result<FirstPart, OperationError> {
+        if self.engine().durability == Durability::Volatile {
+            return Ok(None);
+        }
+        let total = {
+            let writes = self.writes().borrow();
+            writes.writes().iter().map(|write| writes.log_bytes(write)).sum()
+        };
+        let bytes = log::block_bytes(total);
+        if bytes <= log::COMMON_BLOCK_BYTES {
+            self.admit(bytes).await?;
+            return Ok(None);
+        }
+        let (mut first_part, mut logged) = (None, 0);
+        loop {
+            let (until, bytes) = part(&self.writes().borrow(), logged);
+            if until == logged {
+                self.admit(log::block_bytes(0)).await?;
+                return Ok(first_part);
+            }
+            self.admit(bytes).await?;
+            let writes = self.writes().borrow();
+            let mut block = self.engine().log.reserve(self.worker().number(), bytes);
+            for write in &writes.writes()[logged..until] {
+                append(&mut block, &writes, write);
+            }
+            let first = *first_part.get_or_insert(block.lsn());
+            block.finish_part(first);
+            logged = until;
+        }
+    }
+
+    /// Commits in one stretch.
+    fn commit_now(&mut self, first_part: FirstPart) -> Lsn {
+        let engine = self.worker().engine().clone();
+        engine.status.committing(self.name());
+        let lsn = {
+            let writes = self.writes().borrow();
+            if engine.durability == Durability::Volatile {
+                let lsn = engine.log.tick();
+                engine.status.committed(self.name(), lsn);
+                lsn
+            } else {
+                let logged = if first_part.is_some() { &[] } else { writes.writes() };
+                let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
+                let mut block =
+                    engine.log.reserve(self.worker().number(), log::block_bytes(total));
+                let lsn = block.lsn();
+                engine.status.committed(self.name(), lsn);
+                for write in logged {
+                    append(&mut block, &writes, write);
+                }
+                block.finish_commit(first_part);
+                lsn
+            }
+        };
+        self.stamp(lsn);
+        self.worker().counters().committed.add(1);
+        let context = self.take_context().expect("commits once");
+        self.worker().end(context);
+        lsn
+    }
+
+    /// Gives every version its final stamp and what it superseded to the garbage list.
+    fn stamp(&self, lsn: Lsn) {
+        let stamp = Stamp::committed(lsn);
+        let mut garbage = self.worker().garbage.borrow_mut();
+        let mut writes = self.writes().borrow_mut();
+        for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
+            // SAFETY: in flight until stamped here, so nobody else can have superseded it.
+            unsafe { write.version.get() }.set_stamp(stamp);
+            if let Some(base) = write.base {
+                garbage.push(lsn, Garbage::Superseded { table: write.table, version: base });
+            }
+            if write.kind == WriteKind::Delete {
+                let (table, rid, tombstone) = (write.table, write.rid, write.version);
+                garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
+            }
+        }
+        retire_replaced(&mut writes);
+    }
+
+    /// Takes back everything the transaction did.
+    pub(super) fn abort_now(&mut self) {
+        let worker = self.worker().clone();
+        let engine = worker.engine();
+        engine.status.aborted(self.name());
+        {
+            let mut writes = self.writes().borrow_mut();
+            for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
+                self.take_back(&writes, write);
+            }
+            retire_replaced(&mut writes);
+        }
+        worker.counters().aborted[self.cause() as usize].add(1);
+        let context = self.take_context().expect("aborts once");
+        worker.end(context);
+    }
+
+    /// Unlinks one version in flight.
+    fn take_back(&self, writes: &WriteSet, write: &Write) {
+        // SAFETY: tables live as long as the engine, which `self` holds.
+        let table = unsafe { write.table.get() };
+        let before = write.base.map_or(Entry::Dead, Entry::Version);
+        let replaced = table.array().replace(write.rid, Entry::Version(write.version), before);
+        assert!(replaced, "nobody else replaces a version in flight");
+        // SAFETY: unlinked just now, freed only by the retirement below.
+        unsafe { write.version.get() }.set_stamp(Stamp::ABORTED);
+        match write.base {
+            None => {
+                // The record never was: its key and its id go with it.
+                sched::run_now(table.index.remove(writes.key(write), write.rid));
+                table.retire_rid(write.rid);
+            }
+            Some(base) => self.keep_deleted(write, base),
+        }
+        // SAFETY: unlinked; this transaction alone knows that it is to be freed.
+        unsafe { table.retire_version(write.version) };
+    }
+
+    /// A tombstone that is the newest version again needs its record reclaimed again: while this
+    /// transaction's version stood on it, its reclaimer may have given up.
+    fn keep_deleted(&self, write: &Write, base: VersionRef) {
+        // SAFETY: the newest version of its record again; it was not superseded meanwhile by
+        // anyone whose garbage could be due before this transaction's begin stamp is gone.
+        if unsafe { base.get() }.is_tombstone() {
+            let (table, rid) = (write.table, write.rid);
+            let now = self.engine().log.tail();
+            let garbage = Garbage::Deleted { table, rid, tombstone: base };
+            self.worker().garbage.borrow_mut().push(now, garbage);
+        }
+    }
+}
+
+/// The writes from `start` on that one part holds: the end of their range, and the block's bytes.
+/// A single write may make a part larger than a common block.
+fn part(writes: &WriteSet, start: usize) -> (usize, usize) {
+    let (mut end, mut total) = (start, 0);
+    while end < writes.writes().len() {
+        let next = total + writes.log_bytes(&writes.writes()[end]);
+        if end > start && log::block_bytes(next) > log::COMMON_BLOCK_BYTES {
+            break;
+        }
+        (end, total) = (end + 1, next);
+    }
+    (end, log::block_bytes(total))
+}
+
+fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
+    let kind = match write.kind {
+        WriteKind::Insert => RecordKind::Insert,
+        WriteKind::Update => RecordKind::Update,
+        WriteKind::Delete => RecordKind::Delete,
+        WriteKind::Void => return,
+    };
+    // SAFETY: tables live as long as the engine.
+    let table = unsafe { write.table.get() }.id;
+    block.append(table, kind, write.rid, writes.key(write), writes.value(write));
+}
+
+/// Versions that the transaction itself replaced are unlinked, but operations may still pass them.
+fn retire_replaced(writes: &mut WriteSet) {
+    for (table, version) in writes.replaced.drain(..) {
+        // SAFETY: unlinked when it was replaced, freed only by the retirement below.
+        unsafe { version.get() }.set_stamp(Stamp::ABORTED);
+        // SAFETY: tables live as long as the engine; the version was unlinked by its replacement.
+        unsafe { table.get().retire_version(version) };
+    }
+}

@@ -1,0 +1,169 @@
+//! A transaction: its place on a worker, its snapshot, what it read and wrote.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::counters::AbortCause;
+use super::engine::Engine;
+use super::error::OperationError;
+use super::worker::Worker;
+use super::write_set::WriteSet;
+use crate::log::Lsn;
+use crate::record::{Seen, Table, TableRef, View};
+use crate::version::{Rid, TransactionName};
+
+/// The reusable part of a transaction; a worker keeps those that are not in use.
+#[derive(Debug)]
+pub(super) struct Context {
+    /// Which of the worker's contexts this is.
+    pub(super) number: usize,
+    pub(super) writes: RefCell<WriteSet>,
+}
+
+/// A record this transaction has just read, so that the write that follows need not search again.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    table: TableRef,
+    head: u64,
+    bytes: usize,
+    rid: Rid,
+}
+
+/// An active transaction. It lives and dies on one worker's thread; dropping it aborts it.
+///
+/// Invariants: while it exists, its begin stamp keeps every version it may see allocated. A
+/// `RefCell` of it is never borrowed across a suspension.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    worker: Rc<Worker>,
+    /// Present until the transaction is over.
+    context: Option<Box<Context>>,
+    name: TransactionName,
+    begin: Lsn,
+    /// The latest commit among the versions it read.
+    newest_read: Cell<Lsn>,
+    recent: Cell<Option<Recent>>,
+    conflicted: Cell<bool>,
+    cause: Cell<AbortCause>,
+}
+
+impl Transaction {
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        context: Box<Context>,
+        name: TransactionName,
+        begin: Lsn,
+    ) -> Self {
+        Self {
+            worker,
+            context: Some(context),
+            name,
+            begin,
+            newest_read: Cell::new(Lsn::ZERO),
+            recent: Cell::new(None),
+            conflicted: Cell::new(false),
+            cause: Cell::new(AbortCause::Dropped),
+        }
+    }
+
+    pub(super) fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.worker.engine()
+    }
+
+    pub(super) fn name(&self) -> TransactionName {
+        self.name
+    }
+
+    pub(super) fn writes(&self) -> &RefCell<WriteSet> {
+        &self.context.as_ref().expect("an active transaction has a context").writes
+    }
+
+    /// What the transaction sees: versions committed before this LSN, and its own.
+    pub(crate) fn begin(&self) -> Lsn {
+        self.begin
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        View { begin: self.begin, me: self.name, status: &self.engine().status }
+    }
+
+    /// The latest commit among the versions it read.
+    pub(super) fn newest_read(&self) -> Lsn {
+        self.newest_read.get()
+    }
+
+    /// Remembers what a read depends on: the result may leave the engine only when it is durable.
+    pub(super) fn note(&self, seen: &Seen<'_>) {
+        if let Some(lsn) = seen.committed
+            && lsn > self.newest_read.get()
+        {
+            self.newest_read.set(lsn);
+        }
+    }
+
+    /// Remembers the record behind a short key. The transaction saw it, so its id stays its own
+    /// for as long as the transaction is active.
+    pub(super) fn remember(&self, table: &Table, key: &[u8], rid: Rid) {
+        if let Some(head) = short(key) {
+            let table = TableRef::new(table);
+            self.recent.set(Some(Recent { table, head, bytes: key.len(), rid }));
+        }
+    }
+
+    /// The record behind `key`, if it is the one just remembered.
+    pub(super) fn recall(&self, table: &Table, key: &[u8]) -> Option<Rid> {
+        let recent = self.recent.get()?;
+        let same = recent.table == TableRef::new(table)
+            && recent.bytes == key.len()
+            && short(key) == Some(recent.head);
+        same.then_some(recent.rid)
+    }
+
+    /// Notes that the transaction lost against another one, and must abort.
+    pub(super) fn conflict(&self) -> OperationError {
+        self.conflicted.set(true);
+        OperationError::Conflict
+    }
+
+    /// Whether an operation of the transaction met a conflict: it may not commit.
+    pub(crate) fn is_conflicted(&self) -> bool {
+        self.conflicted.get()
+    }
+
+    /// Says what to count the abort as, should it come to that.
+    pub(crate) fn blame(&self, cause: AbortCause) {
+        self.cause.set(cause);
+    }
+
+    pub(super) fn cause(&self) -> AbortCause {
+        if self.conflicted.get() { AbortCause::Conflict } else { self.cause.get() }
+    }
+
+    pub(super) fn take_context(&mut self) -> Option<Box<Context>> {
+        self.context.take()
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.context.is_some() {
+            self.abort_now();
+        }
+    }
+}
+
+/// A key of at most eight bytes as a number; with its length it stands for the key.
+fn short(key: &[u8]) -> Option<u64> {
+    if let Ok(whole) = <[u8; 8]>::try_from(key) {
+        return Some(u64::from_be_bytes(whole));
+    }
+    (key.len() < 8).then(|| {
+        let mut padded = [0; 8];
+        padded[..key.len()].copy_from_slice(key);
+        u64::from_be_bytes(padded)
+    })
+}

@@ -1,0 +1,97 @@
+//! Waiting for the log: for a commit to be durable, and for space to log it.
+//!
+//! A worker's transactions wait in a queue of its own, in LSN order, so that an advance of the
+//! durable LSN costs work per transaction it releases and not per transaction that waits
+//! (MosaicDB §5; ELEDA §4.4, callbacks in LSN order).
+
+use std::collections::VecDeque;
+
+use super::context::Transaction;
+use super::error::OperationError;
+use super::worker::Worker;
+use crate::log::Lsn;
+use crate::sched::{self, Cause, SlotId};
+
+/// Transactions of one worker that wait for the log.
+///
+/// Invariant: `commits` is sorted by LSN.
+#[derive(Debug, Default)]
+pub(super) struct CommitQueue {
+    commits: VecDeque<(Lsn, SlotId)>,
+    space: Vec<SlotId>,
+}
+
+impl CommitQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.commits.is_empty() && self.space.is_empty()
+    }
+
+    fn push(&mut self, lsn: Lsn, slot: SlotId) {
+        // Commits come in LSN order; only a reader of older versions goes further to the front.
+        let place = self.commits.iter().rposition(|(waits, _)| *waits <= lsn).map_or(0, |p| p + 1);
+        self.commits.insert(place, (lsn, slot));
+    }
+
+    /// Resumes what the durable LSN releases; everything, if the log has failed.
+    pub(super) fn release(&mut self, durable: Lsn, failed: bool) {
+        while let Some((lsn, slot)) = self.commits.front().copied()
+            && (failed || lsn < durable)
+        {
+            self.commits.pop_front();
+            sched::resume(slot);
+        }
+    }
+
+    /// Resumes those that wait for space in the log, to look again.
+    pub(super) fn release_space(&mut self) {
+        self.space.drain(..).for_each(sched::resume);
+    }
+}
+
+impl Worker {
+    /// Waits until the block at `lsn`, and so everything before it, is durable.
+    ///
+    /// # Errors
+    /// The log's, if it failed first.
+    pub(super) async fn wait_durable(&self, lsn: Lsn) -> Result<(), OperationError> {
+        let log = &self.engine().log;
+        while lsn >= log.durable() {
+            if let Some(error) = log.poisoned() {
+                return Err(OperationError::Log(error));
+            }
+            self.commits.borrow_mut().push(lsn, sched::current_slot());
+            self.engine().set_waiting(self.number(), true);
+            // Said before this last look, so an advance after it wakes this worker.
+            if lsn >= log.durable() && log.poisoned().is_none() {
+                sched::park(Cause::Commit).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the log has room for a block of `bytes`.
+    async fn wait_for_space(&self, bytes: usize) -> Result<(), OperationError> {
+        let log = &self.engine().log;
+        while !log.admits(bytes) {
+            if let Some(error) = log.poisoned() {
+                return Err(OperationError::Log(error));
+            }
+            self.commits.borrow_mut().space.push(sched::current_slot());
+            self.engine().set_waiting(self.number(), true);
+            if !log.admits(bytes) && log.poisoned().is_none() {
+                sched::park(Cause::LogSpace).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Transaction {
+    /// Waits until the log has room for a block of `bytes`; fails if the log has failed.
+    pub(super) async fn admit(&self, bytes: usize) -> Result<(), OperationError> {
+        if let Some(error) = self.engine().log.poisoned() {
+            return Err(OperationError::Log(error));
+        }
+        self.worker().wait_for_space(bytes).await
+    }
+}

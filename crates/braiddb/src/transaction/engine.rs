@@ -1,0 +1,132 @@
+//! What the workers of one database share.
+
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+use parking_lot::RwLock;
+
+use super::counters::WorkerCounters;
+use crate::log::Log;
+use crate::memory::MemoryCounters;
+use crate::reclaim::Domain;
+use crate::record::Table;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::version::{Horizon, StatusTable, TableId};
+
+/// When a transaction's result leaves the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// When all it wrote and all it read is on disk; commits share flushes.
+    #[default]
+    Group,
+    /// As soon as its commit is decided; its log follows at once but is not waited for. A crash
+    /// may lose the last moments, never the order.
+    Relaxed,
+    /// As soon as its commit is decided; nothing is logged.
+    Volatile,
+}
+
+/// Shared state of a database's workers.
+///
+/// Invariant: tables are only added, so a table lives as long as the engine.
+pub(crate) struct Engine {
+    pub(crate) log: Log,
+    pub(crate) status: StatusTable,
+    pub(crate) horizon: Horizon,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) memory: Arc<MemoryCounters>,
+    pub(crate) durability: Durability,
+    pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
+    tables: RwLock<Vec<Option<Arc<Table>>>>,
+    next_table: AtomicU32,
+    /// Set for workers with transactions that wait for the log.
+    waiting: Box<[CachePadded<AtomicBool>]>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        log: Log,
+        workers: usize,
+        contexts_per_worker: usize,
+        durability: Durability,
+        domain: Arc<Domain>,
+        memory: Arc<MemoryCounters>,
+    ) -> Self {
+        Self {
+            log,
+            status: StatusTable::new(workers, contexts_per_worker),
+            horizon: Horizon::new(workers),
+            domain,
+            memory,
+            durability,
+            counters: (0..workers).map(|_| CachePadded::default()).collect(),
+            tables: RwLock::new(Vec::new()),
+            // 0 is the catalog's.
+            next_table: AtomicU32::new(1),
+            waiting: (0..workers).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
+        }
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The table with this id, made if it is not there yet.
+    ///
+    /// # Errors
+    /// When no addresses are left for another table.
+    pub(crate) fn table(&self, id: TableId) -> std::io::Result<Arc<Table>> {
+        let place = id.0 as usize;
+        if let Some(Some(table)) = self.tables.read().get(place) {
+            return Ok(table.clone());
+        }
+        let mut tables = self.tables.write();
+        if tables.len() <= place {
+            tables.resize(place + 1, None);
+        }
+        if let Some(table) = &tables[place] {
+            return Ok(table.clone());
+        }
+        let table = Arc::new(Table::new(id, self.domain.clone(), self.memory.clone())?);
+        tables[place] = Some(table.clone());
+        Ok(table)
+    }
+
+    /// Whether a table is one of this engine's.
+    pub(crate) fn owns(&self, table: &Table) -> bool {
+        std::ptr::eq(table.memory(), &*self.memory)
+    }
+
+    /// A table id that no table has had.
+    pub(crate) fn next_table_id(&self) -> TableId {
+        // Relaxed: only uniqueness matters, and `fetch_add` gives it.
+        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes sure that ids up to `id` count as taken; for recovery.
+    pub(crate) fn raise_table_id(&self, id: TableId) {
+        // Relaxed: recovery is over before anything else takes ids.
+        self.next_table.fetch_max(id.0 + 1, Ordering::Relaxed);
+    }
+
+    /// Every table made so far, in the order of their ids.
+    pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
+        self.tables.read().iter().flatten().cloned().collect()
+    }
+
+    /// Says whether a worker has transactions waiting for the log.
+    pub(crate) fn set_waiting(&self, worker: usize, waiting: bool) {
+        // SeqCst: a worker that sleeps has said so before it last looked at the log, and a worker
+        // that advances the log looks here after it did.
+        if self.waiting[worker].load(Ordering::Relaxed) != waiting {
+            self.waiting[worker].store(waiting, Ordering::SeqCst);
+        }
+    }
+
+    /// Workers, other than `me`, with transactions waiting for the log.
+    pub(crate) fn waiting_workers(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
+        let waits = |worker: usize| self.waiting[worker].load(Ordering::SeqCst);
+        (0..self.waiting.len()).filter(move |&worker| worker != me && waits(worker))
+    }
+}

@@ -1,0 +1,29 @@
+//! Why an operation or a commit fails.
+
+use std::sync::Arc;
+
+use crate::index::MAX_KEY_BYTES;
+use crate::log::LogError;
+use crate::record::TableFull;
+use crate::version::MAX_VALUE_BYTES;
+
+/// The failure of an operation on a transaction, or of its commit.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum OperationError {
+    /// Another transaction wrote the record first; the transaction must abort, and may be retried.
+    #[error("another transaction wrote the record first")]
+    Conflict,
+    #[error("the key exists already")]
+    KeyExists,
+    #[error("no record has this key")]
+    KeyNotFound,
+    #[error("a key of {0} bytes is too long: the limit is {MAX_KEY_BYTES} bytes")]
+    KeyTooLong(usize),
+    #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
+    ValueTooLong(usize),
+    #[error(transparent)]
+    TableFull(#[from] TableFull),
+    /// The log failed: nothing can be committed any more.
+    #[error("the log has failed: {0}")]
+    Log(Arc<LogError>),
+}

@@ -1,0 +1,120 @@
+//! What commits leave behind, freed when nobody can see it any more (Umbra MVCC §3.4, Steam).
+//!
+//! A version superseded at LSN c, and a record deleted at c, are needed by transactions whose begin
+//! stamp is not later than c, and by nobody else: later ones stop at the newer version. So each is
+//! listed by the transaction that superseded it, exactly once, under c; and once the oldest begin
+//! stamp in use is later than c, a superseded version is freed without being unlinked: the link to
+//! it is never followed again.
+
+use std::collections::VecDeque;
+
+use super::engine::Engine;
+use super::worker::Worker;
+use crate::log::Lsn;
+use crate::reclaim;
+use crate::record::{Entry, TableRef};
+use crate::sched;
+use crate::version::{Rid, VersionRef};
+
+/// Most items one turn frees, so that housekeeping never delays transactions for long.
+const ITEMS_PER_TURN: usize = 4096;
+
+/// Something that will be nobody's.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Garbage {
+    /// A version with a newer committed one in front of it.
+    Superseded { table: TableRef, version: VersionRef },
+    /// A record whose newest version is this tombstone.
+    Deleted { table: TableRef, rid: Rid, tombstone: VersionRef },
+}
+
+/// A worker's garbage.
+///
+/// Invariant: sorted by LSN, because a worker's commits are.
+#[derive(Debug, Default)]
+pub(super) struct GarbageList {
+    items: VecDeque<(Lsn, Garbage)>,
+}
+
+impl GarbageList {
+    pub(super) fn push(&mut self, lsn: Lsn, garbage: Garbage) {
+        debug_assert!(self.items.back().is_none_or(|(last, _)| *last <= lsn));
+        self.items.push_back((lsn, garbage));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn pop(&mut self, oldest_begin: Lsn) -> Option<(Lsn, Garbage)> {
+        self.items.pop_front_if(|(lsn, _)| *lsn < oldest_begin)
+    }
+}
+
+impl Worker {
+    /// Frees what is due; returns whether more is.
+    pub(super) fn collect_garbage(&self) -> bool {
+        if self.garbage.borrow().len() == 0 {
+            return false;
+        }
+        let engine = self.engine();
+        let oldest_begin = engine.horizon.oldest(engine.log.tail());
+        for _ in 0..ITEMS_PER_TURN {
+            let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin) else {
+                return false;
+            };
+            match item {
+                Garbage::Superseded { table, version } => {
+                    // SAFETY: no transaction that begins or began before `lsn` is active, later
+                    // ones never follow the link to it, and it is listed once.
+                    unsafe { version.free(table.get().memory()) };
+                    self.counters().versions_freed.add(1);
+                }
+                Garbage::Deleted { table, rid, tombstone } => {
+                    self.reclaim_record(table, rid, tombstone, lsn);
+                }
+            }
+        }
+        true
+    }
+
+    /// Removes a deleted record for good, unless it was written again.
+    fn reclaim_record(&self, table: TableRef, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
+        let _operation = reclaim::enter();
+        // SAFETY: tables live as long as the engine.
+        let table = unsafe { table.get() };
+        // The word alone could name a later version at the same address: only a head that is a
+        // tombstone no newer than the listed one is the deletion that nobody needs any more.
+        if table.array().load(rid) != Entry::Version(tombstone) {
+            return;
+        }
+        // SAFETY: the head of its chain, loaded under the guard above and this worker's published
+        // begin stamp, which is not later than any commit from here on.
+        let head = unsafe { tombstone.get() };
+        let same = head.is_tombstone() && head.stamp().lsn().is_some_and(|stamp| stamp <= lsn);
+        if !same || !table.array().replace(rid, Entry::Version(tombstone), Entry::Dead) {
+            return;
+        }
+        sched::run_now(table.index.remove(head.payload(), rid));
+        table.retire_rid(rid);
+        // SAFETY: unlinked by the replacement, which only one list can have done.
+        unsafe { table.retire_version(tombstone) };
+        self.counters().records_reclaimed.add(1);
+    }
+}
+
+impl Engine {
+    /// Frees a worker's garbage when every worker has stopped.
+    ///
+    /// # Safety
+    /// No transaction of the engine is active or will begin.
+    pub(super) unsafe fn free_leftovers(list: &mut GarbageList) {
+        for (_, item) in list.items.drain(..) {
+            if let Garbage::Superseded { table, version } = item {
+                // SAFETY: listed once, and nobody reads any more (the caller's contract). A
+                // tombstone is its record's newest version and goes with its table.
+                unsafe { version.free(table.get().memory()) };
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A worker's share of the transaction machinery: contexts, begin stamps, garbage, waiters.
+//!
+//! Everything here belongs to one thread. Invariant: `begins[n]` is the begin stamp of the active
+//! transaction in context `n`, or [`Lsn::MAX`]; the worker's published stamp is not later than any
+//! of them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::context::{Context, Transaction};
+use super::counters::WorkerCounters;
+use super::durable::CommitQueue;
+use super::engine::Engine;
+use super::garbage::GarbageList;
+use super::write_set::WriteSet;
+use crate::log::Lsn;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+}
+
+/// One worker's transactions.
+pub(crate) struct Worker {
+    engine: Arc<Engine>,
+    number: usize,
+    free: RefCell<Vec<Box<Context>>>,
+    begins: RefCell<Vec<Lsn>>,
+    active: Cell<usize>,
+    pub(super) garbage: RefCell<GarbageList>,
+    pub(super) commits: RefCell<CommitQueue>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Worker({})", self.number)
+    }
+}
+
+/// Every context of the worker is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoContext;
+
+impl Worker {
+    /// Makes this thread the home of a worker's transactions.
+    pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
+        engine.horizon.wake(number, engine.log.tail());
+        let worker = Rc::new(Self {
+            engine,
+            number,
+            free: RefCell::default(),
+            begins: RefCell::default(),
+            active: Cell::new(0),
+            garbage: RefCell::default(),
+            commits: RefCell::default(),
+        });
+        CURRENT.with(|current| {
+            let before = current.borrow_mut().replace(worker.clone());
+            assert!(before.is_none(), "a thread is one worker");
+        });
+        worker
+    }
+
+    /// Undoes `install`.
+    pub(super) fn uninstall(&self) {
+        assert_eq!(self.active.get(), 0, "no transaction outlives its worker");
+        CURRENT.with(|current| current.borrow_mut().take());
+    }
+
+    /// The worker whose thread this is.
+    ///
+    /// # Panics
+    /// On any other thread: transactions run on workers only.
+    pub(crate) fn current() -> Rc<Self> {
+        let worker = CURRENT.with(|current| current.borrow().clone());
+        worker.expect("transactions begin on a worker's thread")
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(crate) fn counters(&self) -> &WorkerCounters {
+        &self.engine.counters[self.number]
+    }
+
+    /// Transactions that have begun and are not over.
+    pub(super) fn active(&self) -> usize {
+        self.active.get()
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// When every context is in use.
+    pub(crate) fn begin(self: &Rc<Self>) -> Result<Transaction, NoContext> {
+        let context = self.take_context()?;
+        let name = self.engine.status.begin(self.number, context.number);
+        // The worker's published stamp, an earlier tail, bounds this one from below.
+        let begin = self.engine.log.tail();
+        self.begins.borrow_mut()[context.number] = begin;
+        self.active.set(self.active.get() + 1);
+        Ok(Transaction::new(self.clone(), context, name, begin))
+    }
+
+    fn take_context(&self) -> Result<Box<Context>, NoContext> {
+        if let Some(context) = self.free.borrow_mut().pop() {
+            return Ok(context);
+        }
+        let mut begins = self.begins.borrow_mut();
+        let number = begins.len();
+        if number == self.engine.status.per_worker() {
+            return Err(NoContext);
+        }
+        begins.push(Lsn::MAX);
+        Ok(Box::new(Context { number, writes: RefCell::new(WriteSet::default()) }))
+    }
+
+    /// Ends a transaction: its begin stamp holds nothing back any more.
+    pub(super) fn end(&self, context: Box<Context>) {
+        context.writes.borrow_mut().clear();
+        self.begins.borrow_mut()[context.number] = Lsn::MAX;
+        self.active.set(self.active.get() - 1);
+        self.free.borrow_mut().push(context);
+    }
+
+    /// The begin stamp of the worker's oldest active transaction.
+    pub(super) fn oldest_begin(&self) -> Option<Lsn> {
+        if self.active.get() == 0 {
+            return None;
+        }
+        self.begins.borrow().iter().copied().min()
+    }
+}

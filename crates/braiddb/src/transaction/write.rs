@@ -1,0 +1,177 @@
+//! Point writes.
+
+use super::context::Transaction;
+use super::error::OperationError;
+use super::write_set::WriteKind;
+use crate::index::MAX_KEY_BYTES;
+use crate::reclaim;
+use crate::record::{Base, Refusal, Table, TableRef};
+use crate::version::{MAX_VALUE_BYTES, Rid, Stamp, VersionRef};
+
+/// What a write expects and leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent<'v> {
+    /// The record must not exist; it will, with this value.
+    Insert(&'v [u8]),
+    /// The record exists or not; it will, with this value.
+    Put(&'v [u8]),
+    /// The record must exist; it will, with this value.
+    Update(&'v [u8]),
+    /// The record will not exist.
+    Delete,
+}
+
+impl Intent<'_> {
+    fn value(&self) -> Option<&[u8]> {
+        match self {
+            Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) => Some(value),
+            Intent::Delete => None,
+        }
+    }
+}
+
+impl Transaction {
+    /// Carries out a write; `false` if it was a delete of a record that does not exist.
+    ///
+    /// # Errors
+    /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table.
+    pub(crate) async fn write(
+        &self,
+        table: &Table,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<bool, OperationError> {
+        check_lengths(key, &intent)?;
+        let _operation = reclaim::enter();
+        loop {
+            let rid = match self.recall(table, key) {
+                Some(rid) => Some(rid),
+                None => {
+                    let rid = table.index.get(key).await;
+                    if let Some(rid) = rid {
+                        // SAFETY: the guard above, and `self` is active.
+                        unsafe { table.approach(rid).await };
+                    }
+                    rid
+                }
+            };
+            let Some(rid) = rid else {
+                match intent {
+                    Intent::Update(_) => return Err(OperationError::KeyNotFound),
+                    Intent::Delete => return Ok(false),
+                    Intent::Insert(value) | Intent::Put(value) => {
+                        if self.write_new(table, key, value).await? {
+                            return Ok(true);
+                        }
+                        continue;
+                    }
+                }
+            };
+            match self.write_on(table, rid, key, intent) {
+                Ok(written) => return written,
+                // Finish what its reclaimer has begun, then look again.
+                Err(Dead) => _ = table.index.remove(key, rid).await,
+            }
+        }
+    }
+
+    /// Writes to a record that has an id.
+    fn write_on(
+        &self,
+        table: &Table,
+        rid: Rid,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<Result<bool, OperationError>, Dead> {
+        // SAFETY: the caller holds the operation's guard, and `self` is active.
+        let base = match unsafe { table.base(rid, self.view()) } {
+            Ok(base) => base,
+            Err(Refusal::Dead) => return Err(Dead),
+            Err(Refusal::Conflict) => return Ok(Err(self.conflict())),
+        };
+        match (intent, base.is_tombstone()) {
+            (Intent::Insert(_), false) => return Ok(Err(OperationError::KeyExists)),
+            (Intent::Update(_), true) => return Ok(Err(OperationError::KeyNotFound)),
+            (Intent::Delete, true) => return Ok(Ok(false)),
+            _ => {}
+        }
+        let version = self.allocate(table, key, intent.value());
+        if table.install(rid, base, version).is_err() {
+            // SAFETY: never shared.
+            unsafe { version.free(table.memory()) };
+            return Ok(Err(self.conflict()));
+        }
+        let writes = &mut *self.writes().borrow_mut();
+        // SAFETY: just installed by this transaction, which alone may replace it.
+        let installed = unsafe { version.get() };
+        match base {
+            Base::Own(own) => {
+                installed.set_place(own.place());
+                writes.replace(own.place(), version, intent == Intent::Delete);
+            }
+            Base::Committed(committed) => {
+                installed.set_place(writes.next_place());
+                let kind = match (intent, base.is_tombstone()) {
+                    (Intent::Delete, _) => WriteKind::Delete,
+                    (_, true) => WriteKind::Insert,
+                    (_, false) => WriteKind::Update,
+                };
+                let base = Some(committed.reference());
+                writes.push(TableRef::new(table), rid, version, base, kind, key);
+            }
+        }
+        Ok(Ok(true))
+    }
+
+    /// Inserts a record under a new id; `false` if the key turned out to have one.
+    async fn write_new(
+        &self,
+        table: &Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, OperationError> {
+        let rid = table.take_rid()?;
+        let version = self.allocate(table, key, Some(value));
+        let place = {
+            let writes = &mut *self.writes().borrow_mut();
+            let place = writes.next_place();
+            // SAFETY: not shared yet.
+            unsafe { version.get() }.set_place(place);
+            // In the write set before in the index: an abort from here on takes both back.
+            table.array().publish(rid, version);
+            writes.push(TableRef::new(table), rid, version, None, WriteKind::Insert, key);
+            place
+        };
+        if table.index.insert(key, rid).await.is_ok() {
+            return Ok(true);
+        }
+        // The index never led to the id: nobody else has seen it or the version.
+        self.writes().borrow_mut().void(place);
+        table.array().clear(rid);
+        table.rids().give_back(rid);
+        // SAFETY: never shared.
+        unsafe { version.free(table.memory()) };
+        Ok(false)
+    }
+
+    fn allocate(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> VersionRef {
+        let stamp = Stamp::in_flight(self.name());
+        // A tombstone carries the key, by which its index entry will be found and removed.
+        VersionRef::allocate(table.memory(), stamp, value.unwrap_or(key), value.is_none())
+    }
+}
+
+/// The record is gone for everyone; its index entry is about to be removed.
+struct Dead;
+
+fn check_lengths(key: &[u8], intent: &Intent<'_>) -> Result<(), OperationError> {
+    if key.len() > MAX_KEY_BYTES {
+        return Err(OperationError::KeyTooLong(key.len()));
+    }
+    match intent.value() {
+        Some(value) if value.len() > MAX_VALUE_BYTES => {
+            Err(OperationError::ValueTooLong(value.len()))
+        }
+        _ => Ok(()),
+    }
+}

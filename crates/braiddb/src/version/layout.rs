@@ -1,0 +1,216 @@
+//! A version: header and payload in one block of memory, so that a small record is one cache line.
+//!
+//! ```text
+//! offset  size  field
+//!      0     8  stamp: commit LSN or transaction name
+//!      8     8  next: the next older version, or 0
+//!     16     4  length: payload bytes (bits 0..25), tombstone (bit 31)
+//!     20     4  in flight: position in the write set; committed: offset of the record from the
+//!               start of its log block, in units of 8 bytes
+//!     24     …  payload: the value, or for a tombstone the key
+//! ```
+//!
+//! Invariants: the payload and `length` never change after the version is published. `stamp` goes
+//! from a name to an LSN once. `next` of a published version changes only while no transaction
+//! whose begin stamp needs what is cut off is active.
+
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use super::stamp::Stamp;
+use crate::memory::{Kind, MemoryCounters};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The longest value a record may have.
+pub(crate) const MAX_VALUE_BYTES: usize = 16 << 20;
+
+const LENGTH_MASK: u32 = (1 << 25) - 1;
+const TOMBSTONE: u32 = 1 << 31;
+const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == 24 && align_of::<Header>() == 8);
+
+/// The header of a version; the payload follows it in memory.
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    stamp: AtomicU64,
+    next: AtomicU64,
+    length: u32,
+    place: AtomicU32,
+}
+
+/// A pointer to a version that is allocated for at least as long as its holder may look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VersionRef(NonNull<Header>);
+
+// SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
+unsafe impl Send for VersionRef {}
+
+/// A version that stays allocated for `'a`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version<'a> {
+    pointer: NonNull<Header>,
+    held: PhantomData<&'a Header>,
+}
+
+impl VersionRef {
+    /// Allocates a version.
+    pub(crate) fn allocate(
+        memory: &MemoryCounters,
+        stamp: Stamp,
+        payload: &[u8],
+        tombstone: bool,
+    ) -> Self {
+        assert!(payload.len() <= MAX_VALUE_BYTES);
+        let block = memory.allocate(Kind::Version, Self::layout(payload.len())).cast::<Header>();
+        let length = payload.len() as u32 | if tombstone { TOMBSTONE } else { 0 };
+        let header = Header {
+            stamp: AtomicU64::new(stamp.bits()),
+            next: AtomicU64::new(0),
+            length,
+            place: AtomicU32::new(0),
+        };
+        // SAFETY: the block is fresh, unshared, aligned for a header and holds header + payload.
+        unsafe {
+            block.write(header);
+            let target = block.add(1).cast::<u8>().as_ptr();
+            std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len());
+        }
+        Self(block)
+    }
+
+    /// Frees the version.
+    ///
+    /// # Safety
+    /// It was allocated with the same counters, nobody else can reach it any more, and it is freed
+    /// once.
+    pub(crate) unsafe fn free(self, memory: &MemoryCounters) {
+        // SAFETY: alive until here (the caller's contract).
+        let layout = Self::layout(unsafe { self.get() }.payload_bytes());
+        // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
+        unsafe { memory.free(Kind::Version, self.0.cast(), layout) }
+    }
+
+    /// The version itself.
+    ///
+    /// # Safety
+    /// The version is not freed for as long as `'a`: it is linked and the caller holds an operation
+    /// guard or an active begin stamp that needs it, or the caller owns it.
+    pub(crate) unsafe fn get<'a>(self) -> Version<'a> {
+        Version { pointer: self.0, held: PhantomData }
+    }
+
+    /// The address, to be prefetched.
+    pub(crate) fn pointer(self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
+
+    /// The address as the word that links hold.
+    pub(crate) fn word(self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// The version a link points to; `None` for 0.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        debug_assert!(word.is_multiple_of(8), "{word:#x} is not a version");
+        NonNull::new(word as *mut Header).map(Self)
+    }
+
+    fn layout(payload_bytes: usize) -> Layout {
+        Layout::from_size_align(size_of::<Header>() + payload_bytes, align_of::<Header>())
+            .expect("payloads are bounded far below isize::MAX")
+    }
+}
+
+impl<'a> Version<'a> {
+    fn header(self) -> &'a Header {
+        // SAFETY: initialised by `allocate` and alive for `'a` (contract of `VersionRef::get`).
+        unsafe { self.pointer.as_ref() }
+    }
+
+    /// The pointer that links hold.
+    pub(crate) fn reference(self) -> VersionRef {
+        VersionRef(self.pointer)
+    }
+
+    /// Its stamp. Acquire pairs with the Release in `set_stamp`.
+    pub(crate) fn stamp(self) -> Stamp {
+        Stamp::from_bits(self.header().stamp.load(Ordering::Acquire))
+    }
+
+    /// Stamps the version for good. Release pairs with the Acquire in `stamp`.
+    pub(crate) fn set_stamp(self, stamp: Stamp) {
+        assert!(stamp.name().is_none(), "a final stamp is no name");
+        self.header().stamp.store(stamp.bits(), Ordering::Release);
+    }
+
+    /// The next older version. Acquire pairs with the Release in `set_next`.
+    pub(crate) fn next(self) -> Option<VersionRef> {
+        VersionRef::from_word(self.header().next.load(Ordering::Acquire))
+    }
+
+    /// Links the next older version. Release pairs with the Acquire in `next`.
+    pub(crate) fn set_next(self, next: Option<VersionRef>) {
+        self.header().next.store(next.map_or(0, VersionRef::word), Ordering::Release);
+    }
+
+    /// Whether the record is deleted as of this version.
+    pub(crate) fn is_tombstone(self) -> bool {
+        self.header().length & TOMBSTONE != 0
+    }
+
+    pub(crate) fn payload_bytes(self) -> usize {
+        (self.header().length & LENGTH_MASK) as usize
+    }
+
+    /// The value, or for a tombstone the key.
+    pub(crate) fn payload(self) -> &'a [u8] {
+        // SAFETY: `allocate` laid `payload_bytes` initialised bytes right after the header, in one
+        // block; they never change while the version is shared, and live for `'a`.
+        unsafe {
+            let start = self.pointer.add(1).cast::<u8>();
+            std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes())
+        }
+    }
+
+    /// Where the version stands in its transaction's write set, or in its log block.
+    pub(crate) fn place(self) -> u32 {
+        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire.
+        self.header().place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_place(self, place: u32) {
+        // Relaxed: see `place`; the stamp's Release publishes it.
+        self.header().place.store(place, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::log::Lsn;
+
+    #[test]
+    fn holds_what_it_was_given() {
+        let memory = MemoryCounters::new();
+        for payload in [&b""[..], b"x", &[7; 8], &[9; 4096]] {
+            for tombstone in [false, true] {
+                let stamp = Stamp::committed(Lsn(64));
+                let version = VersionRef::allocate(&memory, stamp, payload, tombstone);
+                {
+                    // SAFETY: owned by this test until freed below.
+                    let held = unsafe { version.get() };
+                    assert_eq!(held.payload(), payload);
+                    assert_eq!(held.is_tombstone(), tombstone);
+                    assert_eq!(held.stamp(), stamp);
+                    assert!(held.next().is_none());
+                }
+                // SAFETY: never shared, freed once.
+                unsafe { version.free(&memory) };
+            }
+        }
+        assert_eq!(memory.bytes(Kind::Version), 0);
+    }
+}

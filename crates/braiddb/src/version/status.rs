@@ -1,0 +1,188 @@
+//! The state of every transaction that may have versions in flight.
+//!
+//! A worker owns a row of contexts. A context serves one transaction after another; its state word
+//! holds the sequence of the transaction it serves now and that transaction's phase:
+//!
+//! ```text
+//! Active -> Committing -> Committed(lsn)
+//!    \-> Aborted
+//! ```
+//!
+//! Invariants:
+//! - Only the owning worker writes a context.
+//! - `Committing` is stored before the commit LSN is drawn. A reader whose begin stamp is later
+//!   than that LSN read the log's tail after it was advanced, so it cannot still see `Active`.
+//! - A context moves to its next sequence only after every version of the transaction carries its
+//!   final stamp; so a stale name means: read the version's stamp again.
+
+use crossbeam_utils::CachePadded;
+
+use super::stamp::{Stamp, TransactionName};
+use crate::log::Lsn;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+const PHASE_BITS: u32 = 2;
+const PHASE_MASK: u64 = (1 << PHASE_BITS) - 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+enum Phase {
+    Active = 0,
+    Committing = 1,
+    Committed = 2,
+    Aborted = 3,
+}
+
+/// What has become of a named transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Still running: its versions are invisible to others.
+    Active,
+    /// Its commit LSN is drawn or about to be; ask again.
+    Undecided,
+    /// Committed at this LSN, its versions being stamped.
+    Committed(Lsn),
+    /// Aborted, its versions being unlinked.
+    Aborted,
+    /// Over, and its versions stamped: read the version's stamp again.
+    Stale,
+}
+
+#[derive(Debug)]
+struct Context {
+    state: AtomicU64,
+    commit: AtomicU64,
+}
+
+/// Contexts of all workers.
+#[derive(Debug)]
+pub(crate) struct StatusTable {
+    contexts: Box<[CachePadded<Context>]>,
+    per_worker: usize,
+}
+
+impl StatusTable {
+    pub(crate) fn new(workers: usize, per_worker: usize) -> Self {
+        assert!(workers <= TransactionName::MAX_WORKERS);
+        assert!(per_worker <= TransactionName::MAX_CONTEXTS);
+        let context = || {
+            CachePadded::new(Context {
+                // Sequence 0 is over from the start; the first transaction has sequence 1.
+                state: AtomicU64::new(Phase::Aborted as u64),
+                commit: AtomicU64::new(0),
+            })
+        };
+        Self { contexts: (0..workers * per_worker).map(|_| context()).collect(), per_worker }
+    }
+
+    /// Contexts of one worker.
+    pub(crate) fn per_worker(&self) -> usize {
+        self.per_worker
+    }
+
+    fn context(&self, name: TransactionName) -> &Context {
+        assert!(name.context() < self.per_worker);
+        &self.contexts[name.worker() * self.per_worker + name.context()]
+    }
+
+    fn set(&self, name: TransactionName, from: Phase, to: Phase) {
+        let state = &self.context(name).state;
+        let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
+        // Relaxed: only this worker writes the word.
+        assert_eq!(state.load(Ordering::Relaxed), word(from), "{from:?} comes before {to:?}");
+        // Release pairs with the Acquire in `outcome`: who sees the phase sees what led to it.
+        state.store(word(to), Ordering::Release);
+    }
+
+    /// Starts the next transaction of a worker's context and names it.
+    pub(crate) fn begin(&self, worker: usize, context: usize) -> TransactionName {
+        let place = TransactionName::new(worker, context, 0);
+        // Relaxed: only this worker writes the word.
+        let word = self.context(place).state.load(Ordering::Relaxed);
+        assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
+        let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
+        let word = name.sequence() << PHASE_BITS | Phase::Active as u64;
+        // Release pairs with the Acquire in `outcome`: who finds the name stale sees its versions'
+        // final stamps, written before.
+        self.context(place).state.store(word, Ordering::Release);
+        name
+    }
+
+    /// To be called before the commit LSN is drawn; nothing may suspend until `committed`.
+    pub(crate) fn committing(&self, name: TransactionName) {
+        self.set(name, Phase::Active, Phase::Committing);
+    }
+
+    /// The point of commit: from here on the transaction's versions are visible.
+    pub(crate) fn committed(&self, name: TransactionName, lsn: Lsn) {
+        // Relaxed: published by the Release store of the phase.
+        self.context(name).commit.store(lsn.0, Ordering::Relaxed);
+        self.set(name, Phase::Committing, Phase::Committed);
+    }
+
+    /// The transaction will never commit.
+    pub(crate) fn aborted(&self, name: TransactionName) {
+        self.set(name, Phase::Active, Phase::Aborted);
+    }
+
+    /// What has become of `name`.
+    pub(crate) fn outcome(&self, name: TransactionName) -> Outcome {
+        let context = self.context(name);
+        // Acquire pairs with the Release stores above.
+        let word = context.state.load(Ordering::Acquire);
+        if word >> PHASE_BITS != name.sequence() {
+            return Outcome::Stale;
+        }
+        match word & PHASE_MASK {
+            0 => Outcome::Active,
+            1 => Outcome::Undecided,
+            2 => {
+                // Acquire keeps the second look at the state after it. The LSN belongs to `name` if
+                // the state still does: a later one is written only after a later `begin`.
+                let lsn = context.commit.load(Ordering::Acquire);
+                // Relaxed: ordered after the load above.
+                let again = context.state.load(Ordering::Relaxed);
+                if again == word { Outcome::Committed(Lsn(lsn)) } else { Outcome::Stale }
+            }
+            _ => Outcome::Aborted,
+        }
+    }
+
+    /// Whether a version with `stamp` is visible at `begin`; `None` while that is undecided.
+    /// `reload` reads the version's stamp again.
+    pub(crate) fn visible(
+        &self,
+        mut stamp: Stamp,
+        begin: Lsn,
+        me: Option<TransactionName>,
+        reload: impl Fn() -> Stamp,
+    ) -> Option<Visible> {
+        loop {
+            let Some(name) = stamp.name() else {
+                let lsn = stamp.lsn().expect("not in flight");
+                return Some(if lsn < begin { Visible::Committed(lsn) } else { Visible::No });
+            };
+            if Some(name) == me {
+                return Some(Visible::Own);
+            }
+            match self.outcome(name) {
+                Outcome::Active | Outcome::Aborted => return Some(Visible::No),
+                Outcome::Undecided => return None,
+                Outcome::Committed(lsn) if lsn < begin => return Some(Visible::Committed(lsn)),
+                Outcome::Committed(_) => return Some(Visible::No),
+                Outcome::Stale => stamp = reload(),
+            }
+        }
+    }
+}
+
+/// Whether, and why, a version is visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visible {
+    /// Not to this transaction; look at the next older version.
+    No,
+    /// Written by this transaction itself.
+    Own,
+    /// Committed at this LSN, before the transaction began.
+    Committed(Lsn),
+}

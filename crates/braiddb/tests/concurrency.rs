@@ -1,0 +1,165 @@
+//! Many transactions at once, on both workers, against invariants that any lost update, torn
+//! snapshot or half commit would break. Runs under ThreadSanitizer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braiddb::{Database, Error, Options, Policy, Table, Width};
+use pollster::block_on;
+
+const POLICIES: [Policy; 4] =
+    [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue];
+
+fn open(policy: Policy) -> Database {
+    let options = Options::default().workers(2).policy(policy).hot_width(Width::Fixed(8));
+    Database::in_memory(options).unwrap()
+}
+
+/// Transfers between accounts beside readers that add all accounts up.
+#[test]
+fn transfers_keep_the_sum() {
+    const ACCOUNTS: u64 = 50;
+    const TRANSFERS: u64 = 400;
+    for policy in POLICIES {
+        let db = open(policy);
+        let accounts: Table<u64, u64> = block_on(db.open_or_create_table("accounts")).unwrap();
+        let table = accounts.clone();
+        db.run_blocking(async move |tx| {
+            for account in 0..ACCOUNTS {
+                tx.insert(&table, &account, &1000).await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (db, accounts) = (db.clone(), accounts.clone());
+                scope.spawn(move || transfer_and_read(&db, &accounts, thread, ACCOUNTS, TRANSFERS));
+            }
+        });
+        assert_eq!(sum(&db, &accounts), ACCOUNTS * 1000, "{policy:?}");
+        db.close().unwrap();
+    }
+}
+
+fn transfer_and_read(
+    db: &Database,
+    accounts: &Table<u64, u64>,
+    seed: u64,
+    count: u64,
+    transfers: u64,
+) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for round in 0..transfers {
+        let (from, to) = (random.u64(0..count), random.u64(0..count));
+        let amount = random.u64(1..5);
+        let table = accounts.clone();
+        db.run_blocking(async move |tx| {
+            let rich = tx.get(&table, &from).await?.unwrap();
+            if rich >= amount && from != to {
+                let poor = tx.get(&table, &to).await?.unwrap();
+                tx.update(&table, &from, &(rich - amount)).await?;
+                tx.update(&table, &to, &(poor + amount)).await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        if round % 16 == 0 {
+            assert_eq!(sum(db, accounts), count * 1000);
+        }
+    }
+}
+
+fn sum(db: &Database, accounts: &Table<u64, u64>) -> u64 {
+    let table = accounts.clone();
+    db.run_blocking(async move |tx| {
+        let (mut scan, mut sum) = (tx.scan(&table, ..)?, 0);
+        while let Some((_, balance)) = scan.next().await? {
+            sum += balance;
+        }
+        Ok::<_, Error>(sum)
+    })
+    .unwrap()
+}
+
+/// Counters incremented by everyone: no increment is lost.
+#[test]
+fn increments_are_not_lost() {
+    const INCREMENTS: u64 = 300;
+    let db = open(Policy::DualQueue);
+    let counters: Table<str, u64> = block_on(db.open_or_create_table("counters")).unwrap();
+    let attempts = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (db, counters, attempts) = (db.clone(), counters.clone(), attempts.clone());
+            scope.spawn(move || {
+                for _ in 0..INCREMENTS {
+                    let table = counters.clone();
+                    let run = db.run_with(Default::default(), async move |tx| {
+                        let count = tx.get(&table, "the one").await?.unwrap_or(0);
+                        tx.put(&table, "the one", &(count + 1)).await
+                    });
+                    let outcome = block_on(run).unwrap_or_else(|error: Error| panic!("{error}"));
+                    attempts.fetch_add(u64::from(outcome.attempts), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let count = db
+        .run_blocking(async move |tx| Ok::<_, Error>(tx.get(&counters, "the one").await?))
+        .unwrap();
+    assert_eq!(count, Some(4 * INCREMENTS));
+    assert!(attempts.load(Ordering::Relaxed) >= 4 * INCREMENTS);
+}
+
+/// Records inserted and deleted over and over beside scans: each scan sees whole groups only.
+#[test]
+fn inserts_and_deletes_are_seen_whole() {
+    const GROUP: u64 = 4;
+    let db = open(Policy::DualQueue);
+    let table: Table<(u64, u64), u64> = block_on(db.open_or_create_table("groups")).unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (db, table) = (db.clone(), table.clone());
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                for round in 0..300u64 {
+                    let group = random.u64(0..20);
+                    let table = table.clone();
+                    let result = db.run_blocking(async move |tx| {
+                        let there = tx.contains(&table, &(group, 0)).await?;
+                        for member in 0..GROUP {
+                            if there {
+                                assert!(tx.delete(&table, &(group, member)).await?);
+                            } else {
+                                tx.insert(&table, &(group, member), &round).await?;
+                            }
+                        }
+                        Ok::<_, Error>(())
+                    });
+                    result.unwrap();
+                }
+            });
+        }
+        let (db, table) = (db.clone(), table.clone());
+        scope.spawn(move || {
+            for _ in 0..200 {
+                let table = table.clone();
+                let groups = db.run_blocking(async move |tx| {
+                    let (mut scan, mut seen) = (tx.scan(&table, ..)?, Vec::new());
+                    while let Some(((group, member), round)) = scan.next().await? {
+                        seen.push((group, member, round));
+                    }
+                    Ok::<_, Error>(seen)
+                });
+                for whole in groups.unwrap().chunks(GROUP as usize) {
+                    assert_eq!(whole.len() as u64, GROUP);
+                    for (member, seen) in whole.iter().enumerate() {
+                        assert_eq!(*seen, (whole[0].0, member as u64, whole[0].2));
+                    }
+                }
+            }
+        });
+    });
+    db.close().unwrap();
+}

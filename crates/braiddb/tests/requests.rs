@@ -1,0 +1,239 @@
+//! What a caller may do to a transaction from outside: other executors, panics, drops, closing.
+
+use std::time::Duration;
+
+use braiddb::{Database, Error, Options, RunOptions, Table, Transaction};
+use futures_channel::oneshot;
+use pollster::block_on;
+
+type Records = Table<str, u64>;
+
+fn open() -> (Database, Records) {
+    let db = Database::in_memory(Options::default().workers(2)).unwrap();
+    let table = block_on(db.open_or_create_table("records")).unwrap();
+    (db, table)
+}
+
+fn get(db: &Database, table: &Records, key: &'static str) -> Option<u64> {
+    let table = table.clone();
+    db.run_blocking(async move |tx| tx.get(&table, key).await).unwrap_or_else(|e: Error| panic!("{e}"))
+}
+
+#[test]
+fn runs_from_tokio_and_smol_and_a_bare_thread() {
+    let (db, table) = open();
+    let put = |key: &'static str| {
+        let table = table.clone();
+        db.run(async move |tx| tx.put(&table, key, &1).await)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(put("tokio")).unwrap_or_else(|e: Error| panic!("{e}"));
+    smol::block_on(put("smol")).unwrap_or_else(|e: Error| panic!("{e}"));
+    block_on(put("bare")).unwrap_or_else(|e: Error| panic!("{e}"));
+    for key in ["tokio", "smol", "bare"] {
+        assert_eq!(get(&db, &table, key), Some(1));
+    }
+}
+
+#[test]
+fn a_closures_error_comes_back_unchanged_and_aborts() {
+    #[derive(Debug, PartialEq)]
+    enum Mine {
+        Refused(u32),
+        Database(String),
+    }
+    impl From<Error> for Mine {
+        fn from(error: Error) -> Self {
+            Mine::Database(error.to_string())
+        }
+    }
+    let (db, table) = open();
+    let kept = table.clone();
+    let result: Result<(), Mine> = db.run_blocking(async move |tx| {
+        tx.put(&kept, "key", &1).await?;
+        Err(Mine::Refused(42))
+    });
+    assert_eq!(result, Err(Mine::Refused(42)));
+    assert_eq!(get(&db, &table, "key"), None);
+}
+
+#[test]
+fn a_panic_aborts_its_transaction_alone() {
+    let (db, table) = open();
+    let kept = table.clone();
+    let result = db.run_blocking(async move |tx| {
+        tx.put(&kept, "key", &1).await?;
+        if tx.attempt() > 0 {
+            panic!("on purpose");
+        }
+        Ok::<_, Error>(())
+    });
+    assert!(matches!(result, Err(Error::Panicked(message)) if message == "on purpose"));
+    assert_eq!(get(&db, &table, "key"), None);
+    assert_eq!(db.stats().aborted.panic, 1);
+}
+
+#[test]
+fn a_foreign_future_may_be_awaited() {
+    let (db, table) = open();
+    let (sender, receiver) = oneshot::channel::<u64>();
+    let receiver = std::sync::Mutex::new(Some(receiver));
+    let kept = table.clone();
+    let run = db.run(async move |tx| {
+        let receiver = receiver.lock().unwrap().take().unwrap();
+        let value = receiver.await.unwrap();
+        tx.put(&kept, "key", &value).await
+    });
+    let waiting = std::thread::spawn(move || block_on(run).unwrap_or_else(|e: Error| panic!("{e}")));
+    std::thread::sleep(Duration::from_millis(20));
+    sender.send(7).unwrap();
+    waiting.join().unwrap();
+    assert_eq!(get(&db, &table, "key"), Some(7));
+}
+
+#[test]
+fn dropping_the_future_aborts() {
+    let (db, table) = open();
+    let (began, begun) = oneshot::channel();
+    let began = std::sync::Mutex::new(Some(began));
+    let kept = table.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let run = db.run(async move |tx| {
+            tx.put(&kept, "key", &1).await?;
+            began.lock().unwrap().take().unwrap().send(()).unwrap();
+            std::future::pending::<()>().await;
+            Ok::<_, Error>(())
+        });
+        tokio::select! {
+            _ = run => unreachable!("it waits for ever"),
+            begun = begun => begun.unwrap(),
+        }
+    });
+    // The record is free again as soon as the abort has reached the worker.
+    let options = RunOptions::default().max_attempts(u32::MAX);
+    let kept = table.clone();
+    let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+    block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
+    assert_eq!(get(&db, &table, "key"), Some(2));
+    assert_eq!(db.stats().aborted.dropped, 1);
+}
+
+#[test]
+fn conflicts_are_bounded_and_reported() {
+    let (db, table) = open();
+    let holder = block_on(db.begin()).unwrap();
+    let kept = table.clone();
+    block_on(holder.step(async move |tx: &Transaction| tx.put(&kept, "key", &1).await))
+        .unwrap_or_else(|e: Error| panic!("{e}"));
+    let kept = table.clone();
+    let options = RunOptions::default().max_attempts(5);
+    let result: Result<_, Error> =
+        block_on(db.run_with(options, async move |tx| tx.put(&kept, "key", &2).await));
+    assert!(matches!(result, Err(Error::Conflict { attempts: 5 })));
+    assert_eq!(db.stats().aborted.conflict, 5);
+    assert_eq!(db.stats().retries, 4);
+    block_on(holder.commit()).unwrap();
+    assert_eq!(get(&db, &table, "key"), Some(1));
+}
+
+#[test]
+fn steps_of_an_interactive_transaction_come_from_any_thread() {
+    let (db, table) = open();
+    let transaction = block_on(db.begin()).unwrap();
+    block_on(transaction.put(&table, "key", &1)).unwrap();
+    let transaction = std::thread::spawn({
+        let table = table.clone();
+        move || {
+            assert_eq!(block_on(transaction.get(&table, "key")).unwrap(), Some(1));
+            transaction
+        }
+    })
+    .join()
+    .unwrap();
+    assert_eq!(get(&db, &table, "key"), None);
+    block_on(transaction.commit()).unwrap();
+    assert_eq!(get(&db, &table, "key"), Some(1));
+}
+
+#[test]
+fn a_dropped_interactive_transaction_aborts() {
+    let (db, table) = open();
+    let transaction = block_on(db.begin()).unwrap();
+    block_on(transaction.put(&table, "key", &1)).unwrap();
+    drop(transaction);
+    let options = RunOptions::default().max_attempts(u32::MAX);
+    let kept = table.clone();
+    let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+    block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
+    assert_eq!(get(&db, &table, "key"), Some(2));
+}
+
+#[test]
+fn many_open_interactive_transactions_do_not_stop_others() {
+    let (db, table) = open();
+    let open: Vec<_> = (0..1000).map(|_| block_on(db.begin()).unwrap()).collect();
+    let kept = table.clone();
+    db.run_blocking(async move |tx| tx.put(&kept, "key", &1).await)
+        .unwrap_or_else(|e: Error| panic!("{e}"));
+    for transaction in open {
+        assert_eq!(block_on(transaction.get(&table, "key")).unwrap(), None, "begun before");
+        block_on(transaction.commit()).unwrap();
+    }
+}
+
+#[test]
+fn a_closed_database_says_so() {
+    let (db, table) = open();
+    let other = db.clone();
+    db.close().unwrap();
+    let result = other.run_blocking(async move |tx| tx.put(&table, "key", &1).await);
+    assert!(matches!(result, Err(Error::Closed)));
+    assert!(matches!(block_on(other.begin()), Err(Error::Closed)));
+    other.close().unwrap();
+}
+
+#[test]
+fn a_table_of_another_database_is_refused() {
+    let (db, _table) = open();
+    let (_other, foreign) = open();
+    let result = db.run_blocking(async move |tx| tx.put(&foreign, "key", &1).await);
+    assert!(matches!(result, Err(Error::ForeignTable(name)) if name == "records"));
+}
+
+#[test]
+fn blocking_inside_a_transaction_is_refused() {
+    let (db, table) = open();
+    let inner = db.clone();
+    let result = db.run_blocking(async move |_tx| {
+        let table = table.clone();
+        inner.run_blocking(async move |tx| tx.put(&table, "key", &1).await)
+    });
+    assert!(matches!(result, Err(Error::WouldBlock)));
+}
+
+#[test]
+fn tables_have_types_and_names() {
+    let (db, _table) = open();
+    let wrong = block_on(db.open_table::<u32, u64>("records"));
+    let error = wrong.unwrap_err();
+    assert!(matches!(&error, Error::TableType { .. }), "{error}");
+    assert!(matches!(block_on(db.open_table::<str, u64>("no")), Err(Error::TableNotFound(_))));
+    assert!(matches!(block_on(db.create_table::<str, u64>("records")), Err(Error::TableExists(_))));
+    assert!(matches!(block_on(db.create_table::<str, u64>("")), Err(Error::TableName(_))));
+    let tables = block_on(db.tables()).unwrap();
+    assert_eq!(tables.len(), 1);
+    assert_eq!((tables[0].name.as_str(), tables[0].key_type.as_str()), ("records", "str"));
+}
+
+#[test]
+fn creating_a_table_is_transactional() {
+    let (db, _table) = open();
+    let result: Result<(), Error> = db.run_blocking(async |tx| {
+        let table = tx.create_table::<u64, u64>("taken back").await?;
+        tx.put(&table, &1, &1).await?;
+        Err(Error::KeyExists)
+    });
+    assert!(matches!(result, Err(Error::KeyExists)));
+    assert!(matches!(block_on(db.open_table::<u64, u64>("taken back")), Err(Error::TableNotFound(_))));
+}
