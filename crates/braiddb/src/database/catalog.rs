@@ -3,11 +3,13 @@
 //! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
 //! type, each as a length `u16` and UTF-8 bytes.
 
+use std::ops::Bound;
+
 use super::error::{Error, Result};
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record;
-use crate::transaction::{Intent, OperationError};
+use crate::transaction::{Bounds, Intent, OperationError};
 use crate::types::{DecodeError, Key, Value};
 use crate::version::TableId;
 
@@ -131,7 +133,8 @@ impl Transaction {
     /// When the catalog does not decode.
     pub async fn tables(&self) -> Result<Vec<TableDescription>> {
         let catalog = self.catalog()?;
-        let mut scan = self.core().scan_all(&catalog);
+        let bounds = Bounds { low: Bound::Unbounded, high: Bound::Unbounded };
+        let mut scan = self.core().scan(&catalog, bounds);
         let mut tables = Vec::new();
         while let Some((name, bytes)) = scan.next().await {
             tables.push(TableDescription::decode(&name, bytes)?);

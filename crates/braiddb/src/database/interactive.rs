@@ -67,7 +67,11 @@ async fn serve(
 ) {
     let core = match Worker::current().begin() {
         Ok(core) => core,
-        Err(_) => return _ = reply.send(Err(Error::Overloaded)),
+        Err(_) => {
+            // The caller may have gone; then nobody is left to tell.
+            _ = reply.send(Err(Error::Overloaded));
+            return;
+        }
     };
     let transaction = Transaction::new(core, 1);
     if reply.send(Ok(())).is_err() {
@@ -85,12 +89,14 @@ async fn serve(
             }
             Some(Request::Commit(reply)) => {
                 let committed = transaction.into_core().commit().await;
-                return _ = reply.send(committed.map(|lsn| lsn.0).map_err(Error::from));
+                _ = reply.send(committed.map(|lsn| lsn.0).map_err(Error::from));
+                return;
             }
             Some(Request::Abort(reply)) => {
                 transaction.core().blame(AbortCause::Requested);
                 drop(transaction);
-                return _ = reply.send(());
+                _ = reply.send(());
+                return;
             }
         }
     }

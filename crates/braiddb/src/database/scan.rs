@@ -19,10 +19,10 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     pub(super) fn new(
         transaction: &'tx transaction::Transaction,
         table: &Table<K, V>,
-        start: Bound<KeyBuffer>,
-        end: Bound<KeyBuffer>,
+        low: Bound<KeyBuffer>,
+        high: Bound<KeyBuffer>,
     ) -> Self {
-        let core = transaction.scan(&table.core, Bounds { start, end });
+        let core = transaction.scan(&table.core, Bounds { low, high });
         Self { core, left: u64::MAX, types: PhantomData }
     }
 

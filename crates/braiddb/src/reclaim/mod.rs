@@ -1,1 +1,272 @@
+//! Reclamation: what is unlinked is freed once no operation can still hold it.
 //!
+//! Quiescent states of workers stand in for fences in operations (CoroBase §4.4, epochs per
+//! scheduler). A global epoch counts up. Each participant, one a thread, publishes an epoch that is
+//! not later than that of any operation in flight on it. What is unlinked is tagged with the epoch
+//! read afterwards, and freed once every participant publishes a later one.
+//!
+//! Why that is safe: an operation with an epoch later than the tag began after its thread had read,
+//! with a fence, an epoch that was raised after the tag was read, hence after the unlinking; it
+//! cannot find what was unlinked. And operations of many tasks may be in flight on one thread,
+//! across suspensions: each is counted under the epoch it began in.
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// What a participant without operations in flight publishes while it sleeps.
+const QUIESCENT: u64 = u64::MAX;
+
+type Garbage = Box<dyn FnOnce() + Send>;
+
+/// A place for one thread.
+#[derive(Debug)]
+struct Participant {
+    taken: AtomicBool,
+    published: AtomicU64,
+}
+
+/// The threads and the garbage of one database.
+pub(crate) struct Domain {
+    epoch: CachePadded<AtomicU64>,
+    participants: Box<[CachePadded<Participant>]>,
+    /// Garbage of threads that left, with its tags.
+    orphans: Mutex<Vec<(u64, Garbage)>>,
+}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Domain({} places)", self.participants.len())
+    }
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+    static CURRENT: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
+}
+
+/// A participating thread's own state.
+struct Local {
+    domain: Arc<Domain>,
+    place: usize,
+    /// Operations in flight by the epoch they began in; the last entry is the current epoch.
+    in_flight: RefCell<VecDeque<(u64, u64)>>,
+    garbage: RefCell<VecDeque<(u64, Garbage)>>,
+}
+
+impl Domain {
+    /// A domain for at most `threads` threads at a time.
+    pub(crate) fn new(threads: usize) -> Self {
+        let place = || {
+            CachePadded::new(Participant {
+                taken: AtomicBool::new(false),
+                published: AtomicU64::new(QUIESCENT),
+            })
+        };
+        Self {
+            epoch: CachePadded::new(AtomicU64::new(1)),
+            participants: (0..threads).map(|_| place()).collect(),
+            orphans: Mutex::default(),
+        }
+    }
+
+    /// Makes this thread a participant until the result is dropped.
+    ///
+    /// # Panics
+    /// If the thread participates already, or more threads do than the domain was made for.
+    pub(crate) fn participate(self: &Arc<Self>) -> Participation {
+        assert!(CURRENT.get().is_null(), "a thread participates once");
+        let free = |place: &usize| {
+            // AcqRel pairs with the Release of the thread that leaves the place.
+            let taken = &self.participants[*place].taken;
+            taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let place = (0..self.participants.len()).find(free);
+        let place = place.expect("the domain was made for this many threads");
+        let local = Rc::new(Local {
+            domain: self.clone(),
+            place,
+            in_flight: RefCell::new(VecDeque::from([(0, 0)])),
+            garbage: RefCell::default(),
+        });
+        local.publish_current();
+        CURRENT.set(Rc::as_ptr(&local));
+        LOCAL.set(Some(local.clone()));
+        Participation { local }
+    }
+
+    /// The oldest epoch an operation in flight anywhere may have begun in.
+    fn oldest(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let published = |place: &CachePadded<Participant>| place.published.load(Ordering::SeqCst);
+        self.participants.iter().map(published).min().unwrap_or(QUIESCENT)
+    }
+
+    /// Frees what is left when nobody participates any more; part of closing a database.
+    ///
+    /// # Panics
+    /// If a thread still participates.
+    pub(crate) fn drain(&self) {
+        assert_eq!(self.oldest(), QUIESCENT, "nobody may participate any more");
+        loop {
+            let orphans = std::mem::take(&mut *self.orphans.lock().expect("no panic under it"));
+            if orphans.is_empty() {
+                return;
+            }
+            orphans.into_iter().for_each(|(_, garbage)| garbage());
+        }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}
+
+impl Local {
+    fn place(&self) -> &Participant {
+        &self.domain.participants[self.place]
+    }
+
+    /// Moves this thread to the current epoch and publishes the oldest it still uses.
+    fn publish_current(&self) {
+        let now = self.domain.epoch.load(Ordering::SeqCst);
+        let oldest = {
+            let mut in_flight = self.in_flight.borrow_mut();
+            if in_flight.back().is_none_or(|(epoch, _)| *epoch != now) {
+                in_flight.push_back((now, 0));
+            }
+            while in_flight.len() > 1 && in_flight[0].1 == 0 {
+                in_flight.pop_front();
+            }
+            in_flight[0].0
+        };
+        self.place().published.store(oldest, Ordering::SeqCst);
+        // Operations that begin from here on read what was unlinked before `now` was reached.
+        fence(Ordering::SeqCst);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.in_flight.borrow().iter().all(|(_, count)| *count == 0)
+    }
+}
+
+/// This thread's membership in a domain.
+pub(crate) struct Participation {
+    local: Rc<Local>,
+}
+
+impl Participation {
+    /// A quiescent point: publishes this thread's oldest epoch and frees what is due. Returns
+    /// whether garbage is left.
+    pub(crate) fn turn(&self) -> bool {
+        self.local.publish_current();
+        let newest = self.local.garbage.borrow().back().map(|(tag, _)| *tag);
+        let Some(newest) = newest else { return false };
+        let domain = &self.local.domain;
+        if newest >= domain.epoch.load(Ordering::SeqCst) {
+            domain.epoch.fetch_add(1, Ordering::SeqCst);
+        }
+        let oldest = domain.oldest();
+        loop {
+            let due = self.local.garbage.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest);
+            let Some((_, garbage)) = due else { break };
+            garbage();
+        }
+        !self.local.garbage.borrow().is_empty()
+    }
+
+    /// Before this thread sleeps: holds nothing back any more, if nothing is in flight on it.
+    pub(crate) fn sleep(&self) {
+        if self.local.is_quiet() {
+            // Release pairs with the load in `oldest`: who sees it sees the operations' end.
+            self.local.place().published.store(QUIESCENT, Ordering::Release);
+        }
+    }
+
+    /// After this thread slept, before its next operation.
+    pub(crate) fn wake(&self) {
+        self.local.publish_current();
+    }
+}
+
+impl Drop for Participation {
+    fn drop(&mut self) {
+        assert!(self.local.is_quiet(), "no operation outlives its thread's participation");
+        let mut garbage = self.local.garbage.borrow_mut();
+        self.local.domain.orphans.lock().expect("no panic under it").extend(garbage.drain(..));
+        // Release pairs with the load in `oldest` and the exchange in `participate`.
+        self.local.place().published.store(QUIESCENT, Ordering::Release);
+        self.local.place().taken.store(false, Ordering::Release);
+        CURRENT.set(std::ptr::null());
+        LOCAL.set(None);
+    }
+}
+
+/// An operation in flight: what it finds linked stays allocated until it is over.
+#[derive(Debug)]
+pub(crate) struct OperationGuard {
+    epoch: u64,
+    /// Operations never change threads.
+    bound: PhantomData<*const ()>,
+}
+
+#[inline(always)]
+fn local<R>(look: impl FnOnce(&Local) -> R) -> R {
+    // SAFETY: null, or set by `participate` and cleared when the participation ends, on this
+    // thread; `LOCAL` keeps the state allocated in between.
+    look(unsafe { CURRENT.get().as_ref() }.expect("operations run on participating threads"))
+}
+
+/// Begins an operation; its end is the drop of the guard.
+///
+/// # Panics
+/// If this thread does not participate in a domain.
+#[inline]
+pub(crate) fn enter() -> OperationGuard {
+    local(|local| {
+        let mut in_flight = local.in_flight.borrow_mut();
+        let current = in_flight.back_mut().expect("never empty");
+        current.1 += 1;
+        OperationGuard { epoch: current.0, bound: PhantomData }
+    })
+}
+
+impl Drop for OperationGuard {
+    #[inline]
+    fn drop(&mut self) {
+        local(|local| {
+            let mut in_flight = local.in_flight.borrow_mut();
+            let mine = in_flight.iter_mut().rev().find(|(epoch, _)| *epoch == self.epoch);
+            let count = &mut mine.expect("kept while in use").1;
+            assert!(*count > 0, "entered before it leaves");
+            *count -= 1;
+        });
+    }
+}
+
+/// Runs `garbage`, which frees something just unlinked, once no operation can hold it any more.
+///
+/// # Panics
+/// If this thread does not participate in a domain.
+pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
+    local(|local| {
+        // Orders the unlinking before the reading of the tag.
+        fence(Ordering::SeqCst);
+        let tag = local.domain.epoch.load(Ordering::SeqCst);
+        local.garbage.borrow_mut().push_back((tag, Box::new(garbage)));
+    });
+}

@@ -11,7 +11,7 @@ mod table;
 mod write;
 
 pub(crate) use indirection::{Entry, IndirectionArray};
-pub(crate) use read::{Seen, View};
+pub(crate) use read::{Seen, Undecided, View};
 pub(crate) use rids::{RidAllocator, TableFull};
 pub(crate) use table::{Table, TableRef};
 pub(crate) use write::{Base, Refusal};

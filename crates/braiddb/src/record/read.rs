@@ -22,6 +22,10 @@ pub(crate) struct Seen<'a> {
     pub(crate) committed: Option<Lsn>,
 }
 
+/// Another worker is about to decide whether a version is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Undecided;
+
 impl View<'_> {
     /// Whether the transaction sees a version; `None` while another worker decides.
     pub(crate) fn sees(&self, version: Version<'_>) -> Option<Visible> {
@@ -59,6 +63,32 @@ impl Table {
             };
             reference = next?;
         }
+    }
+
+    /// Like `read`, for a record whose cache lines are near: does not suspend. `Err` while another
+    /// worker decides what is seen.
+    ///
+    /// # Safety
+    /// As for `read`.
+    pub(crate) unsafe fn read_near<'a>(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+    ) -> Result<Option<Seen<'a>>, Undecided> {
+        let mut next = match self.array().load(rid) {
+            Entry::Version(newest) => Some(newest),
+            Entry::Empty | Entry::Dead => None,
+        };
+        while let Some(reference) = next {
+            // SAFETY: as in `read`.
+            let version = unsafe { reference.get::<'a>() };
+            match view.sees(version).ok_or(Undecided)? {
+                Visible::No => next = version.next(),
+                Visible::Own => return Ok(live(version, None)),
+                Visible::Committed(lsn) => return Ok(live(version, Some(lsn))),
+            }
+        }
+        Ok(None)
     }
 
     /// Asks for the cache lines that reading `rid` will need first.

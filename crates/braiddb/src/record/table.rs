@@ -7,7 +7,7 @@ use super::indirection::{Entry, IndirectionArray};
 use super::rids::{RidAllocator, TableFull};
 use crate::index::Index;
 use crate::memory::MemoryCounters;
-use crate::reclaim::{self, Domain};
+use crate::reclaim;
 use crate::version::{Rid, TableId, VersionRef};
 
 /// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
@@ -33,12 +33,8 @@ impl Table {
     ///
     /// # Errors
     /// When no addresses are left for its indirection array.
-    pub(crate) fn new(
-        id: TableId,
-        domain: Arc<Domain>,
-        memory: Arc<MemoryCounters>,
-    ) -> std::io::Result<Self> {
-        let index = Index::new(domain, memory.clone());
+    pub(crate) fn new(id: TableId, memory: Arc<MemoryCounters>) -> std::io::Result<Self> {
+        let index = Index::new(memory.clone());
         let array = IndirectionArray::reserve()?;
         Ok(Self { id, index, array, rids: RidAllocator::default(), memory })
     }

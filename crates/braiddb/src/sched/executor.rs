@@ -101,7 +101,11 @@ impl Executor {
                 let (make_device, make_driver) = &*make;
                 let device = match make_device(number) {
                     Ok(device) => device,
-                    Err(error) => return _ = ready.send(Err(error)),
+                    Err(error) => {
+                        // `start` waits for it, unless another worker failed first.
+                        _ = ready.send(Err(error));
+                        return;
+                    }
                 };
                 remote.set_notifier(device.notifier());
                 let driver = Box::new(make_driver(number, handles));
@@ -112,9 +116,10 @@ impl Executor {
             })?;
             executor.threads.lock().push(thread);
         }
-        drop(ready);
-        // A worker that could not start said why; those that did start are stopped by the drop.
-        started.iter().collect::<std::io::Result<()>>()?;
+        // A worker that could not start says why; those that did start are stopped by the drop.
+        for _ in 0..options.workers {
+            started.recv().map_err(|_| std::io::Error::other("a worker did not start"))??;
+        }
         Ok(executor)
     }
 

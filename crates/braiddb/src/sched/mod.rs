@@ -13,6 +13,8 @@ mod remote;
 mod slot;
 mod suspend;
 mod tuner;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod worker;
 
 pub(crate) use counters::{Counter, SchedulerCounters};
@@ -21,6 +23,7 @@ pub use local::Cause;
 pub(crate) use local::{SlotId, on_worker};
 pub use policy::{Policy, Width};
 pub(crate) use suspend::{
-    Interleaved, current_slot, park, prefetch, resume, run_now, suspend_memory, touch, yield_now,
+    Interleaved, current_slot, has_resumed, park, prefetch, resume, run_now, suspend_memory, touch,
+    yield_now,
 };
 pub(crate) use worker::{Driver, Source, Turn};

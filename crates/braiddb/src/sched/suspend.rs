@@ -103,6 +103,11 @@ pub(crate) fn resume(slot: SlotId) {
     });
 }
 
+/// Whether tasks of this thread's worker were resumed that its queues do not know yet.
+pub(crate) fn has_resumed() -> bool {
+    local(|local| local.is_some_and(|local| !local.resumed.borrow().is_empty()))
+}
+
 /// Runs a future that waits for nothing to its end, without suspensions.
 ///
 /// # Panics
@@ -144,7 +149,11 @@ impl<F: Future> Interleaved<F> {
         let mut place = 0;
         while place < self.running.len() {
             // A future that says nothing waits for something foreign.
-            local(|local| local.inspect(|local| local.cause.set(Cause::Foreign)));
+            local(|local| {
+                if let Some(local) = local {
+                    local.cause.set(Cause::Foreign);
+                }
+            });
             match self.running[place].as_mut().poll(cx) {
                 Poll::Ready(value) => {
                     self.finished[self.places[place]] = Some(value);

@@ -19,7 +19,6 @@ use super::garbage::Garbage;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
 use crate::record::Entry;
-use crate::sched;
 use crate::version::{Stamp, VersionRef};
 
 /// The LSN of the first part of a transaction that was too large for one block.
@@ -180,7 +179,7 @@ impl Transaction {
         match write.base {
             None => {
                 // The record never was: its key and its id go with it.
-                sched::run_now(table.index.remove(writes.key(write), write.rid));
+                table.index.remove(writes.key(write), write.rid);
                 table.retire_rid(write.rid);
             }
             Some(base) => self.keep_deleted(write, base),

@@ -1,9 +1,6 @@
 //! What a worker's transactions did, counted.
-//!
-//! Only the owning worker writes its counters, so an increment is a load and a store, not an
-//! atomic read-modify-write; anyone may read them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sched::Counter;
 
 /// Why a transaction ended without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,28 +20,6 @@ pub(crate) enum AbortCause {
 
 impl AbortCause {
     pub(crate) const COUNT: usize = 5;
-}
-
-/// One statistic of one worker.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds; only the owning worker does.
-    pub(crate) fn add(&self, count: u64) {
-        // Relaxed: a statistic with one writer, ordered with nothing.
-        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: u64) {
-        // Relaxed: as in `add`.
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        // Relaxed: as in `add`.
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The statistics of one worker's transactions.

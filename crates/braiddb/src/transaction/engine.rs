@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::counters::WorkerCounters;
+use super::garbage::GarbageList;
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     tables: RwLock<Vec<Option<Arc<Table>>>>,
     next_table: AtomicU32,
+    /// Garbage of workers that have stopped.
+    leftovers: Mutex<Vec<GarbageList>>,
     /// Set for workers with transactions that wait for the log.
     waiting: Box<[CachePadded<AtomicBool>]>,
 }
@@ -64,6 +67,7 @@ impl Engine {
             tables: RwLock::new(Vec::new()),
             // 0 is the catalog's.
             next_table: AtomicU32::new(1),
+            leftovers: Mutex::default(),
             waiting: (0..workers).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
         }
     }
@@ -88,7 +92,7 @@ impl Engine {
         if let Some(table) = &tables[place] {
             return Ok(table.clone());
         }
-        let table = Arc::new(Table::new(id, self.domain.clone(), self.memory.clone())?);
+        let table = Arc::new(Table::new(id, self.memory.clone())?);
         tables[place] = Some(table.clone());
         Ok(table)
     }
@@ -128,5 +132,22 @@ impl Engine {
     pub(crate) fn waiting_workers(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
         let waits = |worker: usize| self.waiting[worker].load(Ordering::SeqCst);
         (0..self.waiting.len()).filter(move |&worker| worker != me && waits(worker))
+    }
+
+    /// Takes over the garbage of a worker that stops.
+    pub(super) fn leave(&self, garbage: GarbageList) {
+        self.leftovers.lock().push(garbage);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Workers hold the engine, so all have stopped: what they retired is nobody's, and goes
+        // before the tables it leads to.
+        self.domain.drain();
+        for mut garbage in self.leftovers.get_mut().drain(..) {
+            // SAFETY: no worker is left, so no transaction is or will be.
+            unsafe { garbage.free_leftovers() };
+        }
     }
 }

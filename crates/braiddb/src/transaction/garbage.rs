@@ -8,12 +8,10 @@
 
 use std::collections::VecDeque;
 
-use super::engine::Engine;
 use super::worker::Worker;
 use crate::log::Lsn;
 use crate::reclaim;
 use crate::record::{Entry, TableRef};
-use crate::sched;
 use crate::version::{Rid, VersionRef};
 
 /// Most items one turn frees, so that housekeeping never delays transactions for long.
@@ -95,7 +93,7 @@ impl Worker {
         if !same || !table.array().replace(rid, Entry::Version(tombstone), Entry::Dead) {
             return;
         }
-        sched::run_now(table.index.remove(head.payload(), rid));
+        table.index.remove(head.payload(), rid);
         table.retire_rid(rid);
         // SAFETY: unlinked by the replacement, which only one list can have done.
         unsafe { table.retire_version(tombstone) };
@@ -103,13 +101,13 @@ impl Worker {
     }
 }
 
-impl Engine {
-    /// Frees a worker's garbage when every worker has stopped.
+impl GarbageList {
+    /// Frees everything, when every worker has stopped.
     ///
     /// # Safety
-    /// No transaction of the engine is active or will begin.
-    pub(super) unsafe fn free_leftovers(list: &mut GarbageList) {
-        for (_, item) in list.items.drain(..) {
+    /// No transaction is active or will begin.
+    pub(super) unsafe fn free_leftovers(&mut self) {
+        for (_, item) in self.items.drain(..) {
             if let Garbage::Superseded { table, version } = item {
                 // SAFETY: listed once, and nobody reads any more (the caller's contract). A
                 // tombstone is its record's newest version and goes with its table.

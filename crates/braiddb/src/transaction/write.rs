@@ -60,7 +60,7 @@ impl Transaction {
                     Intent::Update(_) => return Err(OperationError::KeyNotFound),
                     Intent::Delete => return Ok(false),
                     Intent::Insert(value) | Intent::Put(value) => {
-                        if self.write_new(table, key, value).await? {
+                        if self.write_new(table, key, value)? {
                             return Ok(true);
                         }
                         continue;
@@ -70,7 +70,7 @@ impl Transaction {
             match self.write_on(table, rid, key, intent) {
                 Ok(written) => return written,
                 // Finish what its reclaimer has begun, then look again.
-                Err(Dead) => _ = table.index.remove(key, rid).await,
+                Err(Dead) => _ = table.index.remove(key, rid),
             }
         }
     }
@@ -124,12 +124,7 @@ impl Transaction {
     }
 
     /// Inserts a record under a new id; `false` if the key turned out to have one.
-    async fn write_new(
-        &self,
-        table: &Table,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<bool, OperationError> {
+    fn write_new(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, OperationError> {
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
         let place = {
@@ -142,7 +137,7 @@ impl Transaction {
             writes.push(TableRef::new(table), rid, version, None, WriteKind::Insert, key);
             place
         };
-        if table.index.insert(key, rid).await.is_ok() {
+        if table.index.insert(key, rid).is_ok() {
             return Ok(true);
         }
         // The index never led to the id: nobody else has seen it or the version.

@@ -1,0 +1,264 @@
+//! Cursors: the entries of a range, a leaf at a time, forward or in reverse.
+//!
+//! A cursor holds no place in the tree between leaves, only a key: where to go on. It descends to
+//! the leaf there, copies the entries, and takes as its next key the end of the leaf's range,
+//! which the separators on the way told. So it survives splits and removals of any kind: what is
+//! in its range for the whole scan is met once, in order.
+
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use super::key::{KeyCell, SearchKey, Word, inline_bytes};
+use super::latch::Restart;
+use super::node::{Node, NodeRef};
+use super::tree::Index;
+use crate::sched;
+use crate::version::Rid;
+
+type Bytes = SmallVec<[u8; 24]>;
+const CACHE_LINE_BYTES: usize = 64;
+
+/// An entry of the index, as a cursor copied it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    head: u64,
+    word: Word,
+    pub(crate) rid: Rid,
+}
+
+impl Entry {
+    /// Appends the key's bytes to `out`.
+    ///
+    /// # Safety
+    /// The caller has held an operation guard since before the cursor met the entry, or is an
+    /// active transaction that sees the entry's record.
+    pub(crate) unsafe fn copy_key<A: smallvec::Array<Item = u8>>(&self, out: &mut SmallVec<A>) {
+        match self.word.cell() {
+            // SAFETY: the caller's contract.
+            Some(cell) => out.extend_from_slice(unsafe { KeyCell::bytes(cell) }),
+            None => {
+                let (bytes, length) = inline_bytes(self.head, self.word);
+                out.extend_from_slice(&bytes[..length]);
+            }
+        }
+    }
+}
+
+/// A position in a range of an index.
+#[derive(Debug)]
+pub(crate) struct Cursor<'i> {
+    index: &'i Index,
+    /// Where the next leaf's entries start, in scan direction; `None` at the end.
+    next: Option<Bound<Bytes>>,
+    /// Where the range ends, in scan direction.
+    end: Bound<Bytes>,
+    reverse: bool,
+}
+
+impl Index {
+    /// A cursor over the keys between two bounds, from the lower to the upper one, or in reverse.
+    pub(crate) fn cursor(&self, low: Bound<&[u8]>, high: Bound<&[u8]>, reverse: bool) -> Cursor<'_> {
+        let (start, end) = if reverse { (high, low) } else { (low, high) };
+        let own = |bound: Bound<&[u8]>| bound.map(Bytes::from_slice);
+        Cursor { index: self, next: Some(own(start)), end: own(end), reverse }
+    }
+}
+
+/// What one leaf gave.
+struct Visited {
+    /// The end of the leaf's range in scan direction; `None` if nothing comes after it.
+    fence: Option<Bytes>,
+    /// Whether an entry beyond the end of the scan's range was met.
+    ended: bool,
+}
+
+impl Cursor<'_> {
+    /// Replaces `out` by the entries of the next leaf that has any, at most `most`; `false` at the
+    /// end.
+    ///
+    /// The caller holds an operation guard across the call and while it uses the entries.
+    pub(crate) async fn next_batch(&mut self, out: &mut Vec<Entry>, most: usize) -> bool {
+        assert!(most > 0);
+        while let Some(start) = &self.next {
+            out.clear();
+            let visited = match self.visit(start, out, most).await {
+                Ok(visited) => visited,
+                Err(Restart) => continue,
+            };
+            if out.len() == most {
+                let mut last = Bytes::new();
+                // SAFETY: the caller has held its guard since before the entry was met.
+                unsafe { out[most - 1].copy_key(&mut last) };
+                self.next = Some(Bound::Excluded(last));
+                return true;
+            }
+            self.next = match visited.fence {
+                Some(fence) if !visited.ended && self.may_go_on(&fence) => Some(if self.reverse {
+                    Bound::Excluded(fence)
+                } else {
+                    Bound::Included(fence)
+                }),
+                _ => None,
+            };
+            if !out.is_empty() {
+                return true;
+            }
+        }
+        out.clear();
+        false
+    }
+
+    /// Whether keys from `fence` on can still be in the range.
+    fn may_go_on(&self, fence: &[u8]) -> bool {
+        match &self.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > end.as_slice(),
+            Bound::Included(end) => fence <= end.as_slice(),
+            Bound::Excluded(end) => fence < end.as_slice(),
+        }
+    }
+
+    /// Descends to the leaf at `start` and copies its entries in the range.
+    async fn visit(
+        &self,
+        start: &Bound<Bytes>,
+        out: &mut Vec<Entry>,
+        most: usize,
+    ) -> Result<Visited, Restart> {
+        let (mut node, mut version) = self.index.root()?;
+        let mut fence = None;
+        loop {
+            // SAFETY: reached through validated links, under the caller's guard.
+            let here = unsafe { node.get() };
+            if node.level() == 0 {
+                let ended = self.copy_leaf(node, start, out, most);
+                here.latch.validate(version)?;
+                return Ok(Visited { fence, ended });
+            }
+            let (place, boundary) = self.child_place(node, start);
+            let child = here.child(place);
+            here.latch.validate(version)?;
+            fence = boundary.or(fence);
+            if self.index.is_cold(child.level()) {
+                prefetch_node(child);
+                sched::suspend_memory().await;
+            }
+            // SAFETY: as above: the link was validated.
+            let child_version = unsafe { child.get() }.latch.version()?;
+            here.latch.validate(version)?;
+            (node, version) = (child, child_version);
+        }
+    }
+
+    /// The child in which the scan goes on, and the end of that child's range in scan direction if
+    /// this node tells it. Means nothing until validated.
+    fn child_place(&self, node: NodeRef, start: &Bound<Bytes>) -> (usize, Option<Bytes>) {
+        // SAFETY: the caller reached `node` under a guard.
+        let last = unsafe { node.get() }.count().saturating_sub(1);
+        let place = match start {
+            Bound::Unbounded if self.reverse => last,
+            Bound::Unbounded => 0,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                // SAFETY: as above.
+                let (place, equal) = unsafe { node.lower_bound(&SearchKey::new(key)) };
+                // Below an excluded upper bound that is a separator lies the child before it.
+                let inside = equal && !(self.reverse && matches!(start, Bound::Excluded(_)));
+                if inside { place } else { place.saturating_sub(1) }
+            }
+        };
+        let boundary = match (self.reverse, place) {
+            (true, 0) => None,
+            (true, place) => Some(place),
+            (false, place) => (place < last).then_some(place + 1),
+        };
+        // SAFETY: as above.
+        (place, boundary.map(|place| unsafe { key_at(node, place) }))
+    }
+
+    /// Copies a leaf's first `most` entries in the range, in scan direction; whether one beyond the
+    /// end was met.
+    fn copy_leaf(
+        &self,
+        node: NodeRef,
+        start: &Bound<Bytes>,
+        out: &mut Vec<Entry>,
+        most: usize,
+    ) -> bool {
+        // SAFETY: the caller reached `node` under a guard.
+        let (count, lower_bound) = unsafe {
+            (node.get().count(), |key: &Bytes| node.lower_bound(&SearchKey::new(key)))
+        };
+        let places: &mut dyn Iterator<Item = usize> = if self.reverse {
+            let high = match start {
+                Bound::Unbounded => count,
+                Bound::Excluded(key) => lower_bound(key).0,
+                Bound::Included(key) => {
+                    let (place, equal) = lower_bound(key);
+                    place + usize::from(equal)
+                }
+            };
+            &mut (0..high).rev()
+        } else {
+            let low = match start {
+                Bound::Unbounded => 0,
+                Bound::Included(key) => lower_bound(key).0,
+                Bound::Excluded(key) => {
+                    let (place, equal) = lower_bound(key);
+                    place + usize::from(equal)
+                }
+            };
+            &mut (low..count)
+        };
+        for place in places {
+            // SAFETY: as above.
+            let (head, word) = unsafe { (node.get().head(place), node.key_word(place)) };
+            if word == Word::NONE {
+                // A place that is being emptied: validation will fail.
+                continue;
+            }
+            if self.is_beyond_end(head, word) {
+                return true;
+            }
+            // SAFETY: as above.
+            out.push(Entry { head, word, rid: unsafe { word.rid() } });
+            if out.len() == most {
+                break;
+            }
+        }
+        false
+    }
+
+    fn is_beyond_end(&self, head: u64, word: Word) -> bool {
+        let (end, included) = match &self.end {
+            Bound::Unbounded => return false,
+            Bound::Included(end) => (end, true),
+            Bound::Excluded(end) => (end, false),
+        };
+        // SAFETY: the caller read the word under a guard.
+        let order = unsafe { SearchKey::new(end).compare(head, word) };
+        let order = if self.reverse { order.reverse() } else { order };
+        if included { order.is_lt() } else { order.is_le() }
+    }
+}
+
+/// # Safety
+/// `node` was reached under a guard.
+unsafe fn key_at(node: NodeRef, place: usize) -> Bytes {
+    let mut key = Bytes::new();
+    // SAFETY: the caller's contract.
+    let (head, word) = unsafe { (node.get().head(place), node.key_word(place)) };
+    if word != Word::NONE {
+        let entry = Entry { head, word, rid: Rid::new(0) };
+        // SAFETY: the caller's contract.
+        unsafe { entry.copy_key(&mut key) };
+    }
+    key
+}
+
+fn prefetch_node(node: NodeRef) {
+    let start = node.pointer().cast::<u8>();
+    for offset in (0..size_of::<Node>()).step_by(CACHE_LINE_BYTES) {
+        sched::prefetch(start.wrapping_add(offset));
+    }
+}

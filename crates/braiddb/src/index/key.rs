@@ -1,0 +1,189 @@
+//! Keys as nodes hold them: a head of eight bytes, and a word that tells the rest.
+//!
+//! The head is the key's first eight bytes, big-endian, padded with zeros, so that heads compare
+//! as keys do. The word beside it holds a tag in its top byte:
+//!
+//! | tag | key | lower 56 bits |
+//! |---|---|---|
+//! | 0 | none: an empty place, or minus infinity in an inner node | 0 |
+//! | 1..=9 | inline, of length tag − 1 | the record id (leaf) or 0 (separator) |
+//! | 10 | longer than eight bytes | the address of its [`KeyCell`] |
+//!
+//! Order: by head; among equal heads by tag; among long keys with equal heads by their bytes.
+//! That is the order of the keys: an inline key with a long key's head is its proper prefix.
+
+use std::alloc::Layout;
+use std::cmp::Ordering as Order;
+use std::ptr::NonNull;
+
+use crate::memory::{Kind, MemoryCounters};
+use crate::version::Rid;
+
+/// The longest key the engine takes.
+pub(crate) const MAX_KEY_BYTES: usize = 2048;
+
+const TAG_SHIFT: u32 = 56;
+const PAYLOAD_MASK: u64 = (1 << TAG_SHIFT) - 1;
+const LONG: u64 = 10;
+const _: () = assert!(Rid::LIMIT <= PAYLOAD_MASK);
+
+/// What stands beside a head: see the module's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+impl Word {
+    /// An empty place; minus infinity as a separator.
+    pub(super) const NONE: Word = Word(0);
+
+    pub(super) fn inline(bytes: usize, payload: u64) -> Self {
+        assert!(bytes <= 8 && payload <= PAYLOAD_MASK);
+        Word((bytes as u64 + 1) << TAG_SHIFT | payload)
+    }
+
+    pub(super) fn long(cell: KeyCell) -> Self {
+        let address = cell.0.as_ptr() as u64;
+        assert!(address <= PAYLOAD_MASK, "user addresses have 56 bits at most");
+        Word(LONG << TAG_SHIFT | address)
+    }
+
+    pub(super) fn tag(self) -> u64 {
+        self.0 >> TAG_SHIFT
+    }
+
+    pub(super) fn payload(self) -> u64 {
+        self.0 & PAYLOAD_MASK
+    }
+
+    /// The long key, if it is one.
+    pub(super) fn cell(self) -> Option<KeyCell> {
+        let address = (self.0 & PAYLOAD_MASK) as *mut Header;
+        (self.tag() == LONG).then(|| KeyCell(NonNull::new(address).expect("a long key's address")))
+    }
+
+    /// The record id in a leaf's word.
+    ///
+    /// # Safety
+    /// As for [`KeyCell::bytes`].
+    pub(super) unsafe fn rid(self) -> Rid {
+        match self.cell() {
+            None => Rid::new(self.payload()),
+            // SAFETY: the caller's contract.
+            Some(cell) => unsafe { cell.rid() },
+        }
+    }
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    rid: u64,
+    bytes: u64,
+}
+
+/// A long key's own memory: record id, length, bytes. It never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyCell(NonNull<Header>);
+
+// SAFETY: an address of memory that never changes; reading it takes `bytes`, whose contract covers
+// other threads.
+unsafe impl Send for KeyCell {}
+
+impl KeyCell {
+    pub(super) fn allocate(memory: &MemoryCounters, key: &[u8], rid: u64) -> Self {
+        let block = memory.allocate(Kind::Key, Self::layout(key.len())).cast::<Header>();
+        // SAFETY: fresh, aligned for the header, and long enough for header and key.
+        unsafe {
+            block.write(Header { rid, bytes: key.len() as u64 });
+            let target = block.add(1).cast::<u8>().as_ptr();
+            std::ptr::copy_nonoverlapping(key.as_ptr(), target, key.len());
+        }
+        Self(block)
+    }
+
+    /// Frees the cell.
+    ///
+    /// # Safety
+    /// Allocated with the same counters; nobody else can reach it; freed once.
+    pub(super) unsafe fn free(self, memory: &MemoryCounters) {
+        // SAFETY: alive until here.
+        let layout = Self::layout(unsafe { self.bytes() }.len());
+        // SAFETY: allocated with this layout; the rest is the caller's contract.
+        unsafe { memory.free(Kind::Key, self.0.cast(), layout) }
+    }
+
+    /// The whole key.
+    ///
+    /// # Safety
+    /// The cell is not freed for `'a`: the caller holds an operation guard from before it found the
+    /// cell, or is an active transaction that sees the key's record.
+    pub(super) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: initialised by `allocate` before its address was published, never changed, and
+        // alive by the caller's contract.
+        unsafe {
+            let bytes = self.0.as_ref().bytes as usize;
+            std::slice::from_raw_parts(self.0.add(1).cast::<u8>().as_ptr(), bytes)
+        }
+    }
+
+    /// The record id.
+    ///
+    /// # Safety
+    /// As for `bytes`.
+    pub(super) unsafe fn rid(self) -> Rid {
+        // SAFETY: the caller's contract.
+        Rid::new(unsafe { self.0.as_ref() }.rid)
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(size_of::<Header>() + bytes, align_of::<Header>())
+            .expect("keys are short")
+    }
+}
+
+/// A key that is searched for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SearchKey<'a> {
+    pub(super) head: u64,
+    pub(super) tag: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> SearchKey<'a> {
+    #[inline(always)]
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        match bytes.first_chunk::<8>() {
+            Some(head) => {
+                let tag = if bytes.len() == 8 { 9 } else { LONG };
+                Self { head: u64::from_be_bytes(*head), tag, bytes }
+            }
+            None => {
+                let mut head = [0; 8];
+                head[..bytes.len()].copy_from_slice(bytes);
+                Self { head: u64::from_be_bytes(head), tag: bytes.len() as u64 + 1, bytes }
+            }
+        }
+    }
+
+    pub(super) fn is_long(&self) -> bool {
+        self.tag == LONG
+    }
+
+    /// How this key compares with the one that `head` and `word` hold.
+    ///
+    /// # Safety
+    /// As for [`KeyCell::bytes`], for the cell of `word`.
+    #[inline]
+    pub(super) unsafe fn compare(&self, head: u64, word: Word) -> Order {
+        let order = self.head.cmp(&head).then_with(|| self.tag.cmp(&word.tag()));
+        match word.cell() {
+            // SAFETY: the caller's contract.
+            Some(cell) if order == Order::Equal => self.bytes.cmp(unsafe { cell.bytes() }),
+            _ => order,
+        }
+    }
+}
+
+/// The bytes of an inline key.
+pub(super) fn inline_bytes(head: u64, word: Word) -> ([u8; 8], usize) {
+    (head.to_be_bytes(), word.tag() as usize - 1)
+}

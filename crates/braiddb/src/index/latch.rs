@@ -1,0 +1,159 @@
+//! A node's latch and version, in one word (optimistic lock coupling).
+//!
+//! Bit 0: latched. Bit 1: obsolete, for good. Above: a version that every change raises.
+//! Protocol: a reader takes the version, reads, and validates that the word has not changed; what
+//! it read means nothing before. A writer raises the version while it holds the latch. A latch is
+//! never held across a suspension, so waiting for one is short.
+
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{spin_loop, yield_thread};
+
+const LATCHED: u64 = 1;
+const OBSOLETE: u64 = 2;
+const VERSION: u64 = 4;
+/// Spins before the thread gives way: the holder may have been taken off its core.
+const SPINS: u32 = 100;
+
+/// A version of a node, as a reader took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeVersion(u64);
+
+/// The node has changed, or is no part of the tree any more: start again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Restart;
+
+/// The word.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Latch(AtomicU64);
+
+impl Latch {
+    pub(super) fn new() -> Self {
+        Self(AtomicU64::new(VERSION))
+    }
+
+    /// Waits until the node is not latched, and takes its version.
+    #[inline(always)]
+    pub(super) fn version(&self) -> Result<NodeVersion, Restart> {
+        // Acquire pairs with the Release in `release`: what is read next is not older.
+        let word = self.0.load(Ordering::Acquire);
+        if word & (LATCHED | OBSOLETE) == 0 {
+            return Ok(NodeVersion(word));
+        }
+        self.wait()
+    }
+
+    #[cold]
+    fn wait(&self) -> Result<NodeVersion, Restart> {
+        let mut spins = 0;
+        loop {
+            // Acquire as in `version`.
+            let word = self.0.load(Ordering::Acquire);
+            if word & OBSOLETE != 0 {
+                return Err(Restart);
+            }
+            if word & LATCHED == 0 {
+                return Ok(NodeVersion(word));
+            }
+            spins += 1;
+            if spins % SPINS == 0 || cfg!(loom) {
+                yield_thread();
+            } else {
+                spin_loop();
+            }
+        }
+    }
+
+    /// Whether nothing has changed since `version` was taken.
+    #[inline(always)]
+    pub(super) fn validate(&self, version: NodeVersion) -> Result<(), Restart> {
+        // Pairs with the Release fence in `acquire`: if a read before this fence saw a store made
+        // under a latch, the load below sees the latch word that came before that store.
+        fence(Ordering::Acquire);
+        // Relaxed: ordered by the fence.
+        if self.0.load(Ordering::Relaxed) == version.0 { Ok(()) } else { Err(Restart) }
+    }
+
+    /// Latches the node if it has not changed since `version` was taken.
+    pub(super) fn acquire(&self, version: NodeVersion) -> Result<Latched<'_>, Restart> {
+        assert_eq!(version.0 & (LATCHED | OBSOLETE), 0);
+        let latched = version.0 | LATCHED;
+        // Acquire pairs with the Release in `release`: the last writer's changes are seen.
+        let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+        if self.0.compare_exchange(version.0, latched, success, failure).is_err() {
+            return Err(Restart);
+        }
+        // Pairs with the Acquire fence in `validate`: orders the latch before the changes.
+        fence(Ordering::Release);
+        Ok(Latched { latch: self, word: version.0 })
+    }
+}
+
+/// A latch that is held; let go of when dropped, with nothing changed unless `changed` was called.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Latched<'n> {
+    latch: &'n Latch,
+    /// What the latch word becomes.
+    word: u64,
+}
+
+impl Latched<'_> {
+    /// The node is about to change: readers of the version before will start again.
+    pub(super) fn changed(&mut self) {
+        self.word += VERSION;
+    }
+
+    /// The node is no part of the tree any more.
+    pub(super) fn obsolete(&mut self) {
+        self.word = (self.word + VERSION) | OBSOLETE;
+    }
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `version` and `acquire`.
+        self.latch.0.store(self.word, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two words that are always equal outside the latch: no reader that validates sees them
+    /// differ, and no update is lost between two writers.
+    #[test]
+    fn model_of_the_latch_shows_no_half_made_change() {
+        loom::model(|| {
+            let node = Arc::new((Latch::new(), AtomicU64::new(0), AtomicU64::new(0)));
+            let write = |node: &(Latch, AtomicU64, AtomicU64)| {
+                let (latch, left, right) = node;
+                let Ok(version) = latch.version() else { unreachable!("never obsolete") };
+                let Ok(mut latched) = latch.acquire(version) else { return false };
+                latched.changed();
+                let next = left.load(Ordering::Relaxed) + 1;
+                left.store(next, Ordering::Relaxed);
+                right.store(next, Ordering::Relaxed);
+                true
+            };
+            let writers: Vec<_> = (0..2)
+                .map(|_| {
+                    let node = node.clone();
+                    thread::spawn(move || write(&node))
+                })
+                .collect();
+            let (latch, left, right) = &*node;
+            let version = latch.version().unwrap();
+            let seen = (right.load(Ordering::Relaxed), left.load(Ordering::Relaxed));
+            if latch.validate(version).is_ok() {
+                assert_eq!(seen.0, seen.1);
+            }
+            let written = writers.into_iter().filter_map(|w| w.join().ok()).filter(|w| *w).count();
+            assert_eq!(left.load(Ordering::Relaxed), written as u64);
+        });
+    }
+}

@@ -1,0 +1,197 @@
+//! The index against `BTreeMap`, alone and under concurrent change.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use smallvec::SmallVec;
+
+use super::*;
+use crate::memory::{Kind, MemoryCounters};
+use crate::reclaim::{self, Domain};
+use crate::sched::run_now;
+use crate::version::Rid;
+
+type Model = BTreeMap<Vec<u8>, u64>;
+
+fn entries(index: &Index, low: Bound<&[u8]>, high: Bound<&[u8]>, reverse: bool) -> Vec<(Vec<u8>, u64)> {
+    let _guard = reclaim::enter();
+    let (mut cursor, mut batch, mut found) = (index.cursor(low, high, reverse), Vec::new(), Vec::new());
+    let most = if reverse { 7 } else { 64 };
+    while run_now(cursor.next_batch(&mut batch, most)) {
+        for entry in &batch {
+            let mut key = SmallVec::<[u8; 8]>::new();
+            // SAFETY: the guard above.
+            unsafe { entry.copy_key(&mut key) };
+            found.push((key.to_vec(), entry.rid.number()));
+        }
+    }
+    found
+}
+
+fn get(index: &Index, key: &[u8]) -> Option<u64> {
+    let _guard = reclaim::enter();
+    run_now(index.get(key)).map(Rid::number)
+}
+
+fn insert(index: &Index, key: &[u8], rid: u64) -> Result<(), u64> {
+    let _guard = reclaim::enter();
+    index.insert(key, Rid::new(rid)).map_err(Rid::number)
+}
+
+fn remove(index: &Index, key: &[u8], rid: u64) -> bool {
+    let _guard = reclaim::enter();
+    index.remove(key, Rid::new(rid))
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(0u8..2, 0..14),
+        (0u64..3000).prop_map(|n| n.to_be_bytes().to_vec()),
+        (0usize..400, 0u8..4).prop_map(|(n, last)| [vec![7; n], vec![last]].concat()),
+        (0usize..20).prop_map(|n| vec![0xff; n]),
+        (0u32..2000).prop_map(|n| format!("a long common prefix/{n}").into_bytes()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn behaves_as_a_map(
+        steps in prop::collection::vec((key(), 0u8..4), 0..1500),
+        bounds in prop::collection::vec((key(), key()), 8),
+    ) {
+        let domain = Arc::new(Domain::new(1));
+        let memory = Arc::new(MemoryCounters::new());
+        let me = domain.participate();
+        let index = Index::new(memory.clone());
+        let mut model = Model::new();
+        for (number, (key, step)) in steps.into_iter().enumerate() {
+            let rid = number as u64;
+            match step {
+                0 => {
+                    let there = model.remove(&key);
+                    prop_assert_eq!(remove(&index, &key, there.unwrap_or(rid)), there.is_some());
+                }
+                _ => {
+                    let expected = model.get(&key).map_or(Ok(()), |there| Err(*there));
+                    prop_assert_eq!(insert(&index, &key, rid), expected);
+                    model.entry(key.clone()).or_insert(rid);
+                }
+            }
+            prop_assert_eq!(get(&index, &key), model.get(&key).copied());
+            if number % 64 == 0 {
+                me.turn();
+            }
+        }
+        for (low, high) in bounds {
+            for (low, high) in [
+                (Bound::Included(low.clone()), Bound::Excluded(high.clone())),
+                (Bound::Excluded(low.clone()), Bound::Included(high.clone())),
+                (Bound::Unbounded, Bound::Included(high)),
+                (Bound::Excluded(low), Bound::Unbounded),
+            ] {
+                let ordered = match (&low, &high) {
+                    (Bound::Included(l) | Bound::Excluded(l), Bound::Included(h) | Bound::Excluded(h)) => l < h,
+                    _ => true,
+                };
+                let mut expected: Vec<_> = if ordered {
+                    model.range((low.clone(), high.clone())).map(|(k, v)| (k.clone(), *v)).collect()
+                } else {
+                    Vec::new()
+                };
+                let (low, high) = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                if ordered {
+                    prop_assert_eq!(entries(&index, low, high, false), expected.clone());
+                    expected.reverse();
+                    prop_assert_eq!(entries(&index, low, high, true), expected);
+                }
+            }
+        }
+        for (key, rid) in &model {
+            prop_assert!(remove(&index, key, *rid));
+        }
+        prop_assert!(entries(&index, Bound::Unbounded, Bound::Unbounded, false).is_empty());
+        while me.turn() {}
+        prop_assert_eq!(memory.bytes(Kind::Key), 0, "every long key was freed");
+        prop_assert!(index.nodes_by_level().iter().sum::<u64>() <= 2);
+        drop(index);
+        prop_assert_eq!(memory.bytes(Kind::Node), 0);
+    }
+}
+
+#[test]
+fn loading_in_order_fills_nodes() {
+    let domain = Arc::new(Domain::new(1));
+    let _me = domain.participate();
+    let index = Index::new(Arc::new(MemoryCounters::new()));
+    for number in 0..64_000u64 {
+        insert(&index, &number.to_be_bytes(), number).unwrap();
+    }
+    assert_eq!(index.nodes_by_level()[0], 1000, "leaves are full");
+}
+
+/// Each thread owns keys that interleave with the others' in every leaf, and knows what must be
+/// there; scans beside it must see each key that nobody touches exactly once.
+#[test]
+fn threads_do_not_disturb_each_other() {
+    const THREADS: u64 = 3;
+    const KEYS: u64 = 2000;
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
+    let domain = Arc::new(Domain::new(THREADS as usize + 2));
+    let index = Index::new(Arc::new(MemoryCounters::new()));
+    let name = |number: u64| match number % 3 {
+        0 => (number << 20).to_be_bytes().to_vec(),
+        _ => format!("a key with a common prefix {number:08}").into_bytes(),
+    };
+    let still = |number: u64| number % (THREADS + 1) == THREADS;
+    {
+        let _me = domain.participate();
+        for number in (0..KEYS).filter(|n| still(*n)) {
+            insert(&index, &name(number), number).unwrap();
+        }
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (domain, index) = (&domain, &index);
+            scope.spawn(move || {
+                let me = domain.participate();
+                let mut random = fastrand::Rng::with_seed(thread);
+                let mut mine = Model::new();
+                for round in 0..ROUNDS {
+                    let number = random.u64(0..KEYS / (THREADS + 1)) * (THREADS + 1) + thread;
+                    let key = name(number);
+                    if let Some(rid) = mine.remove(&key) {
+                        assert!(remove(index, &key, rid));
+                    } else {
+                        assert_eq!(insert(index, &key, number), Ok(()));
+                        mine.insert(key.clone(), number);
+                    }
+                    assert_eq!(get(index, &key), mine.get(&key).copied());
+                    if round % 32 == 0 {
+                        me.turn();
+                    }
+                }
+            });
+        }
+        let (domain, index) = (&domain, &index);
+        scope.spawn(move || {
+            let me = domain.participate();
+            let mut expected: Vec<_> = (0..KEYS).filter(|n| still(*n)).map(|n| (name(n), n)).collect();
+            expected.sort();
+            for round in 0..ROUNDS / 400 {
+                let mut found = entries(index, Bound::Unbounded, Bound::Unbounded, round % 2 == 1);
+                if round % 2 == 1 {
+                    found.reverse();
+                }
+                assert!(found.is_sorted_by(|a, b| a.0 < b.0), "in order, each once");
+                found.retain(|(_, number)| still(*number));
+                assert_eq!(found, expected);
+                me.turn();
+            }
+        });
+    });
+    drop(index);
+}

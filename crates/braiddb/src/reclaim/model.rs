@@ -1,0 +1,40 @@
+//! A loom model: a reader never holds what a writer has freed.
+
+use loom::thread;
+
+use super::*;
+use crate::sync::atomic::AtomicU64;
+
+/// One cell in use, linked from `link`; `alive` says which cells are not freed.
+struct Shared {
+    link: AtomicU64,
+    alive: [AtomicBool; 2],
+}
+
+#[test]
+fn model_of_reclamation_never_frees_what_is_held() {
+    loom::model(|| {
+        let domain = Arc::new(Domain::new(2));
+        let alive = [AtomicBool::new(true), AtomicBool::new(true)];
+        let shared = Arc::new(Shared { link: AtomicU64::new(0), alive });
+        let reader = {
+            let (domain, shared) = (domain.clone(), shared.clone());
+            thread::spawn(move || {
+                let me = domain.participate();
+                me.turn();
+                let guard = enter();
+                let cell = shared.link.load(Ordering::Acquire) as usize;
+                assert!(shared.alive[cell].load(Ordering::Relaxed), "freed while held");
+                drop(guard);
+            })
+        };
+        let me = domain.participate();
+        shared.link.store(1, Ordering::Release);
+        let freed = shared.clone();
+        retire_with(move || freed.alive[0].store(false, Ordering::Relaxed));
+        me.turn();
+        me.turn();
+        drop(me);
+        reader.join().unwrap();
+    });
+}

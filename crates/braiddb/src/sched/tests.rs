@@ -1,0 +1,281 @@
+//! The executor against a device that only sleeps: every policy runs every task, wake-ups from
+//! other threads are not lost, panics stay alone, idle workers sleep.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use parking_lot::{Condvar, Mutex};
+
+use super::*;
+use crate::io::{Completion, Device, Notify, Operation};
+
+/// A device without a disk: `wait` sleeps until it is notified.
+#[derive(Default)]
+struct Pillow {
+    bell: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Notify for Bell {
+    fn notify(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Device for Pillow {
+    fn submit(&mut self, _operation: Operation, _token: u64) {
+        unreachable!("no disk here");
+    }
+
+    fn poll(&mut self, _deliver: &mut dyn FnMut(Completion)) {}
+
+    fn wait(&mut self, timeout: Option<Duration>, _deliver: &mut dyn FnMut(Completion)) {
+        let mut rung = self.bell.rung.lock();
+        let timeout = timeout.unwrap_or(Duration::from_secs(60));
+        self.bell.changed.wait_while_for(&mut rung, |rung| !*rung, timeout);
+        *rung = false;
+    }
+
+    fn outstanding(&self) -> usize {
+        0
+    }
+
+    fn notifier(&self) -> Arc<dyn Notify> {
+        self.bell.clone()
+    }
+}
+
+struct NoHousekeeping;
+
+impl Driver for NoHousekeeping {
+    fn turn(&mut self, _device: &mut dyn Device, _idle: bool) -> Turn {
+        Turn::default()
+    }
+    fn complete(&mut self, _completion: Completion) {}
+    fn before_sleep(&mut self) {}
+    fn after_sleep(&mut self) {}
+    fn drain(&mut self, _device: &mut dyn Device) -> bool {
+        true
+    }
+}
+
+fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
+    let options = ExecutorOptions {
+        workers,
+        pin: false,
+        policy,
+        hot_width,
+        cold_width: 64,
+        max_open: 4096,
+    };
+    let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
+    Executor::start(options, device, |_, _| NoHousekeeping).unwrap()
+}
+
+const POLICIES: [Policy; 4] =
+    [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue];
+
+/// Suspends for memory `hops` times, and yields twice.
+async fn walk(hops: u64) -> u64 {
+    for hop in 0..hops {
+        touch(&raw const hop).await;
+    }
+    yield_now(Cause::Undecided).await;
+    yield_now(Cause::Undecided).await;
+    hops
+}
+
+#[test]
+fn every_policy_runs_every_job() {
+    for policy in POLICIES {
+        let executor = start(2, policy, Width::Fixed(4));
+        let sum = Arc::new(AtomicU64::new(0));
+        for hops in 0..200 {
+            let sum = sum.clone();
+            let job: Job = Box::new(move || {
+                Box::pin(async move { _ = sum.fetch_add(walk(hops).await, Ordering::Relaxed) })
+            });
+            executor.spawn(job).unwrap();
+        }
+        executor.stop();
+        assert_eq!(sum.load(Ordering::Relaxed), (0..200).sum(), "{policy:?}");
+        let finished: u64 = executor.counters().iter().map(|c| c.tasks_finished.get()).sum();
+        assert_eq!(finished, 200);
+        assert_eq!(executor.spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+    }
+}
+
+/// Walks of all lengths up to a number, counted by the source itself.
+struct Walks {
+    left: u64,
+    sum: Arc<AtomicU64>,
+}
+
+impl Source for Walks {
+    type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+    fn next(&mut self) -> Option<Self::Task> {
+        self.left = self.left.checked_sub(1)?;
+        let (hops, sum) = (self.left, self.sum.clone());
+        Some(Box::pin(async move { _ = sum.fetch_add(walk(hops).await, Ordering::Relaxed) }))
+    }
+}
+
+#[test]
+fn sources_run_beside_jobs_and_come_back() {
+    for policy in POLICIES {
+        let executor = start(1, policy, Width::Auto);
+        let sum = Arc::new(AtomicU64::new(0));
+        // A job that is open across the source's whole life.
+        let (sender, receiver) = oneshot::channel::<()>();
+        let (reply, waited) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            Box::pin(async move {
+                receiver.await.unwrap();
+                reply.send(walk(3).await).unwrap();
+            })
+        });
+        executor.spawn(job).unwrap();
+        let first = executor.run_source(0, Walks { left: 300, sum: sum.clone() }).unwrap();
+        let second = executor.run_source(0, Walks { left: 100, sum: sum.clone() }).unwrap();
+        assert_eq!(pollster::block_on(first.done()).unwrap().left, 0);
+        assert_eq!(pollster::block_on(second.done()).unwrap().left, 0);
+        sender.send(()).unwrap();
+        assert_eq!(pollster::block_on(waited), Ok(3));
+        assert_eq!(sum.load(Ordering::Relaxed), (0..300).sum::<u64>() + (0..100).sum::<u64>());
+    }
+}
+
+#[test]
+fn wake_ups_from_other_threads_are_not_lost() {
+    const ROUNDS: usize = 2000;
+    let executor = start(2, Policy::DualQueue, Width::Fixed(2));
+    for round in 0..ROUNDS {
+        let (sender, receiver) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            Box::pin(async move { reply.send(receiver.await.unwrap()).unwrap() })
+        });
+        executor.spawn(job).unwrap();
+        if round % 3 == 0 {
+            std::thread::yield_now();
+        }
+        sender.send(round).unwrap();
+        assert_eq!(pollster::block_on(result), Ok(round));
+    }
+}
+
+#[test]
+fn parked_tasks_are_resumed_by_their_own_worker() {
+    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+    let (reply, result) = oneshot::channel();
+    thread_local! {
+        static WAITING: RefCell<Option<SlotId>> = const { RefCell::new(None) };
+    }
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            WAITING.with(|waiting| *waiting.borrow_mut() = Some(current_slot()));
+            park(Cause::Commit).await;
+            reply.send(()).unwrap();
+        })
+    });
+    executor.spawn(job).unwrap();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            loop {
+                if let Some(slot) = WAITING.with(|waiting| waiting.borrow_mut().take()) {
+                    return resume(slot);
+                }
+                yield_now(Cause::Undecided).await;
+            }
+        })
+    });
+    executor.spawn(job).unwrap();
+    pollster::block_on(result).unwrap();
+    let suspensions = &executor.counters()[0].suspensions;
+    assert_eq!(suspensions[Cause::Commit as usize].get(), 1);
+}
+
+#[test]
+fn a_panic_ends_its_task_alone() {
+    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+    let (reply, result) = oneshot::channel::<()>();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            let _reply = reply;
+            walk(5).await;
+            panic!("on purpose");
+        })
+    });
+    executor.spawn(job).unwrap();
+    assert!(pollster::block_on(result).is_err(), "its future was dropped");
+    let (reply, result) = oneshot::channel();
+    let job: Job = Box::new(move || Box::pin(async move { reply.send(walk(5).await).unwrap() }));
+    executor.spawn(job).unwrap();
+    assert_eq!(pollster::block_on(result), Ok(5));
+    assert_eq!(executor.counters()[0].tasks_panicked.get(), 1);
+}
+
+#[test]
+fn interleaved_futures_come_back_in_order() {
+    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+    let (reply, result) = oneshot::channel();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            let walks = Interleaved::new([7, 0, 3, 100].map(walk));
+            reply.send(walks.await).unwrap();
+        })
+    });
+    executor.spawn(job).unwrap();
+    assert_eq!(pollster::block_on(result).unwrap(), [7, 0, 3, 100]);
+}
+
+#[test]
+fn foreign_waits_do_not_outlive_the_executor() {
+    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+    let (reply, result) = oneshot::channel::<()>();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            std::future::pending::<()>().await;
+            reply.send(()).unwrap();
+        })
+    });
+    executor.spawn(job).unwrap();
+    executor.stop();
+    assert!(pollster::block_on(result).is_err());
+}
+
+/// Not a test of correctness: what a suspension costs. `cargo test --release -- --ignored --nocapture suspension_costs`
+#[test]
+#[ignore = "a measurement"]
+fn suspension_costs() {
+    struct Touches(u64);
+    impl Source for Touches {
+        type Task = Pin<Box<dyn Future<Output = ()>>>;
+        fn next(&mut self) -> Option<Self::Task> {
+            self.0 = self.0.checked_sub(1)?;
+            Some(Box::pin(async {
+                for hop in 0..1_000_000u64 {
+                    touch(&raw const hop).await;
+                }
+            }))
+        }
+    }
+    for width in [1, 2, 8, 32] {
+        let executor = start(1, Policy::DualQueue, Width::Fixed(width));
+        let start = std::time::Instant::now();
+        pollster::block_on(executor.run_source(0, Touches(64)).unwrap().done()).unwrap();
+        let each = start.elapsed().as_nanos() as f64 / 64e6;
+        println!("width {width:2}: {each:.2} ns a suspension");
+    }
+}

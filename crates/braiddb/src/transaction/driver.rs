@@ -1,0 +1,122 @@
+//! A worker's housekeeping between transactions: bringing the log to disk, releasing those that
+//! wait for it, publishing begin stamps and epochs, freeing garbage (MosaicDB §5: the workers do it
+//! all, there are no other threads).
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::engine::{Durability, Engine};
+use super::worker::Worker;
+use crate::io::{Completion, Device};
+use crate::log::{FlushState, Lsn};
+use crate::reclaim::Participation;
+use crate::sched::{Driver, Turn, WorkerHandles};
+
+/// How soon a worker that would sleep looks again after garbage it cannot free yet.
+const GARBAGE_DELAY: Duration = Duration::from_millis(20);
+
+/// One worker's housekeeping.
+pub(crate) struct WorkerDriver {
+    worker: Rc<Worker>,
+    participation: Participation,
+    flush: FlushState,
+    handles: WorkerHandles,
+    /// Whether an operation of this worker's has completed since its last turn: then it is this
+    /// worker that tells the others.
+    completed: bool,
+}
+
+impl WorkerDriver {
+    /// Makes the calling thread the home of a worker's transactions.
+    pub(crate) fn new(engine: Arc<Engine>, number: usize, handles: WorkerHandles) -> Self {
+        let participation = engine.domain.participate();
+        let worker = Worker::install(engine, number);
+        let flush = FlushState::default();
+        Self { worker, participation, flush, handles, completed: false }
+    }
+
+    fn flush(&mut self, device: &mut dyn Device) -> bool {
+        let engine = self.worker.engine().clone();
+        let waits = !self.worker.commits.borrow().is_empty();
+        let wanted = waits || engine.durability == Durability::Relaxed;
+        let turn = engine.log.turn(&mut self.flush, device, wanted);
+        if turn.advanced {
+            let failed = engine.log.poisoned().is_some();
+            let mut commits = self.worker.commits.borrow_mut();
+            commits.release(engine.log.durable(), failed);
+            commits.release_space();
+            engine.set_waiting(self.worker.number(), !commits.is_empty());
+            if std::mem::take(&mut self.completed) {
+                for other in engine.waiting_workers(self.worker.number()) {
+                    self.handles.get(other).wake();
+                }
+            }
+        }
+        turn.pending
+    }
+
+    /// Publishes what this worker still needs, and frees what nobody does; whether more is due.
+    fn collect(&mut self) -> bool {
+        let engine = self.worker.engine();
+        let tail = engine.log.tail();
+        let oldest = self.worker.oldest_begin().unwrap_or(tail);
+        engine.horizon.publish(self.worker.number(), oldest);
+        self.participation.turn();
+        let more = self.worker.collect_garbage();
+        let waiting = self.worker.garbage.borrow().len();
+        self.worker.counters().versions_waiting.set(waiting as u64);
+        more
+    }
+}
+
+impl Driver for WorkerDriver {
+    fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
+        let pending = self.flush(device);
+        let more = self.collect();
+        if !idle {
+            return Turn { busy: true, deadline: None };
+        }
+        let left = more || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
+        let resumed = crate::sched::has_resumed();
+        let deadline = left.then(|| Instant::now() + GARBAGE_DELAY);
+        Turn { busy: pending || more || resumed, deadline }
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        self.worker.engine().log.complete(&mut self.flush, completion);
+        self.completed = true;
+    }
+
+    fn before_sleep(&mut self) {
+        self.participation.sleep();
+        if self.worker.active() == 0 {
+            self.worker.engine().horizon.publish(self.worker.number(), Lsn::MAX);
+        }
+    }
+
+    fn after_sleep(&mut self) {
+        self.participation.wake();
+        if self.worker.active() == 0 {
+            let engine = self.worker.engine();
+            engine.horizon.wake(self.worker.number(), engine.log.tail());
+        }
+    }
+
+    fn drain(&mut self, device: &mut dyn Device) -> bool {
+        let engine = self.worker.engine().clone();
+        device.poll(&mut |completion| self.complete(completion));
+        engine.log.turn(&mut self.flush, device, true);
+        let flushed = engine.log.durable() >= engine.log.tail();
+        (flushed || engine.log.poisoned().is_some()) && self.flush.outstanding() == 0
+    }
+}
+
+impl Drop for WorkerDriver {
+    fn drop(&mut self) {
+        let engine = self.worker.engine();
+        engine.horizon.publish(self.worker.number(), Lsn::MAX);
+        engine.leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));
+        self.worker.uninstall();
+    }
+}

@@ -1,0 +1,51 @@
+//! Encoded keys, on the stack while they are short.
+
+use smallvec::SmallVec;
+
+/// The bytes of an encoded key; up to 32 of them need no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyBuffer(SmallVec<[u8; 32]>);
+
+impl KeyBuffer {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends one byte.
+    #[inline]
+    pub fn push(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// Appends bytes.
+    #[inline]
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Empties the buffer and keeps its memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The inner small vector, for layers that fill it themselves.
+    pub(crate) fn inner_mut(&mut self) -> &mut SmallVec<[u8; 32]> {
+        &mut self.0
+    }
+}
+
+impl std::ops::Deref for KeyBuffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for KeyBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}

@@ -1,0 +1,268 @@
+//! Keys: encodings whose byte order is the order of the keys.
+//!
+//! A key that stands alone, or last in a tuple, is encoded plainly. In any other place of a tuple a
+//! part of variable length must tell where it ends without disturbing the order: its zero bytes
+//! become `00 FF`, and `00 00` ends it.
+
+use super::buffer::KeyBuffer;
+use super::error::DecodeError;
+
+const ESCAPED_ZERO: u8 = 0xff;
+const END: u8 = 0;
+
+/// A type that can be a table's key.
+///
+/// ```
+/// use braiddb::{Key, KeyBuffer};
+///
+/// let encode = |key: &(String, i32)| {
+///     let mut buffer = KeyBuffer::new();
+///     key.encode(&mut buffer);
+///     buffer
+/// };
+/// assert!(encode(&("a".into(), 7)) < encode(&("a\0".into(), -7)));
+/// assert!(encode(&("b".into(), -7)) < encode(&("b".into(), 7)));
+/// ```
+pub trait Key: 'static {
+    /// What a stored key decodes to.
+    type Owned: Send + 'static;
+
+    /// The name by which the catalog knows the type; it never changes.
+    fn type_name() -> String;
+
+    /// Appends the encoding. The encodings of two keys compare as the keys do.
+    fn encode(&self, out: &mut KeyBuffer);
+
+    /// The key that `bytes` encode.
+    ///
+    /// # Errors
+    /// When they encode none.
+    fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
+
+    /// Appends the encoding for a place before the last of a tuple, from which its end can be told.
+    fn encode_part(&self, out: &mut KeyBuffer) {
+        self.encode(out);
+    }
+
+    /// Takes a part from the front of `bytes`, and returns it with the rest.
+    ///
+    /// # Errors
+    /// When `bytes` do not start with a part.
+    fn decode_part(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), DecodeError>;
+}
+
+/// Splits `N` bytes from the front.
+pub(super) fn split<const N: usize>(
+    bytes: &[u8],
+    expected: fn() -> String,
+) -> Result<([u8; N], &[u8]), DecodeError> {
+    match bytes.split_first_chunk::<N>() {
+        Some((part, rest)) => Ok((*part, rest)),
+        None => Err(DecodeError::new(expected())),
+    }
+}
+
+/// Decodes a key of fixed length that must take all of `bytes`.
+pub(super) fn decode_whole<K: Key + ?Sized>(bytes: &[u8]) -> Result<K::Owned, DecodeError> {
+    match K::decode_part(bytes)? {
+        (key, []) => Ok(key),
+        (_, _) => Err(DecodeError::new(K::type_name())),
+    }
+}
+
+fn escape(bytes: &[u8], out: &mut KeyBuffer) {
+    for &byte in bytes {
+        out.push(byte);
+        if byte == 0 {
+            out.push(ESCAPED_ZERO);
+        }
+    }
+    out.extend_from_slice(&[0, END]);
+}
+
+fn unescape(bytes: &[u8], expected: fn() -> String) -> Result<(Vec<u8>, &[u8]), DecodeError> {
+    let (mut part, mut rest) = (Vec::new(), bytes);
+    loop {
+        match rest {
+            [0, ESCAPED_ZERO, tail @ ..] => {
+                part.push(0);
+                rest = tail;
+            }
+            [0, END, tail @ ..] => return Ok((part, tail)),
+            [byte, tail @ ..] if *byte != 0 => {
+                part.push(*byte);
+                rest = tail;
+            }
+            _ => return Err(DecodeError::new(expected())),
+        }
+    }
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, DecodeError> {
+    String::from_utf8(bytes).map_err(|_| DecodeError::new("text in UTF-8"))
+}
+
+impl Key for [u8] {
+    type Owned = Vec<u8>;
+
+    fn type_name() -> String {
+        "bytes".to_owned()
+    }
+
+    fn encode(&self, out: &mut KeyBuffer) {
+        out.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        Ok(bytes.to_vec())
+    }
+
+    fn encode_part(&self, out: &mut KeyBuffer) {
+        escape(self, out);
+    }
+
+    fn decode_part(bytes: &[u8]) -> Result<(Vec<u8>, &[u8]), DecodeError> {
+        unescape(bytes, Self::type_name)
+    }
+}
+
+impl Key for str {
+    type Owned = String;
+
+    fn type_name() -> String {
+        "str".to_owned()
+    }
+
+    fn encode(&self, out: &mut KeyBuffer) {
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
+        text(bytes.to_vec())
+    }
+
+    fn encode_part(&self, out: &mut KeyBuffer) {
+        escape(self.as_bytes(), out);
+    }
+
+    fn decode_part(bytes: &[u8]) -> Result<(String, &[u8]), DecodeError> {
+        let (part, rest) = unescape(bytes, Self::type_name)?;
+        Ok((text(part)?, rest))
+    }
+}
+
+/// Owned keys are encoded as the borrowed type they come from.
+macro_rules! as_borrowed {
+    ($($owned:ty => $borrowed:ty),*) => {$(
+        impl Key for $owned {
+            type Owned = $owned;
+
+            fn type_name() -> String {
+                <$borrowed>::type_name()
+            }
+
+            fn encode(&self, out: &mut KeyBuffer) {
+                <$borrowed as Key>::encode(self, out);
+            }
+
+            fn decode(bytes: &[u8]) -> Result<$owned, DecodeError> {
+                <$borrowed>::decode(bytes)
+            }
+
+            fn encode_part(&self, out: &mut KeyBuffer) {
+                <$borrowed as Key>::encode_part(self, out);
+            }
+
+            fn decode_part(bytes: &[u8]) -> Result<($owned, &[u8]), DecodeError> {
+                <$borrowed>::decode_part(bytes)
+            }
+        }
+    )*};
+}
+
+as_borrowed!(String => str, Vec<u8> => [u8]);
+
+impl<const N: usize> Key for [u8; N] {
+    type Owned = [u8; N];
+
+    fn type_name() -> String {
+        format!("[u8; {N}]")
+    }
+
+    fn encode(&self, out: &mut KeyBuffer) {
+        out.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<[u8; N], DecodeError> {
+        decode_whole::<Self>(bytes)
+    }
+
+    fn decode_part(bytes: &[u8]) -> Result<([u8; N], &[u8]), DecodeError> {
+        split(bytes, Self::type_name)
+    }
+}
+
+impl Key for bool {
+    type Owned = bool;
+
+    fn type_name() -> String {
+        "bool".to_owned()
+    }
+
+    fn encode(&self, out: &mut KeyBuffer) {
+        out.push(u8::from(*self));
+    }
+
+    fn decode(bytes: &[u8]) -> Result<bool, DecodeError> {
+        decode_whole::<Self>(bytes)
+    }
+
+    fn decode_part(bytes: &[u8]) -> Result<(bool, &[u8]), DecodeError> {
+        match bytes {
+            [flag @ 0..=1, rest @ ..] => Ok((*flag == 1, rest)),
+            _ => Err(DecodeError::new(Self::type_name())),
+        }
+    }
+}
+
+/// `None` comes before every `Some`.
+impl<K: Key> Key for Option<K> {
+    type Owned = Option<K::Owned>;
+
+    fn type_name() -> String {
+        format!("Option<{}>", K::type_name())
+    }
+
+    fn encode(&self, out: &mut KeyBuffer) {
+        out.push(u8::from(self.is_some()));
+        if let Some(key) = self {
+            key.encode(out);
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError> {
+        match bytes {
+            [0] => Ok(None),
+            [1, rest @ ..] => Ok(Some(K::decode(rest)?)),
+            _ => Err(DecodeError::new(Self::type_name())),
+        }
+    }
+
+    fn encode_part(&self, out: &mut KeyBuffer) {
+        out.push(u8::from(self.is_some()));
+        if let Some(key) = self {
+            key.encode_part(out);
+        }
+    }
+
+    fn decode_part(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), DecodeError> {
+        match bytes {
+            [0, rest @ ..] => Ok((None, rest)),
+            [1, rest @ ..] => {
+                let (key, rest) = K::decode_part(rest)?;
+                Ok((Some(key), rest))
+            }
+            _ => Err(DecodeError::new(Self::type_name())),
+        }
+    }
+}

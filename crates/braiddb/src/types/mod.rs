@@ -1,0 +1,15 @@
+//! Typed keys and values: how Rust's types become the bytes that tables hold.
+
+mod buffer;
+mod error;
+mod integer;
+mod key;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod tuple;
+mod value;
+
+pub use buffer::KeyBuffer;
+pub use error::{DecodeError, EncodeError};
+pub use key::Key;
+pub use value::{EncodedValue, Postcard, Value};

@@ -1,0 +1,81 @@
+//! Encodings keep order, come back as they were, and take any bytes without a panic.
+
+use std::fmt::Debug;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
+    let mut buffer = KeyBuffer::new();
+    key.encode(&mut buffer);
+    buffer
+}
+
+/// Two keys compare as their encodings do, and decode to themselves.
+fn check<K: Key<Owned = K> + Ord + Debug>(a: &K, b: &K) {
+    let (left, right) = (encode(a), encode(b));
+    assert_eq!(a.cmp(b), left[..].cmp(&right[..]), "{a:?} {b:?}");
+    assert_eq!(&K::decode(&left).unwrap(), a);
+    let mut part = KeyBuffer::new();
+    a.encode_part(&mut part);
+    part.extend_from_slice(b"the rest");
+    assert_eq!(K::decode_part(&part).unwrap(), (K::decode(&left).unwrap(), &b"the rest"[..]));
+}
+
+fn garbage<K: Key + ?Sized>(bytes: &[u8]) {
+    _ = K::decode(bytes);
+    _ = K::decode_part(bytes);
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff), any::<u8>()], 0..6)
+}
+
+proptest! {
+    #[test]
+    fn keys_keep_order_and_come_back(
+        a in any::<(u8, u16, u32, u64, u128)>(), b in any::<(u8, u16, u32, u64, u128)>(),
+        c in any::<(i8, i16, i32, i64, i128)>(), d in any::<(i8, i16, i32, i64, i128)>(),
+        e in (bytes(), ".{0,3}", any::<Option<bool>>()), f in (bytes(), ".{0,3}", any::<Option<bool>>()),
+    ) {
+        check(&a, &b);
+        check(&c, &d);
+        check(&(a.3,), &(b.3,));
+        check(&(c.0, c.1), &(c.0, d.1));
+        check(&e, &f);
+        check(&(e.0.clone(), f.0.clone()), &(f.0.clone(), e.0.clone()));
+        check(&(Some(e.0.clone()), e.2), &(None, f.2));
+        check(&[a.0, b.0], &[b.0, a.0]);
+        check(&((e.0.clone(), 1u8), e.1.clone()), &((f.0.clone(), 1u8), f.1.clone()));
+    }
+
+    #[test]
+    fn garbage_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        garbage::<u64>(&bytes);
+        garbage::<bool>(&bytes);
+        garbage::<str>(&bytes);
+        garbage::<[u8]>(&bytes);
+        garbage::<[u8; 7]>(&bytes);
+        garbage::<(String, Option<i16>, Vec<u8>)>(&bytes);
+        _ = <u32 as Value>::decode(&bytes);
+        _ = <bool as Value>::decode(&bytes);
+        _ = <str as Value>::decode(&bytes);
+        _ = <Postcard<(String, Vec<u64>)>>::decode(&bytes);
+    }
+
+    #[test]
+    fn values_come_back(number in any::<i64>(), text in ".*", list in any::<Vec<(u8, String)>>()) {
+        assert_eq!(<i64 as Value>::decode(&<i64 as Value>::encode(&number).unwrap()), Ok(number));
+        assert_eq!(<str as Value>::decode(&<str as Value>::encode(&text).unwrap()), Ok(&*text));
+        let encoded = <Postcard<Vec<(u8, String)>>>::encode(&list).unwrap();
+        assert_eq!(<Postcard<Vec<(u8, String)>>>::decode(&encoded), Ok(list));
+    }
+}
+
+#[test]
+fn trailing_bytes_are_refused() {
+    assert!(<u16 as Key>::decode(&[1, 2, 3]).is_err());
+    assert!(<u16 as Value>::decode(&[1, 2, 3]).is_err());
+    assert!(<Postcard<u8>>::decode(&[1, 2]).is_err());
+}

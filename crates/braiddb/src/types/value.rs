@@ -1,0 +1,200 @@
+//! Values: bytes, text, integers, and anything that serde can handle.
+
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::{DecodeError, EncodeError};
+
+/// Bytes an encoded value holds without an allocation.
+const INLINE_BYTES: usize = 16;
+
+/// An encoded value: borrowed where the value is bytes already.
+#[derive(Clone, Debug)]
+pub enum EncodedValue<'a> {
+    /// The value's own bytes.
+    Borrowed(&'a [u8]),
+    /// Bytes of a small value, and how many.
+    Inline([u8; INLINE_BYTES], usize),
+    /// Bytes made for the occasion.
+    Owned(Vec<u8>),
+}
+
+impl EncodedValue<'_> {
+    /// A small value's bytes, 16 at most.
+    #[inline]
+    pub(super) fn inline(bytes: &[u8]) -> Self {
+        let mut inline = [0; INLINE_BYTES];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        EncodedValue::Inline(inline, bytes.len())
+    }
+}
+
+impl std::ops::Deref for EncodedValue<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            EncodedValue::Borrowed(bytes) => bytes,
+            EncodedValue::Inline(bytes, length) => &bytes[..*length],
+            EncodedValue::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// A type that can be a table's value.
+///
+/// ```
+/// use braiddb::{Postcard, Value};
+///
+/// let encoded = <Postcard<(u8, String)>>::encode(&(7, "seven".to_owned()))?;
+/// assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, (7, "seven".to_owned()));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub trait Value: 'static {
+    /// What is written, by reference.
+    type Input: ?Sized;
+    /// What a read gives: for bytes and text a reference into the database, for others the value.
+    type Ref<'a>;
+    /// A read value that outlives its transaction.
+    type Owned: Send + 'static;
+
+    /// The name by which the catalog knows the type; it never changes.
+    fn type_name() -> String;
+
+    /// The bytes to be stored.
+    ///
+    /// # Errors
+    /// When the value has no encoding.
+    fn encode(input: &Self::Input) -> Result<EncodedValue<'_>, EncodeError>;
+
+    /// The value that `bytes` encode.
+    ///
+    /// # Errors
+    /// When they encode none.
+    fn decode(bytes: &[u8]) -> Result<Self::Ref<'_>, DecodeError>;
+
+    /// Makes a read value independent of its transaction.
+    fn into_owned(value: Self::Ref<'_>) -> Self::Owned;
+}
+
+/// Bytes and text, borrowed and owned, differ in what is written and in nothing else.
+macro_rules! slices {
+    ($($kind:ty, $input:ty, $owned:ty, $name:literal, $bytes:expr, $decode:expr;)*) => {$(
+        impl Value for $kind {
+            type Input = $input;
+            type Ref<'a> = &'a $input;
+            type Owned = $owned;
+
+            fn type_name() -> String {
+                $name.to_owned()
+            }
+
+            #[inline]
+            fn encode(input: &$input) -> Result<EncodedValue<'_>, EncodeError> {
+                let bytes: fn(&$input) -> &[u8] = $bytes;
+                Ok(EncodedValue::Borrowed(bytes(input)))
+            }
+
+            #[inline]
+            fn decode(bytes: &[u8]) -> Result<&$input, DecodeError> {
+                let decode: fn(&[u8]) -> Result<&$input, DecodeError> = $decode;
+                decode(bytes)
+            }
+
+            fn into_owned(value: &$input) -> $owned {
+                value.to_owned()
+            }
+        }
+    )*};
+}
+
+fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::new("text in UTF-8"))
+}
+
+slices! {
+    [u8], [u8], Vec<u8>, "bytes", |bytes| bytes, |bytes| Ok(bytes);
+    Vec<u8>, [u8], Vec<u8>, "bytes", |bytes| bytes, |bytes| Ok(bytes);
+    str, str, String, "str", str::as_bytes, text;
+    String, str, String, "str", str::as_bytes, text;
+}
+
+impl Value for bool {
+    type Input = bool;
+    type Ref<'a> = bool;
+    type Owned = bool;
+
+    fn type_name() -> String {
+        "bool".to_owned()
+    }
+
+    fn encode(input: &bool) -> Result<EncodedValue<'_>, EncodeError> {
+        Ok(EncodedValue::inline(&[u8::from(*input)]))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<bool, DecodeError> {
+        match bytes {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(DecodeError::new("bool")),
+        }
+    }
+
+    fn into_owned(value: bool) -> bool {
+        value
+    }
+}
+
+impl Value for () {
+    type Input = ();
+    type Ref<'a> = ();
+    type Owned = ();
+
+    fn type_name() -> String {
+        "()".to_owned()
+    }
+
+    fn encode((): &()) -> Result<EncodedValue<'_>, EncodeError> {
+        Ok(EncodedValue::inline(&[]))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
+        if bytes.is_empty() { Ok(()) } else { Err(DecodeError::new("()")) }
+    }
+
+    fn into_owned((): ()) {}
+}
+
+/// Any serde type as a value, in postcard's format: compact, specified, and the same on every
+/// machine.
+#[derive(Debug)]
+pub struct Postcard<T>(PhantomData<fn() -> T>);
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Value for Postcard<T> {
+    type Input = T;
+    type Ref<'a> = T;
+    type Owned = T;
+
+    /// Holds the type's full path: a type that moves or is renamed is another type.
+    fn type_name() -> String {
+        format!("postcard {}", std::any::type_name::<T>())
+    }
+
+    fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
+        let bytes = postcard::to_stdvec(input);
+        bytes.map(EncodedValue::Owned).map_err(|error| EncodeError::new(error.to_string()))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
+        let whole = |(value, rest): (T, &[u8])| rest.is_empty().then_some(value);
+        let value = postcard::take_from_bytes(bytes).ok().and_then(whole);
+        value.ok_or_else(|| DecodeError::new(Self::type_name()))
+    }
+
+    fn into_owned(value: T) -> T {
+        value
+    }
+}
