@@ -4,14 +4,22 @@
 //! [`Completion`]s carrying that token; an operation owns its buffers and its file from submission
 //! to completion, whatever becomes of the future that asked for it (MosaicDB §4.1).
 
+mod blocking;
 mod buffer;
+mod directory;
 mod file;
+mod notify;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod uring;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use buffer::AlignedBuffer;
-pub(crate) use file::File;
+pub(crate) use directory::{Directory, DirectoryError};
+pub(crate) use file::{File, OpenMode};
 
 /// Every direct transfer starts, ends and lies in memory at a multiple of this many bytes.
 pub(crate) const SECTOR_BYTES: usize = 4096;
@@ -34,7 +42,12 @@ pub(crate) enum WriteSource {
     Buffer(AlignedBuffer),
     /// Sector-aligned bytes of a shared mapping (the log's ring) that stay as they are until the
     /// write completes; the `Arc` keeps the mapping alive.
-    Mapped { mapping: Arc<dyn std::any::Any + Send + Sync>, pointer: MappedPointer, bytes: usize },
+    Mapped {
+        #[expect(dead_code, reason = "held so that the mapping stays, never read")]
+        mapping: Arc<dyn std::any::Any + Send + Sync>,
+        pointer: MappedPointer,
+        bytes: usize,
+    },
 }
 
 /// An address inside a [`WriteSource::Mapped`] mapping.
@@ -79,4 +92,38 @@ pub(crate) trait Device: Send {
 
     /// The handle that wakes this device's `wait`.
     fn notifier(&self) -> Arc<dyn Notify>;
+}
+
+/// Which device reaches the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// io_uring where the kernel allows it, blocking calls elsewhere.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// Blocking calls.
+    Blocking,
+}
+
+/// Opens a device for one worker.
+///
+/// # Errors
+/// When the kernel refuses it; `Auto` then makes do with blocking calls, and says so once.
+pub(crate) fn open_device(kind: DeviceKind) -> std::io::Result<Box<dyn Device>> {
+    match kind {
+        DeviceKind::Uring => Ok(Box::new(uring::UringDevice::new()?)),
+        DeviceKind::Blocking => Ok(Box::new(blocking::BlockingDevice::new()?)),
+        DeviceKind::Auto => match uring::UringDevice::new() {
+            Ok(device) => Ok(Box::new(device)),
+            Err(error) => {
+                static SAID: std::sync::Once = std::sync::Once::new();
+                SAID.call_once(|| {
+                    tracing::warn!("io_uring is not available ({error}): using blocking calls");
+                });
+                Ok(Box::new(blocking::BlockingDevice::new()?))
+            }
+        },
+    }
 }

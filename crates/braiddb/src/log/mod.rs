@@ -1,5 +1,211 @@
-//! The write-ahead log.
+//! The write-ahead log: one, central, filled by all workers at once, flushed by whoever is there
+//! (ELEDA), and the clock of the engine: a commit's position is its place in the order of all.
+//!
+//! A commit reserves by one `fetch_add` on the tail, copies its records into the ring while others
+//! fill theirs, and is durable once the contiguous prefix up to it has been written. Invariants:
+//! `durable <= buffered <= tail`; durable only ever is the end of a padded flush; blocks are never
+//! changed once filled, nor sectors once durable.
 
+mod block;
+mod error;
+mod flush;
+mod identity;
 mod lsn;
+#[cfg(all(test, loom))]
+mod model;
+mod prepare;
+mod reader;
+mod record;
+mod reservation;
+mod ring;
+mod segment;
+mod space;
+mod stats;
+mod tail;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod tracker;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
+pub use error::LogError;
+use flush::Disk;
+pub(crate) use flush::{FlushState, FlushTurn};
+pub(crate) use identity::Identity;
 pub(crate) use lsn::Lsn;
+pub(crate) use reader::{Block, LogReader};
+pub(crate) use record::{RecordKind, RecordView, record_bytes};
+pub(crate) use reservation::Reservation;
+use ring::Ring;
+use segment::Segments;
+use space::Space;
+pub use stats::LogStats;
+use tracker::InFlightMarks;
+
+use crate::io::{Completion, Device, Directory};
+
+/// The clock's step for a commit that is not logged.
+const TICK: u64 = 8;
+/// Blocks tell distances within the ring in 32 bits.
+const LARGEST_RING: u64 = 2 << 30;
+
+/// How to open a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogOptions {
+    /// The database's directory.
+    pub(crate) directory: PathBuf,
+    pub(crate) workers: usize,
+    /// Bytes of the ring in memory; rounded up to a power of two that holds what the workers may
+    /// have in flight.
+    pub(crate) ring_bytes: u64,
+    /// Bytes of log in a segment, if the database is made now.
+    pub(crate) segment_bytes: u64,
+    /// Whether a database is made if there is none.
+    pub(crate) create: bool,
+}
+
+impl LogOptions {
+    /// The defaults.
+    pub(crate) fn new(directory: impl Into<PathBuf>, workers: usize) -> Self {
+        Self {
+            directory: directory.into(),
+            workers,
+            ring_bytes: 64 << 20,
+            segment_bytes: 64 << 20,
+            create: true,
+        }
+    }
+}
+
+/// The log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    space: Space<InFlightMarks>,
+    workers: usize,
+    disk: Option<Box<Disk>>,
+}
+
+impl Log {
+    /// A log that is only a clock: nothing is written, everything counts as durable.
+    pub(crate) fn volatile(workers: usize) -> Self {
+        let space = Space::new(workers, LARGEST_RING, InFlightMarks::new(workers + 1));
+        space.start(Lsn::FIRST, Lsn::MAX);
+        Self { space, workers, disk: None }
+    }
+
+    /// Opens a database's log, or makes one, and locks the directory. Everything must be read from
+    /// the reader, and then [`Log::resume_at`] its end, before anything is reserved.
+    ///
+    /// # Errors
+    /// `Locked` if somebody has it open; `NotADatabase` if there is none and none is to be made;
+    /// `Corrupt`, `WrongVersion`; the operating system's.
+    pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
+        let LogOptions { directory, workers, ring_bytes, segment_bytes, create } = options;
+        let ring_bytes =
+            ring_bytes.max(Space::<InFlightMarks>::least_ring(workers)).next_power_of_two();
+        if ring_bytes > LARGEST_RING {
+            return Err(LogError::Size {
+                what: "a log ring",
+                bytes: ring_bytes,
+                limit: format!("at most {LARGEST_RING}"),
+            });
+        }
+        let directory = Directory::open(&directory, create)?;
+        let ring = Ring::new(ring_bytes as usize)
+            .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
+        let segments = Arc::new(Segments::open(directory, segment_bytes, create)?);
+        let reader = LogReader::new(segments.clone());
+        let space = Space::new(workers, ring_bytes, InFlightMarks::new(workers + 1));
+        Ok((Self { space, workers, disk: Some(Box::new(Disk::new(ring, segments))) }, reader))
+    }
+
+    /// Lets the log go on after what the reader read; nothing may be reserved before.
+    ///
+    /// # Errors
+    /// The operating system's, while the end of the log is put in order.
+    pub(crate) fn resume_at(&self, end: Lsn) -> Result<(), LogError> {
+        let disk = self.disk.as_ref().expect("a volatile log has no end to resume at");
+        let tail = disk.segments.tail.lock().take();
+        let tail = tail.expect("the reader reads to the end first");
+        assert_eq!(tail.end, end, "the log resumes where the reader ended");
+        let next = tail::close(&disk.segments, tail)?;
+        disk.start(next);
+        self.space.start(next, next);
+        Ok(())
+    }
+
+    /// Which database this is; `None` for a volatile log.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.disk.as_ref().map(|disk| disk.segments.identity)
+    }
+
+    /// Where the next block will be: the time.
+    #[inline]
+    pub(crate) fn tail(&self) -> Lsn {
+        self.space.tail()
+    }
+
+    /// Everything before is on disk.
+    #[inline]
+    pub(crate) fn durable(&self) -> Lsn {
+        self.space.released()
+    }
+
+    /// Everything before is in the ring or on disk.
+    pub(crate) fn buffered(&self) -> Lsn {
+        self.space.buffered()
+    }
+
+    /// Advances the clock for a commit that is not logged; its LSN.
+    #[inline]
+    pub(crate) fn tick(&self) -> Lsn {
+        self.space.tick(TICK)
+    }
+
+    /// Whether a block of `block_bytes` may be reserved now. The worker that is told so reserves
+    /// it before it suspends or asks again for a block of another size.
+    #[inline]
+    pub(crate) fn admits(&self, block_bytes: usize) -> bool {
+        self.space.admits(block_bytes as u64)
+    }
+
+    /// Reserves a block that was admitted.
+    #[inline]
+    pub(crate) fn reserve(&self, worker: usize, block_bytes: usize) -> Reservation<'_> {
+        assert!(worker < self.workers, "worker {worker} is one of {}", self.workers);
+        assert!(block_bytes.is_multiple_of(block::BLOCK_ALIGNMENT), "blocks are aligned");
+        let disk = self.disk.as_ref().expect("nothing is logged to a volatile log");
+        let lsn = self.space.reserve(worker, block_bytes as u64);
+        Reservation::new(&disk.ring, &self.space, worker, lsn, block_bytes)
+    }
+
+    /// Why nothing can be committed any more, if so.
+    #[inline]
+    pub(crate) fn poisoned(&self) -> Option<Arc<LogError>> {
+        self.disk.as_ref()?.poisoned().cloned()
+    }
+
+    /// A worker's turn at flushing: prepares space, and flushes if `wanted` or much has gathered.
+    pub(crate) fn turn(
+        &self,
+        flush: &mut FlushState,
+        device: &mut dyn Device,
+        wanted: bool,
+    ) -> FlushTurn {
+        let Some(disk) = &self.disk else { return FlushTurn::default() };
+        disk.turn(&self.space, self.workers, flush, device, wanted)
+    }
+
+    /// Takes the completion of an operation that `turn` submitted with the same state.
+    pub(crate) fn complete(&self, flush: &mut FlushState, completion: Completion) {
+        let disk = self.disk.as_ref().expect("a volatile log submits nothing");
+        disk.complete(&self.space, flush, completion);
+    }
+
+    /// What was counted since the log was opened.
+    pub(crate) fn stats(&self) -> LogStats {
+        self.disk.as_ref().map_or_else(LogStats::default, |disk| disk.counters.snapshot())
+    }
+}

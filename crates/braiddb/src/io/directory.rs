@@ -1,0 +1,102 @@
+//! A database's directory: made, locked, listed, synced.
+//!
+//! Invariant: while a [`Directory`] lives, its `LOCK` file is locked, so no other process, and no
+//! other part of this one, works in it.
+
+use std::fs::TryLockError;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::File;
+
+const LOCK: &str = "LOCK";
+
+/// An open, locked directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    handle: Arc<File>,
+    _lock: std::fs::File,
+}
+
+/// Why a directory cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum DirectoryError {
+    #[error("{0} is already open, here or in another process; close it there first")]
+    AlreadyOpen(PathBuf),
+    #[error("there is no directory {0}")]
+    Missing(PathBuf),
+    #[error("cannot {action} {path}: {source}")]
+    Io { action: &'static str, path: PathBuf, source: Arc<std::io::Error> },
+}
+
+impl DirectoryError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source: Arc::new(source) }
+    }
+}
+
+impl Directory {
+    /// Opens and locks a directory; makes it, and those above it, if `create`.
+    ///
+    /// # Errors
+    /// `AlreadyOpen` if somebody holds it, `Missing` if it is not there and is not to be made.
+    pub(crate) fn open(path: &Path, create: bool) -> Result<Self, DirectoryError> {
+        if !path.is_dir() {
+            if !create {
+                return Err(DirectoryError::Missing(path.to_owned()));
+            }
+            std::fs::create_dir_all(path)
+                .map_err(|error| DirectoryError::io("create", path, error))?;
+            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                std::fs::File::open(parent)
+                    .and_then(|parent| parent.sync_all())
+                    .map_err(|error| DirectoryError::io("sync", parent, error))?;
+            }
+        }
+        let handle =
+            std::fs::File::open(path).map_err(|error| DirectoryError::io("open", path, error))?;
+        let lock_path = path.join(LOCK);
+        let lock = std::fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .open(&lock_path)
+            .map_err(|error| DirectoryError::io("open", &lock_path, error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(DirectoryError::AlreadyOpen(path.to_owned()));
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(DirectoryError::io("lock", &lock_path, error));
+            }
+        }
+        Ok(Self { handle: Arc::new(File::new(handle, path.to_owned())), _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.handle.path()
+    }
+
+    /// The directory as a file, whose sync makes names durable.
+    pub(crate) fn handle(&self) -> &Arc<File> {
+        &self.handle
+    }
+
+    /// Makes the names in the directory durable.
+    pub(crate) fn sync(&self) -> Result<(), DirectoryError> {
+        let synced = self.handle.inner().sync_all();
+        synced.map_err(|error| DirectoryError::io("sync", self.path(), error))
+    }
+
+    /// The names in the directory that are text, sorted.
+    pub(crate) fn list(&self) -> Result<Vec<String>, DirectoryError> {
+        let failed = |error| DirectoryError::io("list", self.path(), error);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.path()).map_err(failed)? {
+            names.extend(entry.map_err(failed)?.file_name().into_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+}

@@ -1,0 +1,46 @@
+//! The event a sleeping device listens to.
+//!
+//! An eventfd counts; a notification that comes before the wait is found by the wait.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::Notify;
+
+/// An eventfd.
+#[derive(Debug)]
+pub(super) struct Event(OwnedFd);
+
+impl Event {
+    /// A new event; reads of it block unless `nonblocking`.
+    pub(super) fn new(nonblocking: bool) -> std::io::Result<Self> {
+        let flags = libc::EFD_CLOEXEC | if nonblocking { libc::EFD_NONBLOCK } else { 0 };
+        // SAFETY: takes no pointers.
+        let descriptor = unsafe { libc::eventfd(0, flags) };
+        if descriptor < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: just made, owned by nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Takes the notifications so far; whether there were any.
+    pub(super) fn take(&self) -> bool {
+        let mut count = 0u64;
+        // SAFETY: reads 8 bytes into `count`.
+        let read = unsafe { libc::read(self.descriptor(), (&raw mut count).cast(), 8) };
+        read == 8
+    }
+}
+
+impl Notify for Event {
+    fn notify(&self) {
+        let one = 1u64;
+        // SAFETY: writes 8 bytes of `one`. It can only fail when the counter is full, and then the
+        // reader is due to wake anyway.
+        unsafe { libc::write(self.descriptor(), (&raw const one).cast(), 8) };
+    }
+}

@@ -1,0 +1,224 @@
+//! The io_uring device: submissions are batched into one system call, completions are found in
+//! shared memory.
+//!
+//! Invariants: a transfer sits in `transfers` from `submit` until its completion is delivered, so
+//! the kernel never touches freed memory; `in_kernel` of them, at most [`RING_ENTRIES`], were
+//! handed to the kernel, the rest wait in `queued`. A read of the event is in the ring whenever
+//! the thread sleeps, so a notification is a completion like any other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+use super::notify::Event;
+use super::transfer::{Call, Transfer};
+use super::{Completion, Device, Notify, Operation};
+
+/// Operations the kernel is given at a time; completions have room for twice as many.
+const RING_ENTRIES: u32 = 256;
+/// Names the read of the event; other completions are named by their transfer's place.
+const EVENT: u64 = u64::MAX;
+
+/// One worker's ring.
+pub(super) struct UringDevice {
+    ring: IoUring,
+    transfers: Vec<Option<Transfer>>,
+    free: Vec<usize>,
+    queued: VecDeque<usize>,
+    in_kernel: usize,
+    outstanding: usize,
+    event: Arc<Event>,
+    /// Where the read of the event puts its count; boxed, as the kernel writes to it.
+    event_count: Box<u64>,
+    event_armed: bool,
+    /// A notification came outside of `wait`; the next `wait` returns at once.
+    notified: bool,
+}
+
+impl UringDevice {
+    pub(super) fn new() -> std::io::Result<Self> {
+        // Completions wait for the thread to enter the kernel, which a flag tells it to do,
+        // instead of interrupting it.
+        let cooperative =
+            IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(RING_ENTRIES);
+        let ring = match cooperative {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(RING_ENTRIES)?,
+            made => made?,
+        };
+        if !ring.params().is_feature_ext_arg() {
+            return Err(std::io::Error::from(std::io::ErrorKind::Unsupported));
+        }
+        Ok(Self {
+            ring,
+            transfers: Vec::new(),
+            free: Vec::new(),
+            queued: VecDeque::new(),
+            in_kernel: 0,
+            outstanding: 0,
+            event: Arc::new(Event::new(false)?),
+            event_count: Box::new(0),
+            event_armed: false,
+            notified: false,
+        })
+    }
+
+    /// The kernel's form of a transfer's next call.
+    fn entry(transfer: &mut Transfer, place: usize) -> squeue::Entry {
+        let descriptor = Fd(transfer.descriptor());
+        let entry = match transfer.call() {
+            Call::Read { pointer, bytes, offset } => {
+                opcode::Read::new(descriptor, pointer, bytes as u32).offset(offset).build()
+            }
+            Call::Write { pointer, bytes, offset, sync } => {
+                let flags = if sync { libc::RWF_DSYNC } else { 0 };
+                opcode::Write::new(descriptor, pointer, bytes as u32)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Call::Sync => opcode::Fsync::new(descriptor).flags(FsyncFlags::DATASYNC).build(),
+        };
+        entry.user_data(place as u64)
+    }
+
+    /// Fills the submission ring from the queue.
+    fn push(&mut self) {
+        while self.in_kernel < RING_ENTRIES as usize
+            && let Some(&place) = self.queued.front()
+        {
+            let transfer = self.transfers[place].as_mut().expect("queued transfers exist");
+            let entry = Self::entry(transfer, place);
+            // SAFETY: file and memory live in `transfers` until the completion.
+            if unsafe { self.ring.submission().push(&entry) }.is_err() {
+                return;
+            }
+            self.queued.pop_front();
+            self.in_kernel += 1;
+        }
+    }
+
+    fn arm_event(&mut self) {
+        if self.event_armed {
+            return;
+        }
+        let descriptor = Fd(self.event.descriptor());
+        let entry = opcode::Read::new(descriptor, (&raw mut *self.event_count).cast(), 8)
+            .build()
+            .user_data(EVENT);
+        // SAFETY: `event_count` and the event live until the ring is gone: `drop` waits.
+        self.event_armed = unsafe { self.ring.submission().push(&entry) }.is_ok();
+    }
+
+    /// Delivers what has completed; continues what was cut short.
+    fn reap(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        loop {
+            let Some(entry) = self.ring.completion().next() else { break };
+            if entry.user_data() == EVENT {
+                self.event_armed = false;
+                self.notified = true;
+                continue;
+            }
+            let place = entry.user_data() as usize;
+            assert!(self.in_kernel > 0, "completions are of transfers in the kernel");
+            self.in_kernel -= 1;
+            let transfer = self.transfers[place].as_mut().expect("the transfer is still here");
+            match transfer.advance(entry.result()) {
+                None => self.queued.push_back(place),
+                Some(result) => {
+                    let transfer = self.transfers[place].take().expect("seen just now");
+                    self.free.push(place);
+                    self.outstanding -= 1;
+                    deliver(transfer.finish(result));
+                }
+            }
+        }
+    }
+
+    fn must_enter(&mut self) -> bool {
+        let submissions = self.ring.submission();
+        !submissions.is_empty() || submissions.taskrun() || submissions.cq_overflow()
+    }
+}
+
+impl Device for UringDevice {
+    fn submit(&mut self, operation: Operation, token: u64) {
+        let transfer = Some(Transfer::new(operation, token));
+        let place = self.free.pop().unwrap_or(self.transfers.len());
+        if place == self.transfers.len() {
+            self.transfers.push(transfer);
+        } else {
+            assert!(self.transfers[place].is_none(), "free places are empty");
+            self.transfers[place] = transfer;
+        }
+        self.outstanding += 1;
+        self.queued.push_back(place);
+    }
+
+    fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        if self.outstanding == 0 {
+            return;
+        }
+        self.push();
+        if self.must_enter() {
+            // Errors (busy, interrupted) leave the submissions where they are, for the next time.
+            _ = self.ring.submit();
+        }
+        self.reap(deliver);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
+        self.arm_event();
+        self.push();
+        if self.notified {
+            self.notified = false;
+            if self.must_enter() {
+                _ = self.ring.submit();
+            }
+            self.reap(deliver);
+            return;
+        }
+        // Errors (timed out, busy, interrupted) are wake-ups without a reason.
+        _ = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let timeout = Timespec::from(timeout);
+                let arguments = SubmitArgs::new().timespec(&timeout);
+                self.ring.submitter().submit_with_args(1, &arguments)
+            }
+        };
+        self.reap(deliver);
+        self.notified = false;
+    }
+
+    fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    fn notifier(&self) -> Arc<dyn Notify> {
+        self.event.clone()
+    }
+}
+
+impl Drop for UringDevice {
+    fn drop(&mut self) {
+        // The kernel may still write to the transfers' memory: it is given back only when all of
+        // them are over, which all of them will be.
+        while self.outstanding > 0 {
+            self.wait(None, &mut drop);
+        }
+        self.event.notify();
+        while self.event_armed {
+            _ = self.ring.submit_and_wait(1);
+            self.reap(&mut drop);
+        }
+    }
+}
+
+impl std::fmt::Debug for UringDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UringDevice({} outstanding)", self.outstanding)
+    }
+}

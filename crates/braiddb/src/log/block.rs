@@ -1,0 +1,138 @@
+//! Log blocks: the header of one committed transaction's records (ELEDA §3.1).
+//!
+//! A block lies at its own LSN, so a header whose `lsn` is not its position is none: stale bytes
+//! are never taken for a block. The checksum covers the whole block, its own field taken as zero;
+//! of a skip block, whose body means nothing, only the header. `docs/format.md` has the table.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::Lsn;
+
+/// Blocks start and end at multiples of this.
+pub(crate) const BLOCK_ALIGNMENT: usize = 8;
+/// Bytes of a block's header.
+pub(crate) const HEADER_BYTES: usize = 32;
+/// Blocks up to this size find room whenever the log admits them; a transaction that needs more
+/// is logged in parts. Only a part that holds a single record may be larger.
+pub(crate) const COMMON_BLOCK_BYTES: usize = 1 << 20;
+/// No block is larger.
+pub(crate) const LARGE_BLOCK_BYTES: usize = 24 << 20;
+
+/// The first bytes of every block.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BlockHeader {
+    /// The block's position.
+    pub(crate) lsn: U64,
+    /// The position of the transaction's first part; 0 if it has none.
+    pub(crate) first_part: U64,
+    /// Bytes of the block, this header included.
+    pub(crate) length: U32,
+    /// CRC-32C.
+    pub(crate) checksum: U32,
+    /// How far before `lsn` the log was known to be durable when the block was filled.
+    pub(crate) durable_distance: U32,
+    pub(crate) record_count: U16,
+    pub(crate) kind: u8,
+    /// Zero.
+    pub(crate) reserved: u8,
+}
+
+const _: () = assert!(size_of::<BlockHeader>() == HEADER_BYTES);
+const _: () = assert!(std::mem::offset_of!(BlockHeader, checksum) == 20);
+const _: () = assert!(std::mem::offset_of!(BlockHeader, kind) == 30);
+const _: () = assert!(HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
+const _: () = assert!(COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    /// A transaction committed: these records, and those of its parts if it has any.
+    Commit { first_part: Option<Lsn> },
+    /// Records that count if a commit block names the same first part.
+    Part { first_part: Lsn },
+    /// Nothing: padding, or a transaction that failed after it took its place.
+    Skip,
+}
+
+const COMMIT: u8 = 1;
+const PART: u8 = 2;
+const SKIP: u8 = 3;
+
+impl BlockHeader {
+    pub(crate) fn new(
+        lsn: Lsn,
+        bytes: usize,
+        durable: Lsn,
+        record_count: usize,
+        kind: BlockKind,
+    ) -> Self {
+        assert!(durable <= lsn, "a block being filled is not durable");
+        let distance = u32::try_from(lsn.0 - durable.0).expect("rings are smaller than 4 GiB");
+        let (kind, first_part) = match kind {
+            BlockKind::Commit { first_part } => (COMMIT, first_part.unwrap_or(Lsn::ZERO)),
+            BlockKind::Part { first_part } => (PART, first_part),
+            BlockKind::Skip => (SKIP, Lsn::ZERO),
+        };
+        Self {
+            lsn: lsn.0.into(),
+            first_part: first_part.0.into(),
+            length: u32::try_from(bytes).expect("no block is that large").into(),
+            checksum: 0.into(),
+            durable_distance: distance.into(),
+            record_count: u16::try_from(record_count).expect("bounded by the block's size").into(),
+            kind,
+            reserved: 0,
+        }
+    }
+
+    /// The header at the start of `bytes` if it can be that of a block at `lsn`; says nothing about
+    /// the checksum.
+    pub(crate) fn plausible(bytes: &[u8], lsn: Lsn) -> Option<(&Self, BlockKind)> {
+        let (header, _) = Self::ref_from_prefix(bytes).ok()?;
+        let length = header.length.get() as usize;
+        let first_part = Lsn(header.first_part.get());
+        let kind = match header.kind {
+            COMMIT if first_part == Lsn::ZERO => BlockKind::Commit { first_part: None },
+            COMMIT if first_part < lsn => BlockKind::Commit { first_part: Some(first_part) },
+            PART if first_part != Lsn::ZERO && first_part <= lsn => BlockKind::Part { first_part },
+            SKIP if first_part == Lsn::ZERO => BlockKind::Skip,
+            _ => return None,
+        };
+        let fits = header.lsn.get() == lsn.0
+            && (HEADER_BYTES..=LARGE_BLOCK_BYTES).contains(&length)
+            && length.is_multiple_of(BLOCK_ALIGNMENT)
+            && header.reserved == 0
+            && u64::from(header.durable_distance.get()) <= lsn.0;
+        fits.then_some((header, kind))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.length.get() as usize
+    }
+
+    /// Everything before this was durable when the block was filled.
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.lsn.get() - u64::from(self.durable_distance.get()))
+    }
+
+    /// The checksum of the block with this header and `body`, which may come in two pieces.
+    pub(crate) fn checksum_over(&self, body: [&[u8]; 2]) -> u32 {
+        let header = Self { checksum: 0.into(), ..*self };
+        let sum = crc32c::crc32c(header.as_bytes());
+        let sum = crc32c::crc32c_append(sum, body[0]);
+        if body[1].is_empty() { sum } else { crc32c::crc32c_append(sum, body[1]) }
+    }
+
+    /// Whether the checksum is right; `block` is the whole block.
+    pub(crate) fn verifies(&self, block: &[u8]) -> bool {
+        let body = if self.kind == SKIP { &[][..] } else { &block[HEADER_BYTES..self.bytes()] };
+        self.checksum_over([body, &[]]) == self.checksum.get()
+    }
+}
+
+/// Bytes of a block whose records take `records_total` bytes.
+pub(crate) const fn block_bytes(records_total: usize) -> usize {
+    HEADER_BYTES + records_total
+}

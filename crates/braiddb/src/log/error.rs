@@ -1,0 +1,107 @@
+//! What can go wrong with the log, said so that a user knows where and what to do.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Lsn;
+use crate::io::DirectoryError;
+
+/// A failure of the log or of the files around it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The operating system refused a call.
+    #[error("cannot {action} {path} at offset {offset}: {source}", path = path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// At which of its bytes; 0 if at none.
+        offset: u64,
+        /// What the operating system said.
+        source: Arc<std::io::Error>,
+    },
+    /// Bytes that were durable are not what was written.
+    #[error(
+        "the log is damaged in {path} at offset {offset}: {reason}; \
+         restore this file, or the database, from a backup",
+        path = path.display()
+    )]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// The directory does not hold a database.
+    #[error("{path} does not hold a database: {reason}", path = path.display())]
+    NotADatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// The database was written by another version of the engine.
+    #[error(
+        "{path} has format version {found}, this engine reads version {expected}: \
+         open it with the engine that wrote it",
+        path = path.display()
+    )]
+    WrongVersion {
+        /// The file that says so.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// This engine's.
+        expected: u32,
+    },
+    /// Somebody has the database open.
+    #[error("the database in {path} is already open, here or in another process; close it there first", path = path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A size no log can have.
+    #[error("{what} of {bytes} bytes is too large or too small: {limit}")]
+    Size {
+        /// Of what.
+        what: &'static str,
+        /// The size asked for.
+        bytes: u64,
+        /// What is allowed.
+        limit: String,
+    },
+}
+
+impl LogError {
+    pub(super) fn io(
+        action: &'static str,
+        path: &Path,
+        offset: u64,
+        source: std::io::Error,
+    ) -> Self {
+        Self::Io { action, path: path.to_owned(), offset, source: Arc::new(source) }
+    }
+
+    pub(super) fn corrupt(place: (PathBuf, u64), lsn: Lsn, reason: impl std::fmt::Display) -> Self {
+        let (path, offset) = place;
+        Self::Corrupt { path, offset, reason: format!("{reason} (LSN {lsn})") }
+    }
+}
+
+impl From<DirectoryError> for LogError {
+    fn from(error: DirectoryError) -> Self {
+        match error {
+            DirectoryError::AlreadyOpen(path) => Self::Locked { path },
+            DirectoryError::Missing(path) => {
+                Self::NotADatabase { path, reason: "there is no such directory".into() }
+            }
+            DirectoryError::Io { action, path, source } => {
+                Self::Io { action, path, offset: 0, source }
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Bringing the log to disk: any worker that has a turn may lead a flush (ELEDA §4).
+//!
+//! A flush pads the tail to a sector with a skip block, which makes its end a block boundary; once
+//! everything before that end is filled, the range goes out in direct, synced writes from the ring.
+//! Durable advances over complete flushes in order, so it is always such an end: no durable sector
+//! is ever written again, and an LSN is durable if and only if it is below.
+//!
+//! Nobody waits here: what cannot go on is found again by a later turn.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::block::HEADER_BYTES;
+use super::prepare::Preparation;
+use super::reservation::Reservation;
+use super::ring::Ring;
+use super::segment::Segments;
+use super::space::Space;
+use super::stats::Counters;
+use super::tracker::InFlightMarks;
+use super::{LogError, Lsn};
+use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, WriteSource};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Marks the operations of the engine's housekeeping, of which the log's are.
+pub(crate) const LOG_TOKEN: u64 = 1 << 63;
+/// Marks the operations that prepare space.
+pub(super) const PREPARE_TOKEN: u64 = LOG_TOKEN | 1 << 62;
+
+/// Flushes under way at a time.
+const MOST_FLIGHTS: usize = 2;
+/// While one flush is under way, the next waits for this much: small ones share.
+const SECOND_FLIGHT_BYTES: u64 = 64 << 10;
+/// So much goes to disk even if nobody asks.
+const EAGER_BYTES: u64 = 1 << 20;
+/// The largest single write.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// One flush under way.
+#[derive(Debug)]
+struct Flight {
+    number: u64,
+    from: Lsn,
+    to: Lsn,
+    /// Writes not yet complete.
+    writes: usize,
+}
+
+/// What the flush leader holds.
+///
+/// Invariants: `durable <= flights in order <= submitted <= target <= tail`; all but the tail are
+/// multiples of a sector.
+#[derive(Debug)]
+struct Leader {
+    submitted: Lsn,
+    /// The end of the next flush, padded already, not yet submitted.
+    target: Option<Lsn>,
+    flights: VecDeque<Flight>,
+    flights_made: u64,
+}
+
+/// The part of a log that is on disk.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) ring: Arc<Ring>,
+    pub(super) segments: Arc<Segments>,
+    leader: Mutex<Leader>,
+    /// Copies of the leader's, to look at without the lock.
+    submitted: AtomicU64,
+    has_target: AtomicBool,
+    started: AtomicU64,
+    poison: OnceLock<Arc<LogError>>,
+    pub(super) counters: Counters,
+}
+
+/// One worker's share of flushing.
+#[derive(Debug, Default)]
+pub(crate) struct FlushState {
+    outstanding: usize,
+    preparation: Option<Preparation>,
+    seen_durable: Lsn,
+    seen_poison: bool,
+}
+
+impl FlushState {
+    /// Operations of the log's on this worker's device.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+}
+
+/// What a turn of flushing found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlushTurn {
+    /// The worker's device has operations of the log, whose completion will wake it.
+    pub(crate) in_flight: bool,
+    /// Since the worker's last turn more became durable, or the log failed: waiters are to look.
+    pub(crate) advanced: bool,
+    /// Something is to be flushed and only waits for another worker's next few instructions: the
+    /// turn is to be repeated soon.
+    pub(crate) pending: bool,
+}
+
+impl Disk {
+    pub(super) fn new(ring: Ring, segments: Arc<Segments>) -> Self {
+        Self {
+            ring: Arc::new(ring),
+            segments,
+            leader: Mutex::new(Leader {
+                submitted: Lsn::FIRST,
+                target: None,
+                flights: VecDeque::new(),
+                flights_made: 0,
+            }),
+            submitted: AtomicU64::new(Lsn::FIRST.0),
+            has_target: AtomicBool::new(false),
+            started: AtomicU64::new(Lsn::FIRST.0),
+            poison: OnceLock::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Starts at a sector, where everything before is durable.
+    pub(super) fn start(&self, lsn: Lsn) {
+        assert!(lsn.0.is_multiple_of(SECTOR_BYTES as u64), "flushes start at sectors");
+        self.leader.lock().submitted = lsn;
+        // Relaxed: the threads that will look are started later.
+        self.submitted.store(lsn.0, Ordering::Relaxed);
+        self.started.store(lsn.0, Ordering::Relaxed);
+        self.segments.set_ready(lsn);
+    }
+
+    pub(super) fn poisoned(&self) -> Option<&Arc<LogError>> {
+        self.poison.get()
+    }
+
+    fn fail(&self, error: LogError) {
+        if self.poison.set(Arc::new(error)).is_ok() {
+            let error = self.poison.get().expect("set just now");
+            tracing::error!("the log has failed, nothing can be committed any more: {error}");
+        }
+    }
+
+    /// Flushes what is due, on this worker's device.
+    pub(super) fn turn(
+        &self,
+        space: &Space<InFlightMarks>,
+        padder: usize,
+        flush: &mut FlushState,
+        device: &mut dyn Device,
+        wanted: bool,
+    ) -> FlushTurn {
+        let mut pending = false;
+        if self.poison.get().is_none() {
+            self.prepare(space, flush, device);
+            // Relaxed: a turn that misses something is followed by another.
+            let unsubmitted = space.tail().0 - self.submitted.load(Ordering::Relaxed);
+            if (wanted && unsubmitted > 0)
+                || unsubmitted >= EAGER_BYTES
+                || self.has_target.load(Ordering::Relaxed)
+            {
+                pending = self.flush(space, padder, flush, device);
+            }
+        }
+        let (durable, failed) = (space.released(), self.poison.get().is_some());
+        let advanced = durable > flush.seen_durable || failed != flush.seen_poison;
+        (flush.seen_durable, flush.seen_poison) = (durable, failed);
+        FlushTurn { in_flight: flush.outstanding > 0, advanced, pending }
+    }
+
+    fn prepare(
+        &self,
+        space: &Space<InFlightMarks>,
+        flush: &mut FlushState,
+        device: &mut dyn Device,
+    ) {
+        let before = device.outstanding();
+        // Relaxed: set before the workers started.
+        let started = Lsn(self.started.load(Ordering::Relaxed));
+        let tail = space.tail();
+        match self.segments.prepare(&mut flush.preparation, device, started, tail) {
+            Ok(prepared) => self.counters.segments_created.add(prepared.segments),
+            Err(error) => self.fail(error),
+        }
+        flush.outstanding += device.outstanding() - before;
+    }
+
+    /// Starts a flush if one can start; `true` if it is to be tried again soon.
+    fn flush(
+        &self,
+        space: &Space<InFlightMarks>,
+        padder: usize,
+        flush: &mut FlushState,
+        device: &mut dyn Device,
+    ) -> bool {
+        let Some(mut leader) = self.leader.try_lock() else { return true };
+        let target = match leader.target {
+            Some(target) => target,
+            None => {
+                let unsubmitted = space.tail().0 - leader.submitted.0;
+                let flights = leader.flights.len();
+                if unsubmitted == 0
+                    || flights >= MOST_FLIGHTS
+                    || (flights > 0 && unsubmitted < SECOND_FLIGHT_BYTES)
+                {
+                    return false;
+                }
+                let target = self.pad(space, padder);
+                leader.target = Some(target);
+                self.has_target.store(true, Ordering::Relaxed);
+                target
+            }
+        };
+        if space.buffered() < target {
+            return true;
+        }
+        if self.segments.ready() < target {
+            // Whoever prepares flushes when done.
+            return false;
+        }
+        let (from, number) = (leader.submitted, leader.flights_made);
+        let writes = self.writes(from, target);
+        leader.flights.push_back(Flight { number, from, to: target, writes: writes.len() });
+        leader.flights_made += 1;
+        leader.submitted = target;
+        leader.target = None;
+        self.submitted.store(target.0, Ordering::Relaxed);
+        self.has_target.store(false, Ordering::Relaxed);
+        drop(leader);
+        self.counters.flushes.add(1);
+        self.counters.bytes_written.add(target.0 - from.0);
+        flush.outstanding += writes.len();
+        for write in writes {
+            device.submit(write, LOG_TOKEN | number);
+        }
+        false
+    }
+
+    /// Ends the tail at a sector, by a skip block if it does not end there. The leader's.
+    fn pad(&self, space: &Space<InFlightMarks>, padder: usize) -> Lsn {
+        let sector = SECTOR_BYTES as u64;
+        let (lsn, padding) = space.reserve_padding(padder, sector, HEADER_BYTES as u64);
+        let Some(bytes) = padding else { return lsn };
+        Reservation::new(&self.ring, space, padder, lsn, bytes as usize).finish_skip();
+        self.counters.padding_bytes.add(bytes);
+        Lsn(lsn.0 + bytes)
+    }
+
+    /// The writes that bring `[from, to)` to disk.
+    fn writes(&self, from: Lsn, to: Lsn) -> Vec<Operation> {
+        assert!(from < to && to.0 - from.0 <= self.ring.bytes() as u64);
+        let mapping: Arc<dyn Any + Send + Sync> = self.ring.clone();
+        let mut writes = Vec::new();
+        let mut at = from;
+        while at < to {
+            let ring_bytes = self.ring.bytes() as u64;
+            let to_wrap = ring_bytes - at.0 % ring_bytes;
+            let bytes = (to.0 - at.0).min(WRITE_BYTES).min(to_wrap).min(self.segments.rest(at));
+            let (file, offset) = self.segments.locate(at).expect("below `ready` segments exist");
+            let pointer = MappedPointer(self.ring.at(at));
+            let source =
+                WriteSource::Mapped { mapping: mapping.clone(), pointer, bytes: bytes as usize };
+            writes.push(Operation::Write { file, offset, source, sync: true });
+            at = Lsn(at.0 + bytes);
+        }
+        writes
+    }
+
+    /// Takes the completion of one of the log's operations.
+    pub(super) fn complete(
+        &self,
+        space: &Space<InFlightMarks>,
+        flush: &mut FlushState,
+        completion: Completion,
+    ) {
+        assert!(completion.token & LOG_TOKEN != 0, "only the log's operations come here");
+        assert!(flush.outstanding > 0, "completions are of operations under way");
+        flush.outstanding -= 1;
+        if completion.token & PREPARE_TOKEN == PREPARE_TOKEN {
+            if let Some(preparation) = &mut flush.preparation {
+                preparation.complete(completion);
+            }
+            return;
+        }
+        let number = completion.token & !LOG_TOKEN;
+        let mut leader = self.leader.lock();
+        let flight = leader.flights.iter_mut().find(|flight| flight.number == number);
+        let flight = flight.expect("a flight stays until its writes complete");
+        if let Err(error) = completion.result {
+            let (path, offset) = self.segments.place(flight.from);
+            self.fail(LogError::io("write", &path, offset, error));
+        }
+        flight.writes -= 1;
+        // Once anything failed durable stands still: what was acknowledged stays true, and
+        // nothing else is.
+        while self.poison.get().is_none()
+            && leader.flights.front().is_some_and(|flight| flight.writes == 0)
+        {
+            let flight = leader.flights.pop_front().expect("seen just now");
+            assert_eq!(flight.from, space.released(), "flights are contiguous");
+            space.release(flight.to);
+        }
+    }
+}

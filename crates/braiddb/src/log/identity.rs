@@ -1,0 +1,157 @@
+//! What a database says about itself in its first sectors: `braid.meta`, and the header of every
+//! log segment. `docs/format.md` has the tables.
+//!
+//! Invariant: `braid.meta` is written last when a database is made, so a directory holds a database
+//! if and only if it holds that file.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{LogError, Lsn};
+use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
+
+/// The version of everything on disk.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(super) const META_NAME: &str = "braid.meta";
+/// What a file is called until it is complete.
+pub(super) const UNFINISHED: &str = ".new";
+const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
+const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
+const SMALLEST_SEGMENT: u64 = 64 << 10;
+
+/// Which database this is, and what was fixed when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Random; tells this database's files from another's.
+    pub(crate) database: [u8; 16],
+    pub(crate) segment_bytes: u64,
+}
+
+/// The first bytes of `braid.meta` and of every segment; zeros follow, to the end of the sector.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct FileHeader {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: U32,
+    /// CRC-32C of the sector, this field taken as zero.
+    pub(crate) checksum: U32,
+    pub(crate) database: [u8; 16],
+    pub(crate) segment_bytes: U64,
+    /// The LSN of a segment's first byte after this sector; 0 in `braid.meta`.
+    pub(crate) start: U64,
+}
+
+const _: () = assert!(size_of::<FileHeader>() == 48);
+
+impl Identity {
+    pub(super) fn fresh(segment_bytes: u64) -> Result<Self, LogError> {
+        if segment_bytes < SMALLEST_SEGMENT || !segment_bytes.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(LogError::Size {
+                what: "a log segment",
+                bytes: segment_bytes,
+                limit: format!("a multiple of {SECTOR_BYTES} from {SMALLEST_SEGMENT} up"),
+            });
+        }
+        let mut database = [0; 16];
+        fastrand::Rng::new().fill(&mut database);
+        Ok(Self { database, segment_bytes })
+    }
+
+    fn sector(&self, magic: [u8; 8], start: u64) -> AlignedBuffer {
+        let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
+        let mut header = FileHeader {
+            magic,
+            version: FORMAT_VERSION.into(),
+            checksum: 0.into(),
+            database: self.database,
+            segment_bytes: self.segment_bytes.into(),
+            start: start.into(),
+        };
+        sector[..48].copy_from_slice(header.as_bytes());
+        header.checksum = crc32c::crc32c(&sector).into();
+        sector[..48].copy_from_slice(header.as_bytes());
+        sector
+    }
+
+    /// The first sector of the segment that starts at `start`.
+    pub(super) fn segment_header(&self, start: Lsn) -> AlignedBuffer {
+        self.sector(SEGMENT_MAGIC, start.0)
+    }
+
+    /// Checks the first sector of the segment that starts at `start`.
+    pub(super) fn check_segment(&self, file: &File, start: Lsn) -> Result<(), LogError> {
+        let header = read_header(file, SEGMENT_MAGIC)?;
+        let wrong = if header.database != self.database {
+            "it belongs to another database"
+        } else if header.segment_bytes.get() != self.segment_bytes {
+            "its segment size is not the database's"
+        } else if header.start.get() != start.0 {
+            "its start is not what its name says"
+        } else {
+            return Ok(());
+        };
+        Err(damaged(file.path(), wrong))
+    }
+
+    /// Reads `braid.meta`.
+    pub(super) fn read(directory: &Directory) -> Result<Self, LogError> {
+        let path = directory.path().join(META_NAME);
+        let file =
+            std::fs::File::open(&path).map_err(|error| LogError::io("open", &path, 0, error))?;
+        let header = read_header(&File::new(file, path.clone()), META_MAGIC)?;
+        let (database, segment_bytes) = (header.database, header.segment_bytes.get());
+        if Self::fresh(segment_bytes).is_err() || header.start.get() != 0 {
+            return Err(damaged(&path, "its fields make no sense"));
+        }
+        Ok(Self { database, segment_bytes })
+    }
+
+    /// Writes `braid.meta`, durably: the directory now holds a database.
+    pub(super) fn write(&self, directory: &Directory) -> Result<(), LogError> {
+        let path = directory.path().join(META_NAME);
+        let unfinished = directory.path().join(format!("{META_NAME}{UNFINISHED}"));
+        let written = File::open_direct(&unfinished, OpenMode::Emptied).and_then(|file| {
+            file.inner().write_all_at(&self.sector(META_MAGIC, 0), 0)?;
+            file.inner().sync_all()
+        });
+        written.map_err(|error| LogError::io("write", &unfinished, 0, error))?;
+        std::fs::rename(&unfinished, &path)
+            .map_err(|error| LogError::io("rename", &unfinished, 0, error))?;
+        Ok(directory.sync()?)
+    }
+}
+
+fn damaged(path: &Path, reason: &str) -> LogError {
+    LogError::Corrupt { path: path.to_owned(), offset: 0, reason: reason.into() }
+}
+
+/// Reads and checks the first sector of a file.
+fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, LogError> {
+    let path = file.path();
+    let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
+    match file.inner().read_exact_at(&mut sector, 0) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            return Err(damaged(path, "it ends within its header"));
+        }
+        read => read.map_err(|error| LogError::io("read", path, 0, error))?,
+    }
+    let (header, _) = FileHeader::read_from_prefix(&sector).expect("a sector holds a header");
+    if header.magic != magic {
+        return Err(damaged(path, "it does not start with its magic number"));
+    }
+    sector[12..16].fill(0);
+    if crc32c::crc32c(&sector) != header.checksum.get() {
+        return Err(damaged(path, "the checksum of its header is wrong"));
+    }
+    if header.version.get() != FORMAT_VERSION {
+        return Err(LogError::WrongVersion {
+            path: path.to_owned(),
+            found: header.version.get(),
+            expected: FORMAT_VERSION,
+        });
+    }
+    Ok(header)
+}

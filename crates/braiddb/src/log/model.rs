@@ -1,0 +1,130 @@
+//! Every interleaving of reserving, filling and finding the prefix: what a flush would take is
+//! filled, completely and visibly; nobody reserves room that is still needed.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::Lsn;
+use super::space::Space;
+use super::tracker::{InFlightMarks, Tracker};
+
+/// A log whose blocks are cells: loom objects to a cell read while, or not visibly after, it is
+/// written.
+struct Model {
+    space: Space<InFlightMarks>,
+    cells: Vec<UnsafeCell<u64>>,
+}
+
+// SAFETY: loom checks every access to the cells, which is the point.
+unsafe impl Sync for Model {}
+// SAFETY: as above.
+unsafe impl Send for Model {}
+
+const BLOCK: u64 = 8;
+
+impl Model {
+    fn new(workers: usize, blocks: usize) -> Arc<Self> {
+        let ring = Space::<InFlightMarks>::least_ring(workers);
+        let space = Space::new(workers, ring, InFlightMarks::new(workers + 1));
+        Arc::new(Self { space, cells: (0..blocks).map(|_| UnsafeCell::new(0)).collect() })
+    }
+
+    fn place(lsn: Lsn) -> usize {
+        ((lsn.0 - Lsn::FIRST.0) / BLOCK) as usize
+    }
+
+    fn fill(&self, filler: usize, lsn: Lsn) {
+        // SAFETY: loom checks.
+        self.cells[Self::place(lsn)].with_mut(|cell| unsafe { *cell = lsn.0 });
+        self.space.tracker.end(filler);
+    }
+
+    fn commit(&self, worker: usize) {
+        let lsn = self.space.reserve(worker, BLOCK);
+        self.fill(worker, lsn);
+    }
+
+    /// Reads all that is buffered.
+    fn check(&self) -> Lsn {
+        let buffered = self.space.buffered();
+        for place in 0..Self::place(buffered) {
+            // SAFETY: loom checks.
+            let lsn = self.cells[place].with(|cell| unsafe { *cell });
+            assert_eq!(lsn, Lsn::FIRST.0 + place as u64 * BLOCK, "a hole before the prefix");
+        }
+        buffered
+    }
+}
+
+#[test]
+fn model_prefix_has_no_holes() {
+    loom::model(|| {
+        let log = Model::new(2, 3);
+        let workers: Vec<_> = [(0, 2), (1, 1)]
+            .into_iter()
+            .map(|(worker, commits)| {
+                let log = log.clone();
+                thread::spawn(move || (0..commits).for_each(|_| log.commit(worker)))
+            })
+            .collect();
+        let first = log.check();
+        assert!(log.check() >= first, "the prefix only grows");
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(log.check().0, Lsn::FIRST.0 + 3 * BLOCK);
+    });
+}
+
+#[test]
+fn model_padding_takes_its_place_among_commits() {
+    loom::model(|| {
+        let log = Model::new(1, 4);
+        let worker = {
+            let log = log.clone();
+            thread::spawn(move || {
+                log.commit(0);
+                log.commit(0);
+            })
+        };
+        let (lsn, bytes) = log.space.reserve_padding(1, 2 * BLOCK, BLOCK);
+        if let Some(bytes) = bytes {
+            // A padding of two blocks' size fills both cells.
+            for place in (0..bytes).step_by(BLOCK as usize) {
+                let at = Lsn(lsn.0 + place);
+                // SAFETY: loom checks.
+                log.cells[Model::place(at)].with_mut(|cell| unsafe { *cell = at.0 });
+            }
+            log.space.tracker.end(1);
+            assert!((lsn.0 + bytes).is_multiple_of(2 * BLOCK));
+        }
+        log.check();
+        worker.join().unwrap();
+        log.check();
+    });
+}
+
+#[test]
+fn model_large_blocks_leave_room_for_common_ones() {
+    use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
+    loom::model(|| {
+        let log = Model::new(2, 0);
+        let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::least_ring(2);
+        let common = {
+            let log = log.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    if log.space.admits(COMMON_BLOCK_BYTES as u64) {
+                        log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
+                        log.space.tracker.end(0);
+                    }
+                }
+            })
+        };
+        if log.space.admits(LARGE_BLOCK_BYTES as u64) {
+            log.space.reserve(1, LARGE_BLOCK_BYTES as u64);
+            log.space.tracker.end(1);
+        }
+        common.join().unwrap();
+        assert!(log.space.tail().0 <= bound, "the ring is overrun");
+    });
+}

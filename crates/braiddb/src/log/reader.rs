@@ -1,0 +1,151 @@
+//! Reading the log back, block by block, from its start.
+//!
+//! The log ends at the first position without a block: what says whether it may end there is in
+//! `tail`. Blocks share the large reads they were found in; the reader moves on while others
+//! replay them.
+
+use std::sync::Arc;
+
+use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::record::{RecordView, split_record};
+use super::segment::Segments;
+use super::tail;
+use super::{LogError, Lsn};
+use crate::io::{AlignedBuffer, SECTOR_BYTES};
+
+const READ_BYTES: usize = 1 << 20;
+
+/// A block read back; its records have been checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// Its position.
+    pub(crate) lsn: Lsn,
+    /// The position after it.
+    pub(crate) end: Lsn,
+    pub(crate) kind: BlockKind,
+    /// Everything before this was durable when the block was written.
+    pub(crate) durable: Lsn,
+    memory: Arc<AlignedBuffer>,
+    body: std::ops::Range<usize>,
+}
+
+impl Block {
+    /// Its records, in the order they were written.
+    pub(crate) fn records(&self) -> impl Iterator<Item = RecordView<'_>> {
+        let mut rest = &self.memory[self.body.clone()];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (record, after) = split_record(rest).expect("checked when it was read");
+            rest = after;
+            Some(record)
+        })
+    }
+}
+
+/// Finds blocks at positions, through a window on the log.
+#[derive(Debug)]
+pub(super) struct Window {
+    segments: Arc<Segments>,
+    memory: Arc<AlignedBuffer>,
+    at: Lsn,
+}
+
+impl Window {
+    pub(super) fn new(segments: Arc<Segments>) -> Self {
+        let memory = Arc::new(AlignedBuffer::zeroed(SECTOR_BYTES));
+        // Nothing is at the last LSN, so the window covers nothing yet.
+        Self { segments, memory, at: Lsn::MAX }
+    }
+
+    /// The window's bytes from a position on, at least `bytes` of them.
+    fn from(&mut self, lsn: Lsn, bytes: usize) -> Result<usize, LogError> {
+        let end = self.at.0.saturating_add(self.memory.len() as u64);
+        if lsn < self.at || lsn.0 + bytes as u64 > end {
+            let sector = SECTOR_BYTES as u64;
+            self.at = Lsn(lsn.0 / sector * sector);
+            let least = (lsn.0 - self.at.0) as usize + bytes;
+            let mut memory = AlignedBuffer::zeroed(least.max(READ_BYTES));
+            self.segments.read(self.at, &mut memory)?;
+            self.memory = Arc::new(memory);
+        }
+        Ok((lsn.0 - self.at.0) as usize)
+    }
+
+    /// The block at a position, if a whole one with the right checksum is there.
+    pub(super) fn block(&mut self, lsn: Lsn) -> Result<Option<Block>, LogError> {
+        let start = self.from(lsn, HEADER_BYTES)?;
+        let Some((header, kind)) = BlockHeader::plausible(&self.memory[start..], lsn) else {
+            return Ok(None);
+        };
+        let header = *header;
+        let start = self.from(lsn, header.bytes())?;
+        if !header.verifies(&self.memory[start..]) {
+            return Ok(None);
+        }
+        let body = if kind == BlockKind::Skip { HEADER_BYTES } else { header.bytes() };
+        let block = Block {
+            lsn,
+            end: Lsn(lsn.0 + header.bytes() as u64),
+            kind,
+            durable: header.durable(),
+            memory: self.memory.clone(),
+            body: start + HEADER_BYTES..start + body,
+        };
+        let mut rest = &block.memory[block.body.clone()];
+        for _ in 0..header.record_count.get() {
+            let Some((_, after)) = split_record(rest) else {
+                return Err(self.malformed(lsn));
+            };
+            rest = after;
+        }
+        if rest.is_empty() { Ok(Some(block)) } else { Err(self.malformed(lsn)) }
+    }
+
+    fn malformed(&self, lsn: Lsn) -> LogError {
+        let reason = "a block's checksum is right but its records make no sense";
+        LogError::corrupt(self.segments.place(lsn), lsn, reason)
+    }
+}
+
+/// Reads a log from its start to its end. While it lives, the directory stays locked.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    segments: Arc<Segments>,
+    window: Window,
+    position: Lsn,
+    ended: bool,
+}
+
+impl LogReader {
+    pub(super) fn new(segments: Arc<Segments>) -> Self {
+        let window = Window::new(segments.clone());
+        Self { segments, window, position: Lsn::FIRST, ended: false }
+    }
+
+    /// The next block; `None` at the end of the log.
+    ///
+    /// # Errors
+    /// `Corrupt` where the log is damaged before a position that was durable; the device's.
+    pub(crate) fn next_block(&mut self) -> Result<Option<Block>, LogError> {
+        if self.ended {
+            return Ok(None);
+        }
+        if !self.segments.fresh
+            && let Some(block) = self.window.block(self.position)?
+        {
+            self.position = block.end;
+            return Ok(Some(block));
+        }
+        let tail = tail::examine(&self.segments, self.position)?;
+        *self.segments.tail.lock() = Some(tail);
+        self.ended = true;
+        Ok(None)
+    }
+
+    /// The position after the last block read.
+    pub(crate) fn end(&self) -> Lsn {
+        self.position
+    }
+}

@@ -1,0 +1,85 @@
+//! Records inside a block: what one committed write did to one record.
+//!
+//! Invariant: a record starts and ends at a multiple of 8, padded with zeros.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::block::BLOCK_ALIGNMENT;
+use crate::version::{Rid, TableId};
+
+/// Bytes of a record's header.
+pub(crate) const RECORD_HEADER_BYTES: usize = 24;
+
+/// The first bytes of every record; key and value follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RecordHeader {
+    pub(crate) rid: U64,
+    pub(crate) table: U32,
+    pub(crate) value_bytes: U32,
+    pub(crate) key_bytes: U16,
+    pub(crate) kind: u8,
+    /// Zero.
+    pub(crate) reserved: [u8; 5],
+}
+
+const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_BYTES);
+const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RecordKind {
+    /// Made a record: key and value are logged.
+    Insert = 1,
+    /// Gave a record a new value.
+    Update = 2,
+    /// Deleted a record.
+    Delete = 3,
+}
+
+impl RecordKind {
+    fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Insert),
+            2 => Some(Self::Update),
+            3 => Some(Self::Delete),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of the log that a record with such a key and value takes.
+pub(crate) const fn record_bytes(key_bytes: usize, value_bytes: usize) -> usize {
+    RECORD_HEADER_BYTES + (key_bytes + value_bytes).next_multiple_of(BLOCK_ALIGNMENT)
+}
+
+/// A record read back from the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordView<'b> {
+    pub(crate) table: TableId,
+    pub(crate) kind: RecordKind,
+    pub(crate) rid: Rid,
+    pub(crate) key: &'b [u8],
+    pub(crate) value: &'b [u8],
+}
+
+/// Splits the first record off the bytes; `None` if they do not start with a record.
+pub(crate) fn split_record(bytes: &[u8]) -> Option<(RecordView<'_>, &[u8])> {
+    let (header, rest) = RecordHeader::ref_from_prefix(bytes).ok()?;
+    let (key_bytes, value_bytes) =
+        (usize::from(header.key_bytes.get()), header.value_bytes.get() as usize);
+    let padded = record_bytes(key_bytes, value_bytes) - RECORD_HEADER_BYTES;
+    if header.rid.get() >= Rid::LIMIT || rest.len() < padded {
+        return None;
+    }
+    let record = RecordView {
+        table: TableId(header.table.get()),
+        kind: RecordKind::from_code(header.kind)?,
+        rid: Rid::new(header.rid.get()),
+        key: &rest[..key_bytes],
+        value: &rest[key_bytes..key_bytes + value_bytes],
+    };
+    Some((record, &rest[padded..]))
+}

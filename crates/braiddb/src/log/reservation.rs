@@ -1,0 +1,123 @@
+//! A reserved block being filled, in place in the ring.
+//!
+//! Invariant: the bytes `[lsn, lsn + bytes)` of the ring belong to the reservation alone until it
+//! is finished. One that is dropped unfinished becomes a skip block: the log never has a hole.
+
+use zerocopy::IntoBytes;
+
+use super::Lsn;
+use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
+use super::ring::Ring;
+use super::space::Space;
+use super::tracker::{InFlightMarks, Tracker};
+use crate::version::{Rid, TableId};
+
+/// Room for one block.
+#[derive(Debug)]
+#[must_use = "dropped, it becomes a skip block"]
+pub(crate) struct Reservation<'l> {
+    ring: &'l Ring,
+    space: &'l Space<InFlightMarks>,
+    filler: usize,
+    lsn: u64,
+    bytes: usize,
+    /// Bytes filled, the header included.
+    filled: usize,
+    records: usize,
+}
+
+impl<'l> Reservation<'l> {
+    pub(super) fn new(
+        ring: &'l Ring,
+        space: &'l Space<InFlightMarks>,
+        filler: usize,
+        lsn: Lsn,
+        bytes: usize,
+    ) -> Self {
+        assert!(bytes >= HEADER_BYTES, "a block has a header");
+        Self { ring, space, filler, lsn: lsn.0, bytes, filled: HEADER_BYTES, records: 0 }
+    }
+
+    /// Where the block is: the transaction's commit LSN.
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn(self.lsn)
+    }
+
+    /// Adds a record.
+    #[inline]
+    pub(crate) fn append(
+        &mut self,
+        table: TableId,
+        kind: RecordKind,
+        rid: Rid,
+        key: &[u8],
+        value: &[u8],
+    ) {
+        let bytes = record_bytes(key.len(), value.len());
+        assert!(self.filled + bytes <= self.bytes, "more records than were reserved for");
+        let header = RecordHeader {
+            rid: rid.number().into(),
+            table: table.0.into(),
+            value_bytes: u32::try_from(value.len()).expect("values are short").into(),
+            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
+            kind: kind as u8,
+            reserved: [0; 5],
+        };
+        let at = self.lsn + self.filled as u64;
+        let key_at = at + RECORD_HEADER_BYTES as u64;
+        let value_at = key_at + key.len() as u64;
+        let padding = bytes - RECORD_HEADER_BYTES - key.len() - value.len();
+        // SAFETY: within the reserved bytes, asserted above, which are this reservation's alone.
+        unsafe {
+            self.ring.copy_in(at, header.as_bytes());
+            self.ring.copy_in(key_at, key);
+            self.ring.copy_in(value_at, value);
+            self.ring.copy_in(value_at + value.len() as u64, &[0; 8][..padding]);
+        }
+        self.filled += bytes;
+        self.records += 1;
+    }
+
+    /// Ends the block as a commit, of a transaction whose parts start at `first_part` if it has any.
+    pub(crate) fn finish_commit(mut self, first_part: Option<Lsn>) {
+        self.finish(BlockKind::Commit { first_part });
+    }
+
+    /// Ends the block as a part of the transaction whose parts start at `first_part`.
+    pub(crate) fn finish_part(mut self, first_part: Lsn) {
+        assert!(first_part <= self.lsn(), "the first part comes first");
+        self.finish(BlockKind::Part { first_part });
+    }
+
+    /// Ends the block as one that means nothing.
+    pub(crate) fn finish_skip(self) {
+        drop(self);
+    }
+
+    #[inline]
+    fn finish(&mut self, kind: BlockKind) {
+        assert!(self.filled != 0, "finished once");
+        let skip = kind == BlockKind::Skip;
+        assert!(skip || self.filled == self.bytes, "as many records as were reserved for");
+        let records = if skip { 0 } else { self.records };
+        let durable = self.space.released();
+        let mut header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
+        let body = if skip { 0 } else { self.bytes - HEADER_BYTES };
+        // SAFETY: the reservation's own bytes; only it changes them.
+        let body = unsafe { self.ring.slices(self.lsn + HEADER_BYTES as u64, body) };
+        header.checksum = header.checksum_over(body).into();
+        // SAFETY: within the reserved bytes; the slices are not used any more.
+        unsafe { self.ring.copy_in(self.lsn, header.as_bytes()) };
+        self.filled = 0;
+        self.space.tracker.end(self.filler);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.filled != 0 {
+            self.finish(BlockKind::Skip);
+        }
+    }
+}

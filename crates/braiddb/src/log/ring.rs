@@ -1,0 +1,93 @@
+//! The log's tail in memory: a ring of bytes, mapped once, in which LSN `l` lies at `l mod size`.
+//!
+//! Who may touch which bytes is decided outside: a reservation alone touches the bytes it reserved
+//! until it is finished; from then until they are durable nobody changes them, and the device
+//! reads them; admission lets nobody reserve them again before.
+
+use std::ptr::NonNull;
+
+use super::Lsn;
+
+/// An anonymous mapping, zeroed, page-aligned, of a power of two bytes.
+#[derive(Debug)]
+pub(super) struct Ring {
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the ring is memory; the module says who touches which part of it.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    pub(super) fn new(bytes: usize) -> std::io::Result<Self> {
+        assert!(bytes.is_power_of_two(), "positions wrap by masking");
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping touches nothing that exists.
+        let pointer = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if pointer == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let pointer = NonNull::new(pointer.cast()).expect("the kernel maps nothing at null");
+        Ok(Self { pointer, bytes })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn offset(&self, lsn: u64) -> usize {
+        lsn as usize & (self.bytes - 1)
+    }
+
+    /// The address of a position's byte.
+    pub(super) fn at(&self, lsn: Lsn) -> *const u8 {
+        // SAFETY: masked to the mapping.
+        unsafe { self.pointer.as_ptr().add(self.offset(lsn.0)) }
+    }
+
+    /// Copies bytes to a position, around the end if need be.
+    ///
+    /// # Safety
+    /// The caller has these bytes of the ring to itself.
+    #[inline]
+    pub(super) unsafe fn copy_in(&self, lsn: u64, bytes: &[u8]) {
+        let offset = self.offset(lsn);
+        let first = bytes.len().min(self.bytes - offset);
+        let start = self.pointer.as_ptr();
+        // SAFETY: `offset + first` ends within the mapping; the caller has the bytes to itself.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(offset), first) };
+        if first < bytes.len() {
+            let rest = &bytes[first..];
+            // SAFETY: no block is as long as the ring; the caller has the bytes to itself.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), start, rest.len()) };
+        }
+    }
+
+    /// The bytes at a position, in two pieces if they go around the end.
+    ///
+    /// # Safety
+    /// Nobody changes these bytes while the slices live.
+    #[inline]
+    pub(super) unsafe fn slices(&self, lsn: u64, bytes: usize) -> [&[u8]; 2] {
+        let offset = self.offset(lsn);
+        let first = bytes.min(self.bytes - offset);
+        let start = self.pointer.as_ptr();
+        // SAFETY: within the mapping, initialised (zero at first), and unchanging by contract.
+        unsafe {
+            [
+                std::slice::from_raw_parts(start.add(offset), first),
+                std::slice::from_raw_parts(start, bytes - first),
+            ]
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and nothing refers to it any more.
+        unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,278 @@
+//! Segment files: where each LSN is on disk.
+//!
+//! A segment is a header sector and `segment_bytes` of log; LSN `l` is in segment
+//! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: the segments are
+//! contiguous; a file has its final name only once its header is durable; below `ready` every
+//! segment exists durably, and nothing but log writes touch it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::identity::{Identity, META_NAME, UNFINISHED};
+use super::tail::Tail;
+use super::{LogError, Lsn};
+use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
+
+/// The segments of one database.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub(super) directory: Directory,
+    pub(super) identity: Identity,
+    files: RwLock<BTreeMap<u64, Arc<File>>>,
+    ready: AtomicU64,
+    /// Somebody is preparing space past `ready`.
+    pub(super) preparing: AtomicBool,
+    /// What the reader found at the end of the log.
+    pub(super) tail: Mutex<Option<Tail>>,
+    /// Made just now: nothing to read.
+    pub(super) fresh: bool,
+}
+
+impl Segments {
+    /// Opens a directory's segments, or makes a database in it.
+    pub(super) fn open(
+        directory: Directory,
+        segment_bytes: u64,
+        create: bool,
+    ) -> Result<Self, LogError> {
+        let mut starts = Vec::new();
+        let mut exists = false;
+        for name in directory.list()? {
+            if name.ends_with(UNFINISHED) {
+                let path = directory.path().join(&name);
+                std::fs::remove_file(&path)
+                    .map_err(|error| LogError::io("remove", &path, 0, error))?;
+            }
+            exists |= name == META_NAME;
+            let start = name.strip_prefix("wal-").and_then(|name| name.strip_suffix(".seg"));
+            starts.extend(start.and_then(|start| u64::from_str_radix(start, 16).ok()));
+        }
+        let identity = match (exists, create) {
+            (true, _) => Identity::read(&directory)?,
+            (false, true) => Identity::fresh(segment_bytes)?,
+            (false, false) => {
+                let (path, reason) = (directory.path().into(), format!("it has no {META_NAME}"));
+                return Err(LogError::NotADatabase { path, reason });
+            }
+        };
+        let segments = Self {
+            directory,
+            identity,
+            files: RwLock::default(),
+            ready: AtomicU64::new(0),
+            preparing: AtomicBool::new(false),
+            tail: Mutex::new(None),
+            fresh: !exists,
+        };
+        if exists {
+            segments.open_files(&starts)?;
+        } else {
+            segments.discard_leftovers(&starts)?;
+            segments.create_now(0)?;
+            segments.identity.write(&segments.directory)?;
+        }
+        Ok(segments)
+    }
+
+    fn open_files(&self, starts: &[u64]) -> Result<(), LogError> {
+        for (expected, start) in starts.iter().enumerate() {
+            let index = expected as u64;
+            if *start != self.start(index).0 {
+                return Err(LogError::Corrupt {
+                    path: self.path(index),
+                    offset: 0,
+                    reason: "this segment of the log is missing".into(),
+                });
+            }
+            let path = self.path(index);
+            let file = File::open_direct(&path, OpenMode::Existing)
+                .map_err(|error| LogError::io("open", &path, 0, error))?;
+            self.identity.check_segment(&file, self.start(index))?;
+            self.files.write().insert(index, Arc::new(file));
+        }
+        if starts.is_empty() {
+            return Err(LogError::Corrupt {
+                path: self.path(0),
+                offset: 0,
+                reason: "the first segment of the log is missing".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes the segment that an interrupted creation left; segments with a log in them are
+    /// not touched, they are somebody's database that lost its `braid.meta`.
+    fn discard_leftovers(&self, starts: &[u64]) -> Result<(), LogError> {
+        let Some(_) = starts.first() else { return Ok(()) };
+        let path = self.path(0);
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let empty = bytes.get(SECTOR_BYTES..).is_some_and(|log| log.iter().all(|byte| *byte == 0));
+        if starts != [0] || !empty {
+            let (path, reason) = (
+                self.directory.path().into(),
+                format!("it has log segments but no {META_NAME}; restore that file from a backup"),
+            );
+            return Err(LogError::NotADatabase { path, reason });
+        }
+        std::fs::remove_file(&path).map_err(|error| LogError::io("remove", &path, 0, error))
+    }
+
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.identity.segment_bytes
+    }
+
+    /// The LSN of a segment's first byte.
+    pub(super) fn start(&self, index: u64) -> Lsn {
+        Lsn(index * self.segment_bytes())
+    }
+
+    /// The segment an LSN is in.
+    pub(super) fn index(&self, lsn: Lsn) -> u64 {
+        lsn.0 / self.segment_bytes()
+    }
+
+    pub(super) fn path(&self, index: u64) -> PathBuf {
+        self.directory.path().join(format!("wal-{:016x}.seg", self.start(index).0))
+    }
+
+    /// File and offset of an LSN, for messages.
+    pub(super) fn place(&self, lsn: Lsn) -> (PathBuf, u64) {
+        (self.path(self.index(lsn)), HEADER_BYTES + lsn.0 % self.segment_bytes())
+    }
+
+    /// File and offset of an LSN, if its segment exists.
+    pub(super) fn locate(&self, lsn: Lsn) -> Option<(Arc<File>, u64)> {
+        let file = self.files.read().get(&self.index(lsn))?.clone();
+        Some((file, HEADER_BYTES + lsn.0 % self.segment_bytes()))
+    }
+
+    /// Bytes from an LSN to the end of its segment.
+    pub(super) fn rest(&self, lsn: Lsn) -> u64 {
+        self.segment_bytes() - lsn.0 % self.segment_bytes()
+    }
+
+    /// The end of the last segment.
+    pub(super) fn end(&self) -> Lsn {
+        let last = self.files.read().last_key_value().map(|(index, _)| *index);
+        self.start(last.map_or(0, |last| last + 1))
+    }
+
+    /// Up to where space is prepared.
+    pub(super) fn ready(&self) -> Lsn {
+        // Acquire pairs with the Release of `set_ready`: the files are there.
+        Lsn(self.ready.load(Ordering::Acquire))
+    }
+
+    pub(super) fn set_ready(&self, ready: Lsn) {
+        assert!(self.locate(Lsn(ready.0 - 1)).is_some(), "prepared space has its file");
+        self.ready.store(ready.0, Ordering::Release);
+    }
+
+    /// The file of a new segment, under its unfinished name, all its space allocated.
+    pub(super) fn create_file(&self, index: u64) -> Result<(Arc<File>, PathBuf), LogError> {
+        let name = self.path(index);
+        let unfinished = PathBuf::from(format!("{}{UNFINISHED}", name.display()));
+        let bytes = HEADER_BYTES + self.segment_bytes();
+        let file = File::open_direct(&unfinished, OpenMode::Emptied).and_then(|file| {
+            // SAFETY: takes no pointers.
+            let allocated =
+                unsafe { libc::fallocate(file.descriptor(), 0, 0, bytes as libc::off_t) };
+            if allocated != 0 {
+                let error = std::io::Error::last_os_error();
+                match error.raw_os_error() {
+                    Some(libc::EOPNOTSUPP | libc::ENOSYS) => file.inner().set_len(bytes)?,
+                    _ => return Err(error),
+                }
+            }
+            Ok(file)
+        });
+        let file = file.map_err(|error| LogError::io("create", &unfinished, 0, error))?;
+        Ok((Arc::new(file), unfinished))
+    }
+
+    /// Gives a new segment, whose header is durable, its name; the directory is to be synced next.
+    pub(super) fn name_file(&self, index: u64, unfinished: &PathBuf) -> Result<(), LogError> {
+        std::fs::rename(unfinished, self.path(index))
+            .map_err(|error| LogError::io("rename", unfinished, 0, error))
+    }
+
+    /// Takes a segment, whose name is durable, into use.
+    pub(super) fn add_file(&self, index: u64, file: Arc<File>) {
+        let before = self.files.write().insert(index, file);
+        assert!(before.is_none(), "a segment is made once");
+    }
+
+    /// Makes a segment, with blocking calls.
+    pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
+        let (file, unfinished) = self.create_file(index)?;
+        let header = self.identity.segment_header(self.start(index));
+        let written = file.inner().write_all_at(&header, 0).and_then(|()| file.inner().sync_all());
+        written.map_err(|error| LogError::io("write", &unfinished, 0, error))?;
+        self.name_file(index, &unfinished)?;
+        self.directory.sync()?;
+        self.add_file(index, file);
+        Ok(())
+    }
+
+    /// Reads the log from a sector on; past its end, or that of a file cut short, it is zero.
+    pub(super) fn read(&self, lsn: Lsn, buffer: &mut AlignedBuffer) -> Result<(), LogError> {
+        assert!(lsn.0.is_multiple_of(HEADER_BYTES), "reads start at sectors");
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = Lsn(lsn.0 + done as u64);
+            let Some((file, offset)) = self.locate(at) else { break };
+            let piece = self.rest(at).min((buffer.len() - done) as u64) as usize;
+            let mut read = 0;
+            while read < piece {
+                let rest = &mut buffer[done + read..done + piece];
+                match file.inner().read_at(rest, offset + read as u64) {
+                    Ok(0) => break,
+                    Ok(bytes) => read += bytes,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(LogError::io("read", file.path(), offset, error)),
+                }
+                if !read.is_multiple_of(SECTOR_BYTES) {
+                    break;
+                }
+            }
+            buffer[done + read..done + piece].fill(0);
+            done += piece;
+        }
+        buffer[done..].fill(0);
+        Ok(())
+    }
+
+    /// Makes what was written to the segments of `[from, to)` durable, with blocking calls.
+    pub(super) fn sync_from(&self, from: Lsn, to: Lsn) -> Result<(), LogError> {
+        for index in self.index(from)..=self.index(to) {
+            if let Some((file, _)) = self.locate(self.start(index)) {
+                let synced = file.inner().sync_data();
+                synced.map_err(|error| LogError::io("sync", file.path(), 0, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to existing segments, durably, with blocking calls.
+    pub(super) fn write(&self, lsn: Lsn, bytes: &AlignedBuffer) -> Result<(), LogError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = Lsn(lsn.0 + done as u64);
+            let (file, offset) = self.locate(at).expect("only existing segments are written");
+            let piece = self.rest(at).min((bytes.len() - done) as u64) as usize;
+            let written = file.inner().write_all_at(&bytes[done..done + piece], offset);
+            written
+                .and_then(|()| file.inner().sync_data())
+                .map_err(|error| LogError::io("write", file.path(), offset, error))?;
+            done += piece;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Log space: the tail, and who may reserve how much of it.
+//!
+//! Admission comes before reservation, so that nobody ever waits between reserving and filling.
+//! A worker asks [`Space::admits`] and then reserves without suspending, so it has at most one block
+//! admitted and not reserved. Invariant: `tail <= released + ring`. It holds because a block is
+//! admitted only if it fits beside one largest common block of every worker and, while somebody
+//! holds the large latch or waits for it, one largest block of all. The padding of flushes, at
+//! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`].
+
+use crossbeam_utils::CachePadded;
+
+use super::Lsn;
+use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
+use super::tracker::Tracker;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+const PADDING_BYTES: u64 = 64 << 10;
+
+/// The tail of the log and its bounds.
+#[derive(Debug)]
+pub(super) struct Space<T> {
+    tail: CachePadded<AtomicU64>,
+    /// Everything before is durable, and its room in the ring free.
+    released: CachePadded<AtomicU64>,
+    large: CachePadded<Large>,
+    pub(super) tracker: T,
+    ring_bytes: u64,
+    workers: u64,
+}
+
+/// The one large block that may be admitted and not reserved.
+#[derive(Debug)]
+struct Large {
+    /// The thread that has it admitted; 0 if none.
+    owner: AtomicU64,
+    /// While the tail is below this, common blocks leave room for one that waits.
+    waits_until: AtomicU64,
+}
+
+/// A number, not 0, that no other living thread has.
+fn this_thread() -> u64 {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| std::ptr::from_ref(place) as u64)
+}
+
+impl<T: Tracker> Space<T> {
+    pub(super) fn new(workers: usize, ring_bytes: u64, tracker: T) -> Self {
+        assert!(
+            ring_bytes >= Self::least_ring(workers),
+            "a ring too small admits nothing when it is empty"
+        );
+        Self {
+            tail: CachePadded::new(AtomicU64::new(Lsn::FIRST.0)),
+            released: CachePadded::new(AtomicU64::new(Lsn::FIRST.0)),
+            large: CachePadded::new(Large {
+                owner: AtomicU64::new(0),
+                waits_until: AtomicU64::new(0),
+            }),
+            tracker,
+            ring_bytes,
+            workers: workers as u64,
+        }
+    }
+
+    /// The least ring in which an empty log admits any block.
+    pub(super) fn least_ring(workers: usize) -> u64 {
+        let common = COMMON_BLOCK_BYTES as u64;
+        (workers as u64 + 1) * common + LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
+    }
+
+    #[inline]
+    pub(super) fn tail(&self) -> Lsn {
+        // SeqCst: the tail is the engine's clock; orders with the additions of commits.
+        Lsn(self.tail.load(Ordering::SeqCst))
+    }
+
+    #[inline]
+    pub(super) fn released(&self) -> Lsn {
+        // Acquire pairs with the Release of `release`: whoever reuses the room comes after the
+        // writes that read it.
+        Lsn(self.released.load(Ordering::Acquire))
+    }
+
+    /// Says that everything before `lsn` is durable.
+    pub(super) fn release(&self, lsn: Lsn) {
+        // Relaxed: only advanced under the flush lock.
+        assert!(self.released.load(Ordering::Relaxed) <= lsn.0, "durable never goes back");
+        // Release pairs with the Acquire in `released`; SeqCst so that a waiter which registered
+        // and looked once more, or else this thread's next look at the waiters, sees the other.
+        self.released.store(lsn.0, Ordering::SeqCst);
+    }
+
+    /// Starts the log at `tail`; before anybody reserves.
+    pub(super) fn start(&self, tail: Lsn, released: Lsn) {
+        // Release: the threads that will reserve are started after this.
+        self.released.store(released.0, Ordering::Release);
+        self.tail.store(tail.0, Ordering::Release);
+    }
+
+    /// Advances the clock without reserving anything.
+    #[inline]
+    pub(super) fn tick(&self, step: u64) -> Lsn {
+        // SeqCst as in `reserve`.
+        Lsn(self.tail.fetch_add(step, Ordering::SeqCst))
+    }
+
+    /// Whether a block of `bytes` may be reserved now. A large one that is admitted must be
+    /// reserved next.
+    #[inline]
+    pub(super) fn admits(&self, bytes: u64) -> bool {
+        if bytes > COMMON_BLOCK_BYTES as u64 {
+            return self.admits_large(bytes);
+        }
+        // SeqCst: if this precedes a large block's latch, then so does every earlier reservation
+        // of this worker precede that block's look at the tail; the one to come is provided for.
+        let owned = self.large.owner.load(Ordering::SeqCst) != 0;
+        let tail = self.tail().0;
+        // Relaxed: only keeps large blocks from starving.
+        let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
+        let large = if owned || awaited { LARGE_BLOCK_BYTES as u64 } else { 0 };
+        self.fits(tail, bytes + large)
+    }
+
+    fn fits(&self, tail: u64, bytes: u64) -> bool {
+        let others = self.workers * COMMON_BLOCK_BYTES as u64;
+        tail + bytes + others + PADDING_BYTES <= self.released().0.saturating_add(self.ring_bytes)
+    }
+
+    #[cold]
+    fn admits_large(&self, bytes: u64) -> bool {
+        assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
+        let (owner, me) = (&self.large.owner, this_thread());
+        // SeqCst: see `admits`. Asked again by its owner, the latch is there already.
+        let latched = owner.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
+        if latched.is_err_and(|other| other != me) {
+            return false;
+        }
+        let tail = self.tail().0;
+        let fits = self.fits(tail, bytes);
+        if !fits {
+            // Unlatched, as nobody knows whether it will come back; but for one ring's length
+            // room is left for it, so that common blocks do not starve it.
+            self.large.waits_until.store(tail + self.ring_bytes, Ordering::Relaxed);
+            owner.store(0, Ordering::SeqCst);
+        }
+        fits
+    }
+
+    /// Reserves `bytes` that were admitted, for `filler`.
+    #[inline]
+    pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
+        // Relaxed: any earlier tail is a bound for the mark.
+        self.tracker.begin(filler, self.tail.load(Ordering::Relaxed));
+        // SeqCst, as the engine's clock; its Release half publishes the mark.
+        let lsn = self.tail.fetch_add(bytes, Ordering::SeqCst);
+        if bytes > COMMON_BLOCK_BYTES as u64 {
+            self.large.waits_until.store(0, Ordering::Relaxed);
+            self.large.owner.store(0, Ordering::SeqCst);
+        }
+        Lsn(lsn)
+    }
+
+    /// Reserves up to a multiple of `sector`, by a block of at least `least` bytes: the block and
+    /// its length, or `None` if the tail is there already.
+    pub(super) fn reserve_padding(
+        &self,
+        filler: usize,
+        sector: u64,
+        least: u64,
+    ) -> (Lsn, Option<u64>) {
+        let mut tail = self.tail().0;
+        if tail.is_multiple_of(sector) {
+            return (Lsn(tail), None);
+        }
+        self.tracker.begin(filler, tail);
+        loop {
+            let bytes = (tail + least).next_multiple_of(sector) - tail;
+            // SeqCst as in `reserve`.
+            let order = (Ordering::SeqCst, Ordering::Relaxed);
+            match self.tail.compare_exchange_weak(tail, tail + bytes, order.0, order.1) {
+                Ok(_) => return (Lsn(tail), Some(bytes)),
+                // The mark stays a bound: the tail only grows.
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Up to where every block is filled.
+    pub(super) fn buffered(&self) -> Lsn {
+        let tail = self.tail().0;
+        Lsn(self.tracker.prefix(tail))
+    }
+}

@@ -1,0 +1,51 @@
+//! What the log counts.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, amount: u64) {
+        // Relaxed: a statistic, ordered with nothing.
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts since the log was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) flushes: Counter,
+    pub(super) bytes_written: Counter,
+    pub(super) padding_bytes: Counter,
+    pub(super) segments_created: Counter,
+}
+
+/// A snapshot of the log's counters since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LogStats {
+    /// Groups of commits brought to disk.
+    pub flushes: u64,
+    /// Bytes written by them.
+    pub bytes_written: u64,
+    /// Of these, bytes that only fill a sector.
+    pub padding_bytes: u64,
+    /// Segment files made ahead of need.
+    pub segments_created: u64,
+}
+
+impl Counters {
+    pub(super) fn snapshot(&self) -> LogStats {
+        LogStats {
+            flushes: self.flushes.get(),
+            bytes_written: self.bytes_written.get(),
+            padding_bytes: self.padding_bytes.get(),
+            segments_created: self.segments_created.get(),
+        }
+    }
+}

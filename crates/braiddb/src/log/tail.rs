@@ -1,0 +1,137 @@
+//! The end of the log: whether it may end where its blocks do, and how it goes on from there.
+//!
+//! At the first position `p` without a valid block:
+//!
+//! | what follows `p` | verdict |
+//! |---|---|
+//! | nothing but zeros | the log ends at `p` |
+//! | bytes, no valid block at a sector | a flush torn by a crash; nobody was told it was durable |
+//! | valid blocks, none knows of a durable position past `p` | flushes under way at a crash |
+//! | a valid block written when the log was durable past `p` | durable bytes are gone: corruption |
+//!
+//! Every flush starts with a block at a sector, and every block says how far the log was durable
+//! when it was filled, so blocks are looked for at sectors and followed from there.
+//!
+//! To go on, what follows `p` is zeroed: a stale block there could otherwise be met by a later
+//! reader, at the LSN it claims, right after new ones. Then a skip block fills the sector of `p`.
+//! Nothing acknowledged is in that sector, or its flush would be complete and end at a sector.
+
+use std::sync::Arc;
+
+use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::reader::Window;
+use super::segment::Segments;
+use super::{LARGEST_RING, LogError, Lsn};
+use crate::io::{AlignedBuffer, SECTOR_BYTES};
+use zerocopy::IntoBytes;
+
+const SECTOR: u64 = SECTOR_BYTES as u64;
+const READ_BYTES: u64 = 1 << 20;
+
+/// What was found at the end of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The position after the last block.
+    pub(super) end: Lsn,
+    /// Everything from here on is zero.
+    pub(super) zero_from: Lsn,
+}
+
+/// Looks at everything after `end`, where no block is.
+pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogError> {
+    let mut tail = Tail { end, zero_from: end };
+    if segments.fresh {
+        return Ok(tail);
+    }
+    let last = segments.end();
+    let mut window = Window::new(segments.clone());
+    let mut buffer = AlignedBuffer::zeroed(READ_BYTES as usize);
+    let mut base = Lsn(end.0 / SECTOR * SECTOR);
+    // Blocks are not looked for before this; what is before was seen.
+    let mut look_from = Lsn(end.0 + 1);
+    while base < last {
+        segments.read(base, &mut buffer)?;
+        for (number, sector) in buffer.chunks_exact(SECTOR_BYTES).enumerate() {
+            let at = Lsn(base.0 + number as u64 * SECTOR);
+            // In the first sector, blocks precede `end`.
+            let stale = &sector[end.0.saturating_sub(at.0).min(SECTOR) as usize..];
+            if is_zero(stale) {
+                continue;
+            }
+            tail.zero_from = Lsn(at.0 + SECTOR);
+            if at >= look_from && BlockHeader::plausible(sector, at).is_some() {
+                look_from = follow(segments, &mut window, at, end)?;
+            }
+        }
+        base = Lsn(base.0 + READ_BYTES);
+    }
+    Ok(tail)
+}
+
+/// Follows blocks from `at` on; fails if one of them knows that the log was durable past `end`,
+/// else returns where they end.
+fn follow(segments: &Segments, window: &mut Window, at: Lsn, end: Lsn) -> Result<Lsn, LogError> {
+    let mut at = at;
+    while let Some(block) = window.block(at)? {
+        if block.durable > end {
+            let reason = format!(
+                "no valid block is here, but the log was durable up to {} when the block at {} \
+                 was written",
+                block.durable, block.lsn
+            );
+            return Err(LogError::corrupt(segments.place(end), end, reason));
+        }
+        at = block.end;
+    }
+    Ok(Lsn(at.0.max(1)))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // SAFETY: any bytes make a `u64`.
+    let (before, words, after) = unsafe { bytes.align_to::<u64>() };
+    before.iter().chain(after).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0)
+}
+
+/// Makes the log end at a sector, and everything after it zero; where new blocks go.
+pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
+    let Tail { end, zero_from } = tail;
+    let next = if end.0.is_multiple_of(SECTOR) {
+        end
+    } else {
+        Lsn((end.0 + HEADER_BYTES as u64).next_multiple_of(SECTOR))
+    };
+    if segments.locate(Lsn(next.0 - 1)).is_none() {
+        segments.create_now(segments.index(Lsn(next.0 - 1)))?;
+    }
+    if zero_from > end {
+        let (path, offset) = segments.place(end);
+        tracing::warn!(
+            "the log ends at LSN {end} ({} at offset {offset}); up to {} bytes after it belong to \
+             commits that were not complete, and are discarded",
+            path.display(),
+            zero_from.0 - end.0
+        );
+    }
+    // What was read may have been written and never synced; from now on it counts as durable.
+    segments.sync_from(Lsn(end.0.saturating_sub(LARGEST_RING)), end)?;
+    // Zeros first: until the end is padded, these bytes are past the end.
+    let mut at = Lsn(end.0.next_multiple_of(SECTOR));
+    while at < zero_from {
+        let zeros = AlignedBuffer::zeroed((zero_from.0 - at.0).min(READ_BYTES) as usize);
+        segments.write(at, &zeros)?;
+        at = Lsn(at.0 + zeros.len() as u64);
+    }
+    if next > end {
+        let from = Lsn(end.0 / SECTOR * SECTOR);
+        let mut sectors = AlignedBuffer::zeroed((next.0 - from.0) as usize);
+        segments.read(from, &mut sectors)?;
+        let bytes = (next.0 - end.0) as usize;
+        let mut header = BlockHeader::new(end, bytes, from, 0, BlockKind::Skip);
+        header.checksum = header.checksum_over([&[], &[]]).into();
+        let start = (end.0 - from.0) as usize;
+        sectors[start..].fill(0);
+        sectors[start..start + HEADER_BYTES].copy_from_slice(header.as_bytes());
+        segments.write(from, &sectors)?;
+    }
+    Ok(next)
+}

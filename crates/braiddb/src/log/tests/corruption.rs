@@ -1,0 +1,176 @@
+//! Torn tails are cut, damage before them is an error that says where, and nothing panics.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use super::*;
+
+const FIRST_BYTE: u64 = 8192;
+
+/// A log of three flushes, 12 commits each, each but the last known to be durable by the next.
+fn small_log(path: &Path) -> (Vec<Vec<(Vec<u8>, Vec<u8>)>>, Vec<Lsn>) {
+    let mut bench = Bench::open(path).unwrap();
+    let (mut expected, mut ends) = (Vec::new(), Vec::new());
+    for flush in 0..3 {
+        for number in 0..12 {
+            let (key, value) = numbered(flush * 12 + number);
+            bench.commit(&key, &value);
+            expected.push(vec![(key, value)]);
+        }
+        bench.flush();
+        ends.push(bench.log.durable());
+    }
+    (expected, ends)
+}
+
+fn segment(path: &Path) -> (std::fs::File, PathBuf) {
+    let path = path.join("wal-0000000000000000.seg");
+    (std::fs::File::options().read(true).write(true).open(&path).unwrap(), path)
+}
+
+fn flip(file: &std::fs::File, offset: u64, bit: u8) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
+}
+
+fn read(path: &Path) -> Result<Vec<Vec<(Vec<u8>, Vec<u8>)>>, LogError> {
+    read_all(&mut Log::open(options(path))?.1)
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let (expected, ends) = small_log(directory.path());
+    let (file, name) = segment(directory.path());
+    let known = ends[1].0 + 4096;
+    let (mut refused, mut cut) = (0, 0);
+    for offset in (FIRST_BYTE..ends[2].0 + 4096).step_by(61) {
+        let bit = (offset % 8) as u8;
+        flip(&file, offset, bit);
+        match read(directory.path()) {
+            Ok(found) => {
+                assert!(expected.starts_with(&found), "nothing wrong is read");
+                if offset < known {
+                    assert_eq!(found, expected, "only padding may be flipped unnoticed");
+                } else {
+                    cut += 1;
+                }
+            }
+            Err(LogError::Corrupt { path, offset: at, reason }) => {
+                assert_eq!(path, name);
+                assert!(at <= offset && at + 1100 > offset.min(known), "{at} {offset}: {reason}");
+                assert!(offset < known, "only what is known to be durable is corrupt");
+                refused += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        flip(&file, offset, bit);
+    }
+    assert!(refused > 100 && cut > 30, "{refused} {cut}");
+    assert_eq!(read(directory.path()).unwrap(), expected);
+}
+
+#[test]
+fn a_damaged_header_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    small_log(directory.path());
+    let (file, name) = segment(directory.path());
+    for offset in (0..4096).step_by(37).chain(0..48) {
+        flip(&file, offset, 3);
+        match Bench::open(directory.path()).err() {
+            Some(LogError::Corrupt { path, offset: 0, .. }) => assert_eq!(path, name),
+            other => panic!("byte {offset}: {other:?}"),
+        }
+        flip(&file, offset, 3);
+    }
+    let meta = directory.path().join("braid.meta");
+    let file = std::fs::File::options().read(true).write(true).open(meta).unwrap();
+    for offset in (0..4096).step_by(101) {
+        flip(&file, offset, 5);
+        assert!(matches!(Bench::open(directory.path()), Err(LogError::Corrupt { .. })));
+        flip(&file, offset, 5);
+    }
+    Bench::open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let (expected, ends) = small_log(directory.path());
+    let (file, _) = segment(directory.path());
+    // Every way of losing one sector of the last flush, each followed by new work.
+    let (begin, end) = (ends[1].0 + 4096, ends[2].0 + 4096);
+    let mut image = vec![0; (end + 65536) as usize];
+    file.read_exact_at(&mut image, 0).unwrap();
+    assert!(end - begin >= 2 * 4096);
+    for lost in (begin..end).step_by(4096) {
+        file.write_all_at(&image, 0).unwrap();
+        file.write_all_at(&[0; 4096], lost).unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let mut kept = bench.found.clone();
+        assert!(expected.starts_with(&kept) && kept.len() >= 24 && kept.len() < 36);
+        assert!(bench.log.durable().0 % 4096 == 0);
+        for number in 100..103 {
+            let (key, value) = numbered(number);
+            bench.commit(&key, &value);
+            kept.push(vec![(key, value)]);
+            bench.flush();
+        }
+        drop(bench);
+        assert_eq!(read(directory.path()).unwrap(), kept, "stale blocks stay out");
+    }
+}
+
+#[test]
+fn a_file_cut_short_is_a_torn_tail_or_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let (expected, ends) = small_log(directory.path());
+    let (file, _) = segment(directory.path());
+    file.set_len(ends[2].0 + 4096 + 100).unwrap();
+    assert_eq!(read(directory.path()).unwrap(), expected);
+    file.set_len(ends[2].0 + 4096 - 5000).unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    assert!(expected.starts_with(&bench.found) && bench.found.len() >= 24);
+    bench.commit(b"key", b"value");
+    bench.flush();
+    drop(bench);
+    read(directory.path()).unwrap();
+    file.set_len(100).unwrap();
+    assert!(matches!(read(directory.path()), Err(LogError::Corrupt { offset: 0, .. })));
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    for number in 0..3000u64 {
+        bench.commit(&number.to_be_bytes(), &[1; 200]);
+    }
+    bench.flush();
+    drop(bench);
+    let missing = directory.path().join("wal-0000000000040000.seg");
+    std::fs::remove_file(&missing).unwrap();
+    match Bench::open(directory.path()).err() {
+        Some(LogError::Corrupt { path, .. }) => assert_eq!(path, missing),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn noise_after_the_end_is_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let (expected, ends) = small_log(directory.path());
+    let (file, _) = segment(directory.path());
+    let mut random = fastrand::Rng::with_seed(3);
+    for _ in 0..20 {
+        let mut noise = vec![0; 20_000];
+        random.fill(&mut noise);
+        file.write_all_at(&noise, ends[2].0 + 4096 + random.u64(0..5000)).unwrap();
+        let bench = Bench::open(directory.path()).unwrap();
+        assert_eq!(bench.found, expected);
+    }
+    let mut rest = vec![1; 30_000];
+    file.read_exact_at(&mut rest, ends[2].0 + 4096).unwrap();
+    assert!(rest.iter().all(|byte| *byte == 0), "what was cut is gone");
+}

@@ -1,0 +1,98 @@
+//! A write that fails poisons the log: nothing after it counts as durable, and everybody is told.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::io::{Notify, Operation};
+
+/// Fails every synced write, or every sync, after some.
+struct Failing {
+    device: Box<dyn Device>,
+    good: usize,
+    failing: Vec<u64>,
+}
+
+impl Device for Failing {
+    fn submit(&mut self, operation: Operation, token: u64) {
+        if matches!(operation, Operation::Write { sync: true, .. } | Operation::Sync { .. }) {
+            if self.good == 0 {
+                self.failing.push(token);
+                return;
+            }
+            self.good -= 1;
+        }
+        self.device.submit(operation, token);
+    }
+
+    fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        for token in self.failing.drain(..) {
+            let result = Err(std::io::Error::from_raw_os_error(libc::EIO));
+            deliver(Completion { token, result, buffer: None });
+        }
+        self.device.poll(deliver);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
+        if self.failing.is_empty() {
+            self.device.wait(timeout, deliver);
+        }
+        self.poll(deliver);
+    }
+
+    fn outstanding(&self) -> usize {
+        self.device.outstanding() + self.failing.len()
+    }
+
+    fn notifier(&self) -> Arc<dyn Notify> {
+        self.device.notifier()
+    }
+}
+
+#[test]
+fn a_failed_write_poisons() {
+    for kind in [DeviceKind::Auto, DeviceKind::Blocking] {
+        for good in 0..14 {
+            let directory = tempfile::tempdir().unwrap();
+            let mut bench = Bench::open_with(options(directory.path()), kind).unwrap();
+            let device = open_device(kind).unwrap();
+            bench.device = Box::new(Failing { device, good, failing: Vec::new() });
+            let mut commits = Vec::new();
+            while bench.log.poisoned().is_none() {
+                let (key, value) = numbered(commits.len() as u64);
+                commits.push((bench.commit(&key, &value), key, value));
+                bench.flush();
+                assert!(commits.len() < 100);
+            }
+            let error = bench.log.poisoned().unwrap();
+            assert!(matches!(&*error, LogError::Io { .. }), "{error}");
+            let durable = bench.log.durable();
+            assert!(commits.last().unwrap().0 >= durable, "what failed is not durable");
+            assert!(bench.step().advanced || bench.flush.outstanding() == 0);
+            for _ in 0..5 {
+                bench.step();
+            }
+            assert_eq!(bench.flush.outstanding(), 0, "nothing is tried again");
+            assert_eq!(bench.log.durable(), durable, "durable stands still");
+            drop(bench);
+            let found = Bench::open(directory.path()).unwrap().found;
+            let acknowledged = commits.iter().filter(|(lsn, ..)| *lsn < durable).count();
+            assert!(found.len() >= acknowledged, "what was acknowledged is there");
+        }
+    }
+}
+
+#[test]
+fn a_poisoned_log_tells_every_worker_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    let device = open_device(DeviceKind::Auto).unwrap();
+    bench.device = Box::new(Failing { device, good: 0, failing: Vec::new() });
+    bench.commit(b"key", b"value");
+    bench.flush();
+    assert!(bench.log.poisoned().is_some());
+    let mut other = FlushState::default();
+    let mut device = open_device(DeviceKind::Auto).unwrap();
+    assert!(bench.log.turn(&mut other, &mut *device, true).advanced);
+    let again = bench.log.turn(&mut other, &mut *device, true);
+    assert_eq!(again, FlushTurn::default());
+}

@@ -1,0 +1,1 @@
+//! The page `docs/format.md` is true.

@@ -1,0 +1,102 @@
+//! The log against real files: written, reopened, damaged, failed.
+
+mod corruption;
+mod failure;
+mod format;
+mod reopen;
+mod speed;
+mod threads;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::io::{DeviceKind, open_device};
+use crate::version::{Rid, TableId};
+
+const SMALL_SEGMENT: u64 = 256 << 10;
+
+/// A log with one worker, which the test plays.
+struct Bench {
+    log: Log,
+    flush: FlushState,
+    device: Box<dyn Device>,
+    /// What was read at open: key and value of every record, by block.
+    found: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
+}
+
+fn options(path: &Path) -> LogOptions {
+    LogOptions { segment_bytes: SMALL_SEGMENT, ..LogOptions::new(path, 2) }
+}
+
+impl Bench {
+    fn open(path: &Path) -> Result<Self, LogError> {
+        Self::open_with(options(path), DeviceKind::Auto)
+    }
+
+    fn open_with(options: LogOptions, kind: DeviceKind) -> Result<Self, LogError> {
+        let (log, mut reader) = Log::open(options)?;
+        let found = read_all(&mut reader)?;
+        log.resume_at(reader.end())?;
+        let device = open_device(kind).unwrap();
+        Ok(Self { log, flush: FlushState::default(), device, found })
+    }
+
+    /// Commits one record.
+    fn commit(&mut self, key: &[u8], value: &[u8]) -> Lsn {
+        let bytes = block_bytes(record_bytes(key.len(), value.len()));
+        while !self.log.admits(bytes) {
+            self.step();
+        }
+        let mut block = self.log.reserve(0, bytes);
+        let lsn = block.lsn();
+        block.append(TableId(7), RecordKind::Insert, Rid::new(lsn.0), key, value);
+        block.finish_commit(None);
+        lsn
+    }
+
+    fn step(&mut self) -> FlushTurn {
+        let turn = self.log.turn(&mut self.flush, &mut *self.device, true);
+        let (log, flush) = (&self.log, &mut self.flush);
+        if turn.in_flight {
+            let timeout = Some(Duration::from_secs(5));
+            self.device.wait(timeout, &mut |done| log.complete(flush, done));
+        }
+        turn
+    }
+
+    /// Flushes everything.
+    fn flush(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while self.log.durable() < self.log.tail() && self.log.poisoned().is_none() {
+            self.step();
+            assert!(Instant::now() < deadline, "the log makes no progress");
+        }
+    }
+}
+
+/// Every commit's records.
+fn read_all(reader: &mut LogReader) -> Result<Vec<Vec<(Vec<u8>, Vec<u8>)>>, LogError> {
+    let mut blocks = Vec::new();
+    let mut position = Lsn::FIRST;
+    while let Some(block) = reader.next_block()? {
+        assert_eq!(block.lsn, position, "blocks lie end to end");
+        assert!(block.durable <= block.lsn);
+        position = block.end;
+        let records = block.records().map(|r| (r.key.to_vec(), r.value.to_vec()));
+        let records: Vec<_> = records.collect();
+        if block.kind == BlockKind::Skip {
+            assert!(records.is_empty());
+        } else {
+            blocks.push(records);
+        }
+    }
+    assert_eq!(reader.end(), position);
+    assert!(reader.next_block()?.is_none(), "the end stays the end");
+    Ok(blocks)
+}
+
+fn numbered(number: u64) -> (Vec<u8>, Vec<u8>) {
+    let value = vec![number as u8; (number * 37 % 900) as usize];
+    (number.to_be_bytes().to_vec(), value)
+}
