@@ -1,8 +1,29 @@
 //! Braid: an embedded, multi-version transactional storage engine that hides every wait.
 //!
-//! Layers, each importing only those below it: `database` and `table`, `durability`, `transaction`,
-//! `record`, `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `memory` and `sync`.
+//! One thread a core braids many transactions: whenever one would wait for a cache line, for the
+//! disk, or for its commit to be durable, the thread runs another.
+//!
+//! ```
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! let db = Database::in_memory(Options::default())?;
+//! let cities: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("cities").await)?;
+//!
+//! let table = cities.clone();
+//! db.run_blocking(async move |tx| {
+//!     tx.put(&table, "Ljubljana", &285_604).await?;
+//!     tx.put(&table, "Maribor", &96_211).await
+//! })?;
+//!
+//! let population = db.run_blocking(async move |tx| tx.get(&cities, "Maribor").await)?;
+//! assert_eq!(population, Some(96_211));
+//! # Ok::<_, Error>(())
+//! ```
+//!
+//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `record`,
+//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `memory` and `sync`.
 
+mod database;
 mod durability;
 mod index;
 mod io;
@@ -13,4 +34,16 @@ mod record;
 mod sched;
 mod sync;
 mod transaction;
+mod types;
 mod version;
+
+pub use database::{
+    AbortStats, Database, Error, InteractiveTransaction, KeyRange, LogPositions, MemoryStats,
+    Options, Outcome, PrefixKey, Result, RunOptions, Scan, SourceRun, Stats, SuspensionStats,
+    Table, TableDescription, Transaction, WorkerStats,
+};
+pub use io::DeviceKind;
+pub use log::{LogError, LogStats};
+pub use sched::{Policy, Width};
+pub use transaction::Durability;
+pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};

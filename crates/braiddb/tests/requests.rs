@@ -16,7 +16,8 @@ fn open() -> (Database, Records) {
 
 fn get(db: &Database, table: &Records, key: &'static str) -> Option<u64> {
     let table = table.clone();
-    db.run_blocking(async move |tx| tx.get(&table, key).await).unwrap_or_else(|e: Error| panic!("{e}"))
+    db.run_blocking(async move |tx| tx.get(&table, key).await)
+        .unwrap_or_else(|e: Error| panic!("{e}"))
 }
 
 #[test]
@@ -84,7 +85,8 @@ fn a_foreign_future_may_be_awaited() {
         let value = receiver.await.unwrap();
         tx.put(&kept, "key", &value).await
     });
-    let waiting = std::thread::spawn(move || block_on(run).unwrap_or_else(|e: Error| panic!("{e}")));
+    let waiting =
+        std::thread::spawn(move || block_on(run).unwrap_or_else(|e: Error| panic!("{e}")));
     std::thread::sleep(Duration::from_millis(20));
     sender.send(7).unwrap();
     waiting.join().unwrap();
@@ -235,5 +237,8 @@ fn creating_a_table_is_transactional() {
         Err(Error::KeyExists)
     });
     assert!(matches!(result, Err(Error::KeyExists)));
-    assert!(matches!(block_on(db.open_table::<u64, u64>("taken back")), Err(Error::TableNotFound(_))));
+    assert!(matches!(
+        block_on(db.open_table::<u64, u64>("taken back")),
+        Err(Error::TableNotFound(_))
+    ));
 }

@@ -73,14 +73,20 @@ fn loses(model: &Versions, open: &[Option<Open>], place: usize, key: u64) -> boo
     if me.writes.contains_key(&key) {
         return false;
     }
-    let in_flight = open
-        .iter()
-        .enumerate()
-        .any(|(other, slot)| other != place && slot.as_ref().is_some_and(|o| o.writes.contains_key(&key)));
+    let in_flight = open.iter().enumerate().any(|(other, slot)| {
+        other != place && slot.as_ref().is_some_and(|o| o.writes.contains_key(&key))
+    });
     in_flight || model.newest(key) > me.snapshot
 }
 
-fn write(db: &Records, open: &mut [Option<Open>], model: &Versions, place: usize, key: u64, value: Option<u64>) {
+fn write(
+    db: &Records,
+    open: &mut [Option<Open>],
+    model: &Versions,
+    place: usize,
+    key: u64,
+    value: Option<u64>,
+) {
     let lost = loses(model, open, place, key);
     let me = open[place].as_mut().unwrap();
     let table = db.clone();

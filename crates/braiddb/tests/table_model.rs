@@ -70,7 +70,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn model_range<'m>(model: &'m Model, from: &Bound<Bytes>, to: &Bound<Bytes>) -> Vec<(&'m Bytes, &'m Bytes)> {
+fn model_range<'m>(
+    model: &'m Model,
+    from: &Bound<Bytes>,
+    to: &Bound<Bytes>,
+) -> Vec<(&'m Bytes, &'m Bytes)> {
     let inside = |key: &Bytes| {
         let after = match from {
             Bound::Unbounded => true,
@@ -96,7 +100,12 @@ async fn collect(mut scan: braiddb::Scan<'_, [u8], [u8]>) -> Result<Vec<(Bytes, 
 }
 
 /// Does one step to both, and compares what they say.
-async fn apply(tx: &Transaction, table: &Records, model: &mut Model, step: &Step) -> Result<(), Error> {
+async fn apply(
+    tx: &Transaction,
+    table: &Records,
+    model: &mut Model,
+    step: &Step,
+) -> Result<(), Error> {
     match step {
         Step::Get(key) => {
             assert_eq!(tx.get(table, key).await?, model.get(key).map(Vec::as_slice));

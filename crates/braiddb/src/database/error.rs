@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::log::LogError;
 use crate::transaction::OperationError;
-use crate::types::DecodeError;
+use crate::types::{DecodeError, EncodeError};
 
 /// Any failure of the database: what went wrong, where, and what to do.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// A value could not be encoded.
     #[error("the value cannot be encoded: {0}")]
-    Encode(String),
+    Encode(#[from] EncodeError),
     /// Stored bytes are not what the table's type says.
     #[error("stored bytes do not decode: {0}")]
     Decode(#[from] DecodeError),
@@ -65,7 +65,9 @@ pub enum Error {
         requested: String,
     },
     /// The name of a new table is empty, too long, or reserved.
-    #[error("{0:?} cannot name a table: names have 1 to 512 bytes and do not start with \"braid.\"")]
+    #[error(
+        "{0:?} cannot name a table: names have 1 to 512 bytes and do not start with \"braid.\""
+    )]
     TableName(String),
     /// A table handle was used with a transaction of another database.
     #[error("table {0:?} belongs to another database than the transaction")]
@@ -79,6 +81,9 @@ pub enum Error {
     /// The closure of a transaction panicked; the transaction was aborted.
     #[error("the transaction's closure panicked and was aborted: {0}")]
     Panicked(String),
+    /// A blocking call was made on a worker's own thread, from within a transaction.
+    #[error("a blocking call within a transaction would stop the worker that is to serve it")]
+    WouldBlock,
     /// Every context of the worker is in use.
     #[error("too many transactions are open; finish some, or raise Options::max_open")]
     Overloaded,

@@ -13,8 +13,8 @@ use super::Database;
 use super::error::{Error, Result};
 use super::run::Unwinding;
 use super::table::{KeyRange, Table};
-use super::transaction::Transaction;
-use crate::transaction::{AbortCause, Worker};
+use super::transaction::{Transaction, encode};
+use crate::transaction::{AbortCause, Intent, Worker};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -61,10 +61,7 @@ impl Database {
 }
 
 /// The worker's side of an interactive transaction.
-async fn serve(
-    mut inbox: mpsc::UnboundedReceiver<Request>,
-    reply: oneshot::Sender<Result<()>>,
-) {
+async fn serve(mut inbox: mpsc::UnboundedReceiver<Request>, reply: oneshot::Sender<Result<()>>) {
     let core = match Worker::current().begin() {
         Ok(core) => core,
         Err(_) => {
@@ -132,13 +129,109 @@ impl InteractiveTransaction {
     /// As [`Transaction::get`] and [`InteractiveTransaction::step`].
     pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Owned>>
     where
-        K: Key + ?Sized + ToOwned<Owned: Send + 'static>,
+        K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (table, key) = (table.clone(), key.to_owned());
+        let (table, key) = (table.clone(), encode(key));
         self.step(async move |tx: &Transaction| {
-            let value = tx.get(&table, std::borrow::Borrow::borrow(&key)).await?;
+            let value = tx.get_encoded(&table, &key).await?;
             Ok(value.map(V::into_owned))
+        })
+        .await
+    }
+
+    /// Makes a record. See [`Transaction::insert`].
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`] and [`InteractiveTransaction::step`].
+    pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(table, key, Some(value), |value| Intent::Insert(value)).await.map(drop)
+    }
+
+    /// Makes a record, or gives the one there is a new value. See [`Transaction::put`].
+    ///
+    /// # Errors
+    /// As [`Transaction::put`] and [`InteractiveTransaction::step`].
+    pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(table, key, Some(value), |value| Intent::Put(value)).await.map(drop)
+    }
+
+    /// Gives a record a new value. See [`Transaction::update`].
+    ///
+    /// # Errors
+    /// As [`Transaction::update`] and [`InteractiveTransaction::step`].
+    pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(table, key, Some(value), |value| Intent::Update(value)).await.map(drop)
+    }
+
+    /// Deletes a record; `false` if there was none. See [`Transaction::delete`].
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`] and [`InteractiveTransaction::step`].
+    pub async fn delete<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(table, key, None, |_| Intent::Delete).await
+    }
+
+    async fn write<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: Option<&V::Input>,
+        intent: fn(&[u8]) -> Intent<'_>,
+    ) -> Result<bool>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (table, key) = (table.clone(), encode(key));
+        let value = value.map(V::encode).transpose()?.map(|value| value.to_vec());
+        self.step(async move |tx: &Transaction| {
+            tx.write_encoded(&table, &key, intent(value.as_deref().unwrap_or_default())).await
+        })
+        .await
+    }
+
+    /// The records of a range, at most `limit`, in key order or in reverse.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`] and [`InteractiveTransaction::step`].
+    pub async fn scan<K, V>(
+        &self,
+        table: &Table<K, V>,
+        range: impl KeyRange<K>,
+        reverse: bool,
+        limit: u64,
+    ) -> Result<Vec<(K::Owned, V::Owned)>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (low, high) = range.key_bounds();
+        let (table, low, high) = (table.clone(), low.map(encode), high.map(encode));
+        self.step(async move |tx: &Transaction| {
+            let scan = tx.scan_encoded(&table, low, high)?.limit(limit);
+            let mut scan = if reverse { scan.rev() } else { scan };
+            let mut records = Vec::new();
+            while let Some((key, value)) = scan.next().await? {
+                records.push((key, V::into_owned(value)));
+            }
+            Ok(records)
         })
         .await
     }

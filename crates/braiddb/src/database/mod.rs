@@ -6,30 +6,237 @@ mod interactive;
 mod options;
 mod run;
 mod scan;
+mod source;
 mod stats;
 mod table;
 mod transaction;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 
 pub use catalog::TableDescription;
 pub use error::{Error, Result};
 pub use interactive::InteractiveTransaction;
 pub use options::{Options, Outcome, RunOptions};
 pub use scan::Scan;
-pub use stats::{AbortStats, LogStats, MemoryStats, Stats, WorkerStats};
+pub use source::SourceRun;
+pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, WorkerStats};
 pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
 
+use crate::durability::{self, ReplayError};
+use crate::io;
+use crate::log::{Log, LogOptions};
+use crate::memory::MemoryCounters;
+use crate::reclaim::Domain;
+use crate::sched::{self, Executor, ExecutorOptions, Job};
+use crate::transaction::{Durability, Engine, WorkerDriver};
 use crate::types::{Key, Value};
+use crate::version::TableId;
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
 /// dropped closes the database.
 #[derive(Clone)]
 pub struct Database {
     shared: Arc<Shared>,
+}
+
+/// What the handles share. Fields are dropped in order: workers before what they work on.
+struct Shared {
+    executor: Executor,
+    engine: Arc<Engine>,
+    /// Keeps the directory locked when the engine itself logs nothing.
+    _unused_log: Option<Log>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Database({} workers)", self.shared.engine.workers())
+    }
+}
+
+impl Database {
+    /// Opens the database in a directory, or makes one there, and recovers what was committed.
+    /// Blocks until that is done.
+    ///
+    /// With [`Durability::Volatile`] what is in the directory is read, and nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Options`]; [`Error::Log`] if the directory is in use, is not a database's, is
+    /// damaged, or cannot be read or written.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.check().map_err(Error::Options)?;
+        let log_options = LogOptions {
+            ring_bytes: options.log_ring_bytes as u64,
+            segment_bytes: options.log_segment_bytes,
+            create: options.create,
+            ..LogOptions::new(directory.as_ref(), options.workers)
+        };
+        let (log, reader) = Log::open(log_options)?;
+        let (log, unused_log) = match options.durability {
+            Durability::Volatile => (Log::volatile(options.workers), Some(log)),
+            Durability::Group | Durability::Relaxed => (log, None),
+        };
+        let engine = engine(&options, log);
+        let replayed = durability::replay(&engine, reader).map_err(|error| match error {
+            ReplayError::Log(error) => Error::from(error),
+            ReplayError::Table(reason) => Error::TableFull(reason),
+        })?;
+        engine.log.resume_at(replayed.end)?;
+        tracing::info!(
+            transactions = replayed.transactions,
+            records = replayed.records,
+            end = replayed.end.0,
+            "replayed the log"
+        );
+        let db = Self::start(&options, engine, unused_log)?;
+        // A table may be listed and empty: then only the catalog tells that its id is taken.
+        for table in db.run_blocking(async |tx| tx.tables().await)? {
+            db.shared.engine.raise_table_id(TableId(table.id));
+        }
+        Ok(db)
+    }
+
+    /// A database in memory only: nothing is logged, whatever the options say.
+    ///
+    /// # Errors
+    /// [`Error::Options`], or what the operating system says when workers cannot be started.
+    pub fn in_memory(options: Options) -> Result<Self> {
+        let options = options.durability(Durability::Volatile);
+        options.check().map_err(Error::Options)?;
+        let engine = engine(&options, Log::volatile(options.workers));
+        Self::start(&options, engine, None)
+    }
+
+    fn start(options: &Options, engine: Arc<Engine>, unused_log: Option<Log>) -> Result<Self> {
+        let scheduling = ExecutorOptions {
+            workers: options.workers,
+            pin: options.pin,
+            policy: options.policy,
+            hot_width: options.hot_width,
+            cold_width: options.cold_width,
+            max_open: options.max_open,
+        };
+        let (device, for_drivers) = (options.device, engine.clone());
+        let executor = Executor::start(
+            scheduling,
+            move |_| io::open_device(device),
+            move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
+        );
+        let executor = executor.map_err(|error| Error::Io {
+            context: "starting the workers",
+            path: "".into(),
+            message: error.to_string(),
+        })?;
+        let shared = Shared { executor, engine, _unused_log: unused_log };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Runs a job on some worker.
+    fn spawn(
+        &self,
+        job: impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
+    ) -> Result<()> {
+        let job: Job = Box::new(job);
+        self.shared.executor.spawn(job).map_err(|sched::Closed| Error::Closed)
+    }
+
+    /// Creates a table, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_table`] and [`Database::run`].
+    pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let name = name.to_owned();
+        self.run(async move |tx| tx.create_table(&name).await).await
+    }
+
+    /// Opens a table, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::open_table`] and [`Database::run`].
+    pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let name = name.to_owned();
+        self.run(async move |tx| tx.open_table(&name).await).await
+    }
+
+    /// Opens a table, or creates it, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::open_or_create_table`] and [`Database::run`].
+    pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let name = name.to_owned();
+        self.run(async move |tx| tx.open_or_create_table(&name).await).await
+    }
+
+    /// The tables there are, in the order of their names.
+    ///
+    /// # Errors
+    /// As [`Transaction::tables`] and [`Database::run`].
+    pub async fn tables(&self) -> Result<Vec<TableDescription>> {
+        self.run(async |tx| tx.tables().await).await
+    }
+
+    /// Closes the database: no transaction begins any more, those under way end, the log is
+    /// flushed. A transaction that waits for something outside the engine, and an interactive one,
+    /// is aborted if it does not end at once. Closing twice is no error.
+    ///
+    /// Blocks until all is done; the same happens when the last handle is dropped.
+    ///
+    /// # Errors
+    /// The log's, if it failed before everything was on disk; [`Error::WouldBlock`] from within a
+    /// transaction.
+    pub fn close(&self) -> Result<()> {
+        refuse_on_worker()?;
+        self.shared.executor.stop();
+        match self.shared.engine.log.poisoned() {
+            Some(error) => Err(Error::Log(error)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn engine(options: &Options, log: Log) -> Arc<Engine> {
+    // Beside the workers, only the threads of recovery take part.
+    const RECOVERY_THREADS: usize = 16;
+    let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS));
+    let memory = Arc::new(MemoryCounters::new());
+    let (workers, contexts) = (options.workers, options.max_open);
+    Arc::new(Engine::new(log, workers, contexts, options.durability, domain, memory))
+}
+
+/// Refuses what would block a worker, from its own thread.
+fn refuse_on_worker() -> Result<()> {
+    if sched::on_worker() { Err(Error::WouldBlock) } else { Ok(()) }
+}
+
+/// Runs a future on this thread, which sleeps while it waits.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
 }

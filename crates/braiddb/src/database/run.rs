@@ -41,35 +41,47 @@ impl Database {
     /// # Errors
     /// The closure's own; [`Error::Conflict`] after the last attempt; [`Error::Panicked`];
     /// [`Error::Closed`]; the log's failure.
-    pub async fn run<T, E, F>(&self, body: F) -> Result<T, E>
+    pub fn run<T, E, F>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        Ok(self.run_with(RunOptions::default(), body).await?.value)
+        let run = self.run_with(RunOptions::default(), body);
+        async move { Ok(run.await?.value) }
     }
 
     /// Like [`Database::run`], and reports attempts and commit LSN.
     ///
     /// # Errors
     /// As [`Database::run`].
-    pub async fn run_with<T, E, F>(&self, options: RunOptions, body: F) -> Result<Outcome<T>, E>
+    pub fn run_with<T, E, F>(
+        &self,
+        options: RunOptions,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<T>, E>> + Send + use<T, E, F>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let (reply, result) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                let attempts = pin!(attempts(options, body));
-                Request { attempts, reply: Some(reply), watched: false }.await;
-            })
-        })?;
-        match result.await {
-            Ok(result) => result,
-            Err(oneshot::Canceled) => Err(Error::Closed.into()),
+        // A handle of its own: the future may be sent away, and outlive the one it came from.
+        let db = self.clone();
+        async move {
+            let (reply, result) = oneshot::channel();
+            db.spawn(move || {
+                Box::pin(async move {
+                    let attempts = pin!(attempts(options, body));
+                    Request { attempts, reply: Some(reply), watched: false }.await;
+                })
+            })?;
+            match result.await {
+                Ok(result) => result,
+                Err(oneshot::Canceled) => Err(Error::Closed.into()),
+            }
         }
     }
 
@@ -90,7 +102,7 @@ impl Database {
 }
 
 /// Attempts until one commits, its closure fails for good, or there were enough.
-async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, E>
+pub(super) async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, E>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
     E: From<Error>,

@@ -66,8 +66,20 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
+        self.get_encoded(table, &encode(key)).await
+    }
+
+    pub(super) async fn get_encoded<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+    ) -> Result<Option<V::Ref<'_>>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
         let records = self.records(table)?;
-        match self.core.get(records, &encode(key)).await {
+        match self.core.get(records, key).await {
             Some(bytes) => Ok(Some(V::decode(bytes)?)),
             None => Ok(None),
         }
@@ -115,9 +127,8 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.records(table)?;
         let value = V::encode(value)?;
-        self.core.write(records, &encode(key), Intent::Insert(&value)).await?;
+        self.write_encoded(table, &encode(key), Intent::Insert(&value)).await?;
         Ok(())
     }
 
@@ -130,9 +141,8 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.records(table)?;
         let value = V::encode(value)?;
-        self.core.write(records, &encode(key), Intent::Put(&value)).await?;
+        self.write_encoded(table, &encode(key), Intent::Put(&value)).await?;
         Ok(())
     }
 
@@ -145,9 +155,8 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.records(table)?;
         let value = V::encode(value)?;
-        self.core.write(records, &encode(key), Intent::Update(&value)).await?;
+        self.write_encoded(table, &encode(key), Intent::Update(&value)).await?;
         Ok(())
     }
 
@@ -160,8 +169,20 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.records(table)?;
-        Ok(self.core.write(records, &encode(key), Intent::Delete).await?)
+        self.write_encoded(table, &encode(key), Intent::Delete).await
+    }
+
+    pub(super) async fn write_encoded<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<bool>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        Ok(self.core.write(self.records(table)?, key, intent).await?)
     }
 
     /// The records of a range of keys, in key order.
@@ -186,18 +207,27 @@ impl Transaction {
     ///
     /// # Errors
     /// When the table belongs to another database.
-    pub fn scan<K, V>(
+    pub fn scan<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<Scan<'_, K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (low, high) = range.key_bounds();
+        self.scan_encoded(table, low.map(encode), high.map(encode))
+    }
+
+    pub(super) fn scan_encoded<K, V>(
         &self,
         table: &Table<K, V>,
-        range: impl KeyRange<K>,
+        low: Bound<KeyBuffer>,
+        high: Bound<KeyBuffer>,
     ) -> Result<Scan<'_, K, V>>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
         self.records(table)?;
-        let (start, end) = range.key_bounds();
-        Ok(Scan::new(&self.core, table, start.map(encode), end.map(encode)))
+        Ok(Scan::new(&self.core, table, low, high))
     }
 
     /// The records whose keys start with `prefix`, in key order.
@@ -209,20 +239,16 @@ impl Transaction {
         K: PrefixKey + ?Sized,
         V: Value + ?Sized,
     {
-        self.records(table)?;
-        let start = encode(prefix);
-        let end = after_prefix(&start);
-        Ok(Scan::new(&self.core, table, Bound::Included(start), end))
+        let low = encode(prefix);
+        let high = after_prefix(&low);
+        self.scan_encoded(table, Bound::Included(low), high)
     }
 
     /// The record with the smallest key.
     ///
     /// # Errors
     /// As [`Transaction::get`].
-    pub async fn first<K, V>(
-        &self,
-        table: &Table<K, V>,
-    ) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    pub async fn first<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Owned, V::Ref<'_>)>>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
@@ -243,7 +269,8 @@ impl Transaction {
     }
 }
 
-fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
+/// A key's encoding.
+pub(super) fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
     let mut buffer = KeyBuffer::new();
     key.encode(&mut buffer);
     buffer

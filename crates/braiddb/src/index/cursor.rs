@@ -58,7 +58,12 @@ pub(crate) struct Cursor<'i> {
 
 impl Index {
     /// A cursor over the keys between two bounds, from the lower to the upper one, or in reverse.
-    pub(crate) fn cursor(&self, low: Bound<&[u8]>, high: Bound<&[u8]>, reverse: bool) -> Cursor<'_> {
+    pub(crate) fn cursor(
+        &self,
+        low: Bound<&[u8]>,
+        high: Bound<&[u8]>,
+        reverse: bool,
+    ) -> Cursor<'_> {
         let (start, end) = if reverse { (high, low) } else { (low, high) };
         let own = |bound: Bound<&[u8]>| bound.map(Bytes::from_slice);
         Cursor { index: self, next: Some(own(start)), end: own(end), reverse }
@@ -94,11 +99,9 @@ impl Cursor<'_> {
                 return true;
             }
             self.next = match visited.fence {
-                Some(fence) if !visited.ended && self.may_go_on(&fence) => Some(if self.reverse {
-                    Bound::Excluded(fence)
-                } else {
-                    Bound::Included(fence)
-                }),
+                Some(fence) if !visited.ended && self.may_go_on(&fence) => {
+                    Some(if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) })
+                }
                 _ => None,
             };
             if !out.is_empty() {
@@ -186,9 +189,8 @@ impl Cursor<'_> {
         most: usize,
     ) -> bool {
         // SAFETY: the caller reached `node` under a guard.
-        let (count, lower_bound) = unsafe {
-            (node.get().count(), |key: &Bytes| node.lower_bound(&SearchKey::new(key)))
-        };
+        let (count, lower_bound) =
+            unsafe { (node.get().count(), |key: &Bytes| node.lower_bound(&SearchKey::new(key))) };
         let places: &mut dyn Iterator<Item = usize> = if self.reverse {
             let high = match start {
                 Bound::Unbounded => count,

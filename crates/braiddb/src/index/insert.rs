@@ -110,7 +110,8 @@ impl Index {
             if node.level() > 0 {
                 let appends = full.place == FANOUT - 1;
                 let from = if appends { FANOUT - 1 } else { FANOUT / 2 };
-                let separator = Separator { head: node.get().head(from), word: node.key_word(from) };
+                let separator =
+                    Separator { head: node.get().head(from), word: node.key_word(from) };
                 node.move_tail(from, right);
                 right.set_separator(0, 0, Word::NONE);
                 return (right, separator);
@@ -118,9 +119,8 @@ impl Index {
             let (place, _) = node.lower_bound(key);
             if place == FANOUT {
                 let (left_head, left_word) = (node.get().head(place - 1), node.key_word(place - 1));
-                let separator = with_bytes(left_head, left_word, |left| {
-                    self.separator(left, key.bytes)
-                });
+                let separator =
+                    with_bytes(left_head, left_word, |left| self.separator(left, key.bytes));
                 return (right, separator);
             }
             let from = FANOUT / 2;

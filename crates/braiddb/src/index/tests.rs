@@ -15,9 +15,15 @@ use crate::version::Rid;
 
 type Model = BTreeMap<Vec<u8>, u64>;
 
-fn entries(index: &Index, low: Bound<&[u8]>, high: Bound<&[u8]>, reverse: bool) -> Vec<(Vec<u8>, u64)> {
+fn entries(
+    index: &Index,
+    low: Bound<&[u8]>,
+    high: Bound<&[u8]>,
+    reverse: bool,
+) -> Vec<(Vec<u8>, u64)> {
     let _guard = reclaim::enter();
-    let (mut cursor, mut batch, mut found) = (index.cursor(low, high, reverse), Vec::new(), Vec::new());
+    let (mut cursor, mut batch, mut found) =
+        (index.cursor(low, high, reverse), Vec::new(), Vec::new());
     let most = if reverse { 7 } else { 64 };
     while run_now(cursor.next_batch(&mut batch, most)) {
         for entry in &batch {
@@ -179,7 +185,8 @@ fn threads_do_not_disturb_each_other() {
         let (domain, index) = (&domain, &index);
         scope.spawn(move || {
             let me = domain.participate();
-            let mut expected: Vec<_> = (0..KEYS).filter(|n| still(*n)).map(|n| (name(n), n)).collect();
+            let mut expected: Vec<_> =
+                (0..KEYS).filter(|n| still(*n)).map(|n| (name(n), n)).collect();
             expected.sort();
             for round in 0..ROUNDS / 400 {
                 let mut found = entries(index, Bound::Unbounded, Bound::Unbounded, round % 2 == 1);

@@ -29,7 +29,7 @@ mod tracker;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
+pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, block_bytes};
 pub use error::LogError;
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
@@ -121,12 +121,16 @@ impl Log {
         Ok((Self { space, workers, disk: Some(Box::new(Disk::new(ring, segments))) }, reader))
     }
 
-    /// Lets the log go on after what the reader read; nothing may be reserved before.
+    /// Lets the log go on after what the reader read; nothing may be reserved before. A volatile
+    /// log takes any LSN, to go on after a log that was read.
     ///
     /// # Errors
     /// The operating system's, while the end of the log is put in order.
     pub(crate) fn resume_at(&self, end: Lsn) -> Result<(), LogError> {
-        let disk = self.disk.as_ref().expect("a volatile log has no end to resume at");
+        let Some(disk) = &self.disk else {
+            self.space.start(end, Lsn::MAX);
+            return Ok(());
+        };
         let tail = disk.segments.tail.lock().take();
         let tail = tail.expect("the reader reads to the end first");
         assert_eq!(tail.end, end, "the log resumes where the reader ended");

@@ -12,7 +12,7 @@ use super::counters::SchedulerCounters;
 use super::local::{self, WorkerLocal};
 use super::policy::{Policy, Width};
 use super::remote::{Remote, WorkerHandle};
-use super::worker::{Driver, ErasedSource, Source, Worker};
+use super::worker::{Driver, ErasedSource, Sending, Source, Worker};
 use crate::io::Device;
 use crate::sync::atomic::Ordering;
 
@@ -51,16 +51,16 @@ pub(crate) struct Executor {
     open: RwLock<bool>,
 }
 
-/// Waits for a typed source to be done, and gives it back with what it gathered.
+/// Waits for a typed source to be done.
 #[derive(Debug)]
-pub(crate) struct SourceHandle<S>(oneshot::Receiver<S>);
+pub(crate) struct SourceHandle(oneshot::Receiver<()>);
 
-impl<S> SourceHandle<S> {
-    /// The source, once its last task is over.
+impl SourceHandle {
+    /// Waits until its last task is over.
     ///
     /// # Errors
     /// When the workers were stopped first.
-    pub(crate) async fn done(self) -> Result<S, Closed> {
+    pub(crate) async fn done(self) -> Result<(), Closed> {
         self.0.await.map_err(|oneshot::Canceled| Closed)
     }
 }
@@ -130,15 +130,15 @@ impl Executor {
         self.send(number, Message::Job(job))
     }
 
-    /// Runs a typed source on one worker to its end.
+    /// Runs a typed source, which is made there, on one worker to its end.
     pub(crate) fn run_source<S: Source>(
         &self,
         worker: usize,
-        source: S,
-    ) -> Result<SourceHandle<S>, Closed> {
-        let (reply, done) = oneshot::channel();
-        self.send(worker % self.remotes.len(), Message::Source(Box::new((source, reply))))?;
-        Ok(SourceHandle(done))
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<SourceHandle, Closed> {
+        let (done, receiver) = oneshot::channel();
+        self.send(worker, Message::Source(Box::new(Sending { make, done })))?;
+        Ok(SourceHandle(receiver))
     }
 
     fn send(&self, worker: usize, message: Message) -> Result<(), Closed> {

@@ -12,9 +12,9 @@ mod queues;
 mod remote;
 mod slot;
 mod suspend;
-mod tuner;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod tuner;
 mod worker;
 
 pub(crate) use counters::{Counter, SchedulerCounters};
@@ -26,4 +26,4 @@ pub(crate) use suspend::{
     Interleaved, current_slot, has_resumed, park, prefetch, resume, run_now, suspend_memory, touch,
     yield_now,
 };
-pub(crate) use worker::{Driver, Source, Turn};
+pub(crate) use worker::{Driver, FromFn, Turn};

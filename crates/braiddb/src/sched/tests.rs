@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 
+use super::worker::Source;
 use super::*;
 use crate::io::{Completion, Device, Notify, Operation};
 
@@ -70,14 +71,8 @@ impl Driver for NoHousekeeping {
 }
 
 fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
-    let options = ExecutorOptions {
-        workers,
-        pin: false,
-        policy,
-        hot_width,
-        cold_width: 64,
-        max_open: 4096,
-    };
+    let options =
+        ExecutorOptions { workers, pin: false, policy, hot_width, cold_width: 64, max_open: 4096 };
     let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
     Executor::start(options, device, |_, _| NoHousekeeping).unwrap()
 }
@@ -146,10 +141,13 @@ fn sources_run_beside_jobs_and_come_back() {
             })
         });
         executor.spawn(job).unwrap();
-        let first = executor.run_source(0, Walks { left: 300, sum: sum.clone() }).unwrap();
-        let second = executor.run_source(0, Walks { left: 100, sum: sum.clone() }).unwrap();
-        assert_eq!(pollster::block_on(first.done()).unwrap().left, 0);
-        assert_eq!(pollster::block_on(second.done()).unwrap().left, 0);
+        let sources = [300, 100].map(|left| {
+            let sum = sum.clone();
+            executor.run_source(0, move || Walks { left, sum }).unwrap()
+        });
+        for source in sources {
+            pollster::block_on(source.done()).unwrap();
+        }
         sender.send(()).unwrap();
         assert_eq!(pollster::block_on(waited), Ok(3));
         assert_eq!(sum.load(Ordering::Relaxed), (0..300).sum::<u64>() + (0..100).sum::<u64>());
@@ -163,9 +161,8 @@ fn wake_ups_from_other_threads_are_not_lost() {
     for round in 0..ROUNDS {
         let (sender, receiver) = oneshot::channel();
         let (reply, result) = oneshot::channel();
-        let job: Job = Box::new(move || {
-            Box::pin(async move { reply.send(receiver.await.unwrap()).unwrap() })
-        });
+        let job: Job =
+            Box::new(move || Box::pin(async move { reply.send(receiver.await.unwrap()).unwrap() }));
         executor.spawn(job).unwrap();
         if round % 3 == 0 {
             std::thread::yield_now();
@@ -274,7 +271,7 @@ fn suspension_costs() {
     for width in [1, 2, 8, 32] {
         let executor = start(1, Policy::DualQueue, Width::Fixed(width));
         let start = std::time::Instant::now();
-        pollster::block_on(executor.run_source(0, Touches(64)).unwrap().done()).unwrap();
+        pollster::block_on(executor.run_source(0, || Touches(64)).unwrap().done()).unwrap();
         let each = start.elapsed().as_nanos() as f64 / 64e6;
         println!("width {width:2}: {each:.2} ns a suspension");
     }

@@ -51,12 +51,27 @@ pub(crate) trait Driver {
 }
 
 /// Where tasks come from, one after another, without a box each.
-pub(crate) trait Source: Send + 'static {
+pub(crate) trait Source: 'static {
     /// The future of one task; it lives in a slot, unboxed.
     type Task: Future<Output = ()>;
 
     /// The next task, or `None` when there are no more. Called on the worker's thread.
     fn next(&mut self) -> Option<Self::Task>;
+}
+
+/// A source whose tasks a closure makes.
+pub(crate) struct FromFn<N>(pub(crate) N);
+
+impl<N, T> Source for FromFn<N>
+where
+    N: FnMut() -> Option<T> + 'static,
+    T: Future<Output = ()> + 'static,
+{
+    type Task = T;
+
+    fn next(&mut self) -> Option<T> {
+        (self.0)()
+    }
 }
 
 /// The source that has nothing.
@@ -75,12 +90,17 @@ pub(super) trait ErasedSource: Send {
     fn run(self: Box<Self>, worker: &mut Worker<'_>);
 }
 
-impl<S: Source> ErasedSource for (S, futures_channel::oneshot::Sender<S>) {
+/// What makes a source on its worker, and who is told of its end.
+pub(super) struct Sending<M> {
+    pub(super) make: M,
+    pub(super) done: futures_channel::oneshot::Sender<()>,
+}
+
+impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
     fn run(self: Box<Self>, worker: &mut Worker<'_>) {
-        let (source, reply) = *self;
-        let source = worker.run(source);
+        worker.run((self.make)());
         // Nobody may be waiting for it.
-        _ = reply.send(source);
+        _ = self.done.send(());
     }
 }
 
@@ -158,7 +178,7 @@ impl<'w> Worker<'w> {
 
     /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
     /// worker is told to stop.
-    fn run<S: Source>(&mut self, source: S) -> S {
+    fn run<S: Source>(&mut self, source: S) {
         let queues = self.queues.take().expect("one run at a time").convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
         let mut run = Run { worker: self, queues, source, exhausted: !typed, typed_open: 0, typed };
@@ -170,9 +190,8 @@ impl<'w> Worker<'w> {
                 Err(_) => run.bury(),
             }
         }
-        let Run { queues, source, .. } = run;
+        let queues = run.queues;
         self.queues = Some(queues.convert());
-        source
     }
 
     fn width(&self) -> usize {

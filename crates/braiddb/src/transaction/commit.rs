@@ -113,8 +113,7 @@ impl Transaction {
             } else {
                 let logged = if first_part.is_some() { &[] } else { writes.writes() };
                 let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
-                let mut block =
-                    engine.log.reserve(self.worker().number(), log::block_bytes(total));
+                let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
                 let lsn = block.lsn();
                 engine.status.committed(self.name(), lsn);
                 for write in logged {

@@ -70,7 +70,7 @@ impl Transaction {
         &self.worker
     }
 
-    pub(super) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         self.worker.engine()
     }
 

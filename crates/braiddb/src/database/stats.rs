@@ -1,0 +1,199 @@
+//! One snapshot of everything that is counted.
+
+use serde::Serialize;
+
+use super::Database;
+use crate::log::LogStats;
+use crate::memory::Kind;
+use crate::sched::{Cause, SchedulerCounters};
+use crate::transaction::{AbortCause, Engine, WorkerCounters};
+
+/// What a database has done since it was opened, and how full it is; each figure is exact, but they
+/// are not taken at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Transactions committed.
+    pub committed: u64,
+    /// Of these, transactions that wrote nothing.
+    pub committed_read_only: u64,
+    /// Transactions aborted, by cause.
+    pub aborted: AbortStats,
+    /// Attempts after the first that `run` made.
+    pub retries: u64,
+    /// Superseded versions that were freed.
+    pub versions_freed: u64,
+    /// Superseded versions and deleted records that somebody may still see.
+    pub versions_waiting: u64,
+    /// Deleted records whose index entry and id were reclaimed.
+    pub records_reclaimed: u64,
+    /// Each worker's scheduler.
+    pub workers: Vec<WorkerStats>,
+    /// Suspensions of all workers, by cause.
+    pub suspensions: SuspensionStats,
+    /// Where the log stands.
+    pub lsn: LogPositions,
+    /// What the log has written.
+    pub log: LogStats,
+    /// Bytes in use.
+    pub memory: MemoryStats,
+}
+
+/// Aborted transactions by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AbortStats {
+    /// Another transaction wrote the same record first.
+    pub conflict: u64,
+    /// The closure returned an error, or the caller asked for it.
+    pub requested: u64,
+    /// The closure panicked.
+    pub panic: u64,
+    /// The caller dropped the future or the handle.
+    pub dropped: u64,
+    /// The log failed, or the transaction could not be logged.
+    pub log: u64,
+}
+
+/// One worker's scheduler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerStats {
+    /// Transactions in the hot queue.
+    pub hot: u64,
+    /// Transactions waiting for storage or their commit.
+    pub cold: u64,
+    /// Transactions ready and waiting for room in the hot queue.
+    pub parked: u64,
+    /// Transactions waiting for their callers' own futures.
+    pub foreign: u64,
+    /// Transactions the hot queue takes at the moment.
+    pub width: u64,
+    /// Tasks finished.
+    pub finished: u64,
+    /// Times it slept in the kernel.
+    pub sleeps: u64,
+}
+
+/// Suspensions by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SuspensionStats {
+    /// For a cache line.
+    pub memory: u64,
+    /// For another worker's decision, or to stand back after a conflict.
+    pub undecided: u64,
+    /// For a block of storage.
+    pub storage: u64,
+    /// For a commit to be durable.
+    pub commit: u64,
+    /// For room in the log.
+    pub log_space: u64,
+    /// For a future from outside the engine.
+    pub foreign: u64,
+}
+
+/// Positions in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LogPositions {
+    /// Where the next commit will be.
+    pub tail: u64,
+    /// Everything before is in memory or on disk without a gap.
+    pub buffered: u64,
+    /// Everything before is on disk; [`u64::MAX`] if nothing is logged.
+    pub durable: u64,
+}
+
+/// Bytes in use, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryStats {
+    /// Versions of records.
+    pub versions: u64,
+    /// Index nodes.
+    pub index_nodes: u64,
+    /// Keys longer than eight bytes.
+    pub keys: u64,
+    /// Entries of the indirection arrays.
+    pub indirection: u64,
+    /// The whole process, as the operating system counts it (resident set).
+    pub resident: u64,
+}
+
+impl Database {
+    /// A snapshot of the statistics.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// db.run_blocking(async |tx| tx.tables().await)?;
+    /// assert_eq!(db.stats().committed, 1);
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        let engine = &self.shared.engine;
+        let mut stats = Stats::default();
+        engine.counters.iter().for_each(|counters| stats.add_transactions(counters));
+        self.shared.executor.counters().iter().for_each(|counters| stats.add_scheduler(counters));
+        stats.lsn = LogPositions {
+            tail: engine.log.tail().0,
+            buffered: engine.log.buffered().0,
+            durable: engine.log.durable().0,
+        };
+        stats.log = engine.log.stats();
+        stats.memory = memory(engine);
+        stats
+    }
+}
+
+impl Stats {
+    fn add_transactions(&mut self, counters: &WorkerCounters) {
+        let aborted = |cause: AbortCause| counters.aborted[cause as usize].get();
+        self.committed += counters.committed.get();
+        self.committed_read_only += counters.committed_read_only.get();
+        self.aborted.conflict += aborted(AbortCause::Conflict);
+        self.aborted.requested += aborted(AbortCause::Requested);
+        self.aborted.panic += aborted(AbortCause::Panic);
+        self.aborted.dropped += aborted(AbortCause::Dropped);
+        self.aborted.log += aborted(AbortCause::Log);
+        self.retries += counters.retries.get();
+        self.versions_freed += counters.versions_freed.get();
+        self.versions_waiting += counters.versions_waiting.get();
+        self.records_reclaimed += counters.records_reclaimed.get();
+    }
+
+    fn add_scheduler(&mut self, counters: &SchedulerCounters) {
+        self.workers.push(WorkerStats {
+            hot: counters.hot.get(),
+            cold: counters.cold.get(),
+            parked: counters.parked.get(),
+            foreign: counters.foreign.get(),
+            width: counters.width.get(),
+            finished: counters.tasks_finished.get(),
+            sleeps: counters.sleeps.get(),
+        });
+        let suspended = |cause: Cause| counters.suspensions[cause as usize].get();
+        self.suspensions.memory += suspended(Cause::Memory);
+        self.suspensions.undecided += suspended(Cause::Undecided);
+        self.suspensions.storage += suspended(Cause::Storage);
+        self.suspensions.commit += suspended(Cause::Commit);
+        self.suspensions.log_space += suspended(Cause::LogSpace);
+        self.suspensions.foreign += suspended(Cause::Foreign);
+    }
+}
+
+fn memory(engine: &Engine) -> MemoryStats {
+    let entries: u64 = engine.tables().iter().map(|table| table.rids().handed_out()).sum();
+    MemoryStats {
+        versions: engine.memory.bytes(Kind::Version),
+        index_nodes: engine.memory.bytes(Kind::Node),
+        keys: engine.memory.bytes(Kind::Key),
+        indirection: entries * size_of::<u64>() as u64,
+        resident: resident_bytes().unwrap_or(0),
+    }
+}
+
+/// The process's resident set, where the operating system tells it.
+fn resident_bytes() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let resident: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: asks for a constant of the system.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(resident * u64::try_from(page_bytes).ok()?)
+}

@@ -1,0 +1,202 @@
+//! Replay: every committed transaction in the log, applied to the tables by several threads.
+//!
+//! One thread reads blocks; each of the others applies the records whose key falls to it, so what
+//! happened to one key is applied in order. A record id that was freed and taken by another key
+//! may fall to two threads: the version with the later stamp stays, whoever comes last.
+//!
+//! | block | what replay does |
+//! |---|---|
+//! | commit, no parts | applies its records, stamped with its LSN |
+//! | part | keeps it until its commit block comes |
+//! | commit naming a first part | applies the parts kept under it, in order, then its own records |
+//! | part whose commit never comes | forgets it: the transaction did not commit |
+//! | skip | nothing |
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use parking_lot::Mutex;
+
+use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
+use crate::reclaim;
+use crate::record::{Entry, Table};
+use crate::sched::run_now;
+use crate::transaction::Engine;
+use crate::version::{Rid, Stamp, TableId, VersionRef};
+
+/// Blocks on their way to each thread.
+const BLOCKS_AHEAD: usize = 256;
+/// Locks that keep two threads from setting one record at once.
+const STRIPES: usize = 1024;
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    pub(crate) transactions: u64,
+    pub(crate) records: u64,
+    /// Where the log ends.
+    pub(crate) end: Lsn,
+}
+
+/// Why a replay failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ReplayError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("no addresses are left for another table: {0}")]
+    Table(String),
+}
+
+/// A block and the stamp its records get.
+type Stamped = (Block, Lsn);
+
+/// Reads the whole log into the engine's tables, which are empty.
+///
+/// # Errors
+/// The log's: it cannot be read, or is damaged before its end.
+pub(crate) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed, ReplayError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
+    let mut replayed = std::thread::scope(|scope| {
+        let (mut senders, mut appliers) = (Vec::new(), Vec::new());
+        for number in 0..threads {
+            let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
+            let share = Share { engine, stripes: &stripes, number, threads };
+            senders.push(sender);
+            appliers.push(scope.spawn(move || share.apply_all(&blocks)));
+        }
+        let transactions = distribute(&mut reader, &senders);
+        drop(senders);
+        let mut replayed = Replayed::default();
+        for applier in appliers {
+            let applied = applier.join().expect("an applier does not panic")?;
+            replayed.records += applied;
+        }
+        replayed.transactions = transactions?;
+        Ok::<_, ReplayError>(replayed)
+    })?;
+    replayed.end = reader.end();
+    give_back_ids(engine);
+    Ok(replayed)
+}
+
+/// Sends committed blocks to every thread, in commit order; returns how many commits there were.
+fn distribute(reader: &mut LogReader, senders: &[SyncSender<Stamped>]) -> Result<u64, LogError> {
+    let mut parts: HashMap<Lsn, Vec<Block>> = HashMap::new();
+    let mut transactions = 0;
+    while let Some(block) = reader.next_block()? {
+        match block.kind {
+            BlockKind::Skip => {}
+            BlockKind::Part { first_part } => parts.entry(first_part).or_default().push(block),
+            BlockKind::Commit { first_part } => {
+                transactions += 1;
+                let stamp = block.lsn;
+                let before = first_part.and_then(|first| parts.remove(&first)).unwrap_or_default();
+                for block in before.into_iter().chain([block]) {
+                    for sender in senders {
+                        // A thread that failed has hung up; its error is reported when it is
+                        // joined.
+                        _ = sender.send((block.clone(), stamp));
+                    }
+                }
+            }
+        }
+    }
+    Ok(transactions)
+}
+
+/// One thread's share of the keys.
+struct Share<'r> {
+    engine: &'r Engine,
+    stripes: &'r [Mutex<()>],
+    number: usize,
+    threads: usize,
+}
+
+impl Share<'_> {
+    /// Applies its records of all blocks; returns how many there were.
+    fn apply_all(&self, blocks: &Receiver<Stamped>) -> Result<u64, ReplayError> {
+        let participation = self.engine.domain.participate();
+        let mut applied = 0;
+        for (block, stamp) in blocks {
+            for record in block.records().filter(|record| self.is_mine(record)) {
+                let _operation = reclaim::enter();
+                let table = self.engine.table(record.table);
+                let table = table.map_err(|error| ReplayError::Table(error.to_string()))?;
+                self.apply(&table, &record, stamp);
+                applied += 1;
+            }
+            participation.turn();
+        }
+        Ok(applied)
+    }
+
+    fn is_mine(&self, record: &RecordView<'_>) -> bool {
+        crc32c::crc32c(record.key) as usize % self.threads == self.number
+    }
+
+    fn apply(&self, table: &Table, record: &RecordView<'_>, stamp: Lsn) {
+        let (rid, key) = (record.rid, record.key);
+        table.rids().raise(table.array(), rid);
+        match record.kind {
+            RecordKind::Delete => {
+                table.index.remove(key, rid);
+                self.set(table, rid, stamp, key, true);
+            }
+            RecordKind::Insert | RecordKind::Update => {
+                self.set(table, rid, stamp, record.value, false);
+                if record.kind == RecordKind::Insert {
+                    // The key's last record, if the index still leads to it, is long deleted.
+                    if let Some(old) = run_now(table.index.get(key)).filter(|old| *old != rid) {
+                        table.index.remove(key, old);
+                    }
+                    let inserted = table.index.insert(key, rid);
+                    assert!(inserted.is_ok() || inserted == Err(rid), "one thread has the key");
+                }
+            }
+        }
+    }
+
+    /// Makes a version the record's only one, unless there is a later one.
+    fn set(&self, table: &Table, rid: Rid, stamp: Lsn, payload: &[u8], tombstone: bool) {
+        let _exclusive = self.stripes[rid.number() as usize % STRIPES].lock();
+        let before = table.array().load(rid);
+        if let Entry::Version(there) = before {
+            // SAFETY: replaced and freed under the record's stripe only.
+            let there = unsafe { there.get() }.stamp().lsn().expect("replay stamps its versions");
+            if there > stamp {
+                return;
+            }
+        }
+        let stamp = Stamp::committed(stamp);
+        let version = VersionRef::allocate(table.memory(), stamp, payload, tombstone);
+        let replaced = table.array().replace(rid, before, Entry::Version(version));
+        assert!(replaced, "changed under the record's stripe only");
+        if let Entry::Version(old) = before {
+            // SAFETY: unlinked under the record's stripe; no transaction runs during replay.
+            unsafe { old.free(table.memory()) };
+        }
+    }
+}
+
+/// Takes back the ids of records that are deleted, and of those that never were.
+fn give_back_ids(engine: &Engine) {
+    for table in engine.tables() {
+        engine.raise_table_id(TableId(table.id.0));
+        for rid in (0..table.rids().handed_out()).map(Rid::new) {
+            match table.array().load(rid) {
+                Entry::Dead => unreachable!("replay leaves no dead records"),
+                Entry::Empty => table.rids().give_back(rid),
+                Entry::Version(version) => {
+                    // SAFETY: the newest version; replay's threads are gone.
+                    if unsafe { version.get() }.is_tombstone() {
+                        table.array().clear(rid);
+                        table.rids().give_back(rid);
+                        // SAFETY: unlinked, and nobody else is there.
+                        unsafe { version.free(table.memory()) };
+                    }
+                }
+            }
+        }
+    }
+}
