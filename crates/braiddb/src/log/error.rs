@@ -59,7 +59,10 @@ pub enum LogError {
         expected: u32,
     },
     /// Somebody has the database open.
-    #[error("the database in {path} is already open, here or in another process; close it there first", path = path.display())]
+    #[error(
+        "the database in {path} is already open, here or in another process; close it there first",
+        path = path.display()
+    )]
     Locked {
         /// The directory.
         path: PathBuf,

@@ -112,7 +112,7 @@ fn model_large_blocks_leave_room_for_common_ones() {
         let common = {
             let log = log.clone();
             thread::spawn(move || {
-                for _ in 0..2 {
+                for _ in 0..4 {
                     if log.space.admits(COMMON_BLOCK_BYTES as u64) {
                         log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
                         log.space.tracker.end(0);

@@ -79,7 +79,8 @@ impl<'l> Reservation<'l> {
         self.records += 1;
     }
 
-    /// Ends the block as a commit, of a transaction whose parts start at `first_part` if it has any.
+    /// Ends the block as a commit; `first_part` is where the transaction's parts start, if it has
+    /// any.
     pub(crate) fn finish_commit(mut self, first_part: Option<Lsn>) {
         self.finish(BlockKind::Commit { first_part });
     }

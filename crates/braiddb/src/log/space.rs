@@ -1,8 +1,8 @@
 //! Log space: the tail, and who may reserve how much of it.
 //!
 //! Admission comes before reservation, so that nobody ever waits between reserving and filling.
-//! A worker asks [`Space::admits`] and then reserves without suspending, so it has at most one block
-//! admitted and not reserved. Invariant: `tail <= released + ring`. It holds because a block is
+//! A worker asks [`Space::admits`] and then reserves without suspending, so it has at most one
+//! block admitted and not reserved. Invariant: `tail <= released + ring`. It holds as a block is
 //! admitted only if it fits beside one largest common block of every worker and, while somebody
 //! holds the large latch or waits for it, one largest block of all. The padding of flushes, at
 //! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`].

@@ -5,7 +5,8 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Keeps track of holes. A filler (a worker, or the flush leader) has one block in flight at a time.
+/// Keeps track of holes. A filler (a worker, or the flush leader) has one block in flight at a
+/// time.
 pub(super) trait Tracker: Send + Sync {
     /// A filler is about to reserve a block that will not start before `bound`. What happens here
     /// happens before the `AcqRel` addition that reserves.

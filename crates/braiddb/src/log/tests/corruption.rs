@@ -7,12 +7,12 @@ use super::*;
 
 const FIRST_BYTE: u64 = 8192;
 
-/// A log of three flushes, 12 commits each, each but the last known to be durable by the next.
+/// A log of three flushes, the last of several sectors, each but the last known to be durable by the next.
 fn small_log(path: &Path) -> (Vec<Vec<(Vec<u8>, Vec<u8>)>>, Vec<Lsn>) {
     let mut bench = Bench::open(path).unwrap();
     let (mut expected, mut ends) = (Vec::new(), Vec::new());
     for flush in 0..3 {
-        for number in 0..12 {
+        for number in 0..if flush < 2 { 12 } else { 40 } {
             let (key, value) = numbered(flush * 12 + number);
             bench.commit(&key, &value);
             expected.push(vec![(key, value)]);
@@ -103,13 +103,13 @@ fn a_torn_tail_is_cut_and_overwritten() {
     let (begin, end) = (ends[1].0 + 4096, ends[2].0 + 4096);
     let mut image = vec![0; (end + 65536) as usize];
     file.read_exact_at(&mut image, 0).unwrap();
-    assert!(end - begin >= 2 * 4096);
+    assert!(end - begin >= 3 * 4096);
     for lost in (begin..end).step_by(4096) {
         file.write_all_at(&image, 0).unwrap();
         file.write_all_at(&[0; 4096], lost).unwrap();
         let mut bench = Bench::open(directory.path()).unwrap();
         let mut kept = bench.found.clone();
-        assert!(expected.starts_with(&kept) && kept.len() >= 24 && kept.len() < 36);
+        assert!(expected.starts_with(&kept) && kept.len() >= 24 && kept.len() < expected.len());
         assert!(bench.log.durable().0 % 4096 == 0);
         for number in 100..103 {
             let (key, value) = numbered(number);

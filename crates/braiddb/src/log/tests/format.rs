@@ -1,1 +1,159 @@
-//! The page `docs/format.md` is true.
+//! The page `docs/format.md` is true: files are rebuilt byte by byte from its tables.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// The tables of one chapter of the page: offset and bytes of each field, by its first words.
+fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
+    let page = include_str!("../../../../../docs/format.md");
+    let (_, chapter) = page.split_once(&format!("\n## {chapter}\n")).expect("the chapter is there");
+    let chapter = chapter.split("\n## ").next().unwrap();
+    let mut fields = BTreeMap::new();
+    let mut end = 0;
+    for line in chapter.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let Ok(offset) = cells[1].parse::<usize>() else { continue };
+        assert_eq!(offset, end, "fields lie end to end: {line}");
+        let bytes = cells[2].parse().unwrap_or(0);
+        end = offset + bytes;
+        fields.insert(cells[3].to_owned(), (offset, bytes));
+    }
+    fields
+}
+
+/// Puts numbers into fields, named by how their description starts.
+fn fill(chapter: &str, into: &mut [u8], values: &[(&str, u64)]) {
+    let fields = fields(chapter);
+    assert_eq!(fields.values().filter(|(_, bytes)| *bytes > 0).count(), values.len(), "{chapter}");
+    for (name, value) in values {
+        let mut found = fields.iter().filter(|(field, _)| field.starts_with(name));
+        let (_, (offset, bytes)) = found.next().unwrap_or_else(|| panic!("{name} in {chapter}"));
+        assert!(found.next().is_none(), "{name} is one field");
+        let number = value.to_le_bytes();
+        let bytes = (*bytes).min(8);
+        into[*offset..offset + bytes].copy_from_slice(&number[..bytes]);
+    }
+}
+
+fn field(chapter: &str, name: &str) -> std::ops::Range<usize> {
+    let fields = fields(chapter);
+    let (_, (offset, bytes)) = fields.iter().find(|(field, _)| field.starts_with(name)).unwrap();
+    *offset..offset + bytes
+}
+
+#[test]
+fn the_headers_of_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = Bench::open(directory.path()).unwrap();
+    let identity = bench.log.identity().unwrap();
+    for (name, magic) in [("braid.meta", *b"BRAIDDB\0"), ("wal-0000000000000000.seg", *b"BRAIDWAL")]
+    {
+        let mut expected = vec![0; 4096];
+        let id = field("File header", "database id");
+        let magic = u64::from_le_bytes(magic);
+        let fixed = [("magic", magic), ("format version", 1), ("checksum", 0), ("database id", 0)];
+        let sizes = [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0)];
+        fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
+        expected[id].copy_from_slice(&identity.database);
+        let sum = crc32c::crc32c(&expected);
+        expected[field("File header", "checksum")].copy_from_slice(&sum.to_le_bytes());
+        let file = std::fs::read(directory.path().join(name)).unwrap();
+        assert!(file[..4096] == expected, "{name}");
+        assert!(name == "braid.meta" || file.len() as u64 == 4096 + SMALL_SEGMENT);
+    }
+}
+
+/// A block built from the page alone.
+fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: usize) -> Vec<u8> {
+    let bytes = 32 + body.len() + skip;
+    let mut block = [&vec![0; 32], body].concat();
+    fill(
+        "Block",
+        &mut block,
+        &[
+            ("LSN of this block", lsn),
+            ("LSN of the first part", first_part),
+            ("bytes of the block", bytes as u64),
+            ("checksum", 0),
+            ("bytes between", lsn - durable),
+            ("number of records", u64::from(!body.is_empty())),
+            ("kind", kind),
+            ("zero", 0),
+        ],
+    );
+    let sum = crc32c::crc32c(&block);
+    block[field("Block", "checksum")].copy_from_slice(&sum.to_le_bytes());
+    block.resize(bytes, 0);
+    block
+}
+
+#[test]
+fn blocks_and_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    {
+        let log = &bench.log;
+        let bytes = block_bytes(record_bytes(3, 10));
+        let mut commit = log.reserve(0, bytes);
+        commit.append(
+            TableId(70_000),
+            RecordKind::Update,
+            Rid::new(1 << 40),
+            b"key",
+            b"0123456789",
+        );
+        commit.finish_commit(None);
+        let mut part = log.reserve(0, bytes);
+        let first = part.lsn();
+        part.append(TableId(70_000), RecordKind::Update, Rid::new(1 << 40), b"key", b"0123456789");
+        part.finish_part(first);
+        log.reserve(0, block_bytes(0)).finish_commit(Some(first));
+    }
+    bench.flush();
+    let next = bench.commit(b"", b"");
+    bench.flush();
+    assert_eq!(next, Lsn(8192));
+
+    let mut record = vec![0; 24];
+    fill(
+        "Record",
+        &mut record,
+        &[
+            ("record id", 1 << 40),
+            ("table", 70_000),
+            ("bytes of the value", 10),
+            ("bytes of the key", 3),
+            ("kind", 2),
+            ("zero", 0),
+        ],
+    );
+    record.extend(b"key0123456789\0\0\0");
+    let mut expected = block(4096, 1, 0, 4096, &record, 0);
+    let part = 4096 + expected.len() as u64;
+    expected.extend(block(part, 2, part, 4096, &record, 0));
+    let commit = 4096 + expected.len() as u64;
+    expected.extend(block(commit, 1, part, 4096, &[], 0));
+    let skip = 4096 + expected.len();
+    expected.extend(block(skip as u64, 3, 0, 4096, &[], 8192 - skip - 32));
+    let mut empty = vec![0; 24];
+    fill(
+        "Record",
+        &mut empty,
+        &[
+            ("record id", 8192),
+            ("table", 7),
+            ("bytes of the value", 0),
+            ("bytes of the key", 0),
+            ("kind", 1),
+            ("zero", 0),
+        ],
+    );
+    expected.extend(block(8192, 1, 0, 8192, &empty, 0));
+    let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
+    // File offset of LSN 4096.
+    let written = &file[8192..8192 + expected.len()];
+    assert!(written == expected, "the log is what the page says");
+    let padding = Lsn(8192 + 56);
+    assert_eq!(file[4096 + padding.0 as usize..][..8], padding.0.to_le_bytes());
+}
