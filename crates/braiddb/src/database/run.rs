@@ -41,10 +41,7 @@ impl Database {
     /// # Errors
     /// The closure's own; [`Error::Conflict`] after the last attempt; [`Error::Panicked`];
     /// [`Error::Closed`]; the log's failure.
-    pub fn run<T, E, F>(
-        &self,
-        body: F,
-    ) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
+    pub fn run<T, E, F>(&self, body: F) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,

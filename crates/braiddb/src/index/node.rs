@@ -36,7 +36,7 @@ const LINE_BYTES: usize = 64;
 pub(super) struct Node {
     pub(super) latch: Latch,
     pub(super) hints: [AtomicU64; FANOUT / GROUP - 1],
-    pub(super) heads: [AtomicU64; FANOUT],
+    pub(super) heads: [[AtomicU64; GROUP]; FANOUT / GROUP],
     words: [AtomicU64; FANOUT],
     count: AtomicU64,
 }
@@ -70,7 +70,7 @@ impl NodeRef {
         let node = Node {
             latch: Latch::new(),
             hints: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
-            heads: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+            heads: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(u64::MAX))),
             words: zeros(),
             count: AtomicU64::new(0),
         };
@@ -159,7 +159,7 @@ impl NodeRef {
         let node = unsafe { self.get() };
         let count = node.count();
         assert!(place <= count && count < FANOUT);
-        shift_up(&node.heads, place, count, head);
+        shift_up(node.heads.as_flattened(), place, count, head);
         shift_up(&node.words, place, count, word);
         if self.level() > 0 {
             // SAFETY: the caller's contract.
@@ -178,7 +178,7 @@ impl NodeRef {
         let node = unsafe { self.get() };
         let count = node.count();
         assert!(place < count);
-        shift_down(&node.heads, place, count, u64::MAX);
+        shift_down(node.heads.as_flattened(), place, count, u64::MAX);
         shift_down(&node.words, place, count, 0);
         if self.level() > 0 {
             // SAFETY: the caller's contract.
@@ -202,7 +202,7 @@ impl NodeRef {
             unsafe { right.insert_at(place - from, head, word, self.key_word(place)) };
         }
         for place in from..count {
-            store(&node.heads[place], u64::MAX);
+            store(&node.heads.as_flattened()[place], u64::MAX);
             store(&node.words[place], 0);
         }
         node.set_count(from);
@@ -217,7 +217,7 @@ impl NodeRef {
     pub(super) unsafe fn set_separator(self, place: usize, head: u64, tail: Word) {
         // SAFETY: the caller's contract.
         unsafe {
-            store(&self.get().heads[place], head);
+            store(&self.get().heads.as_flattened()[place], head);
             store(&self.tails()[place], tail.0);
             self.get().refresh_hints(place);
         }
@@ -239,7 +239,7 @@ impl Node {
     #[inline(always)]
     pub(super) fn head(&self, place: usize) -> u64 {
         // Relaxed: validated, or latched.
-        self.heads[place].load(Ordering::Relaxed)
+        self.heads.as_flattened()[place].load(Ordering::Relaxed)
     }
 
     /// A leaf's key word, or an inner node's child.
@@ -257,7 +257,7 @@ impl Node {
     /// The lines of heads and words of a group, to be prefetched.
     #[inline(always)]
     pub(super) fn group_lines(&self, group: usize) -> [*const AtomicU64; 2] {
-        [&raw const self.heads[group * GROUP], &raw const self.words[group * GROUP]]
+        [&raw const self.heads[group][0], &raw const self.words[group * GROUP]]
     }
 
     /// Brings the hints up to date for entries from `place` on.
@@ -273,7 +273,7 @@ fn store(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Release);
 }
 
-fn shift_up(words: &[AtomicU64; FANOUT], place: usize, count: usize, value: u64) {
+fn shift_up(words: &[AtomicU64], place: usize, count: usize, value: u64) {
     for from in (place..count).rev() {
         // Relaxed: the node is latched.
         store(&words[from + 1], words[from].load(Ordering::Relaxed));
@@ -281,7 +281,7 @@ fn shift_up(words: &[AtomicU64; FANOUT], place: usize, count: usize, value: u64)
     store(&words[place], value);
 }
 
-fn shift_down(words: &[AtomicU64; FANOUT], place: usize, count: usize, last: u64) {
+fn shift_down(words: &[AtomicU64], place: usize, count: usize, last: u64) {
     for from in place + 1..count {
         // Relaxed: the node is latched.
         store(&words[from - 1], words[from].load(Ordering::Relaxed));

@@ -8,9 +8,13 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How many of some sorted words are at most `head`, counted without branches.
 #[inline(always)]
-fn count_at_most(words: &[AtomicU64], head: u64) -> usize {
-    // Relaxed: validated by the caller.
-    words.iter().map(|word| usize::from(word.load(Ordering::Relaxed) <= head)).sum()
+fn count_at_most<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize {
+    let mut count = 0;
+    for word in words {
+        // Relaxed: validated by the caller.
+        count += usize::from(word.load(Ordering::Relaxed) <= head);
+    }
+    count
 }
 
 impl Node {
@@ -24,8 +28,7 @@ impl Node {
     /// larger already, which can be only in group 0.
     #[inline(always)]
     pub(super) fn place_in(&self, group: usize, head: u64) -> Option<usize> {
-        let heads = &self.heads[group * GROUP..(group + 1) * GROUP];
-        (group * GROUP + count_at_most(heads, head)).checked_sub(1)
+        (group * GROUP + count_at_most(&self.heads[group], head)).checked_sub(1)
     }
 }
 

@@ -61,8 +61,11 @@ thread_local! {
 struct Local {
     domain: Arc<Domain>,
     place: usize,
-    /// Operations in flight by the epoch they began in; the last entry is the current epoch.
-    in_flight: RefCell<VecDeque<(u64, u64)>>,
+    /// The epoch that operations begin in now, and how many are in flight that did.
+    epoch: Cell<u64>,
+    in_flight: Cell<u64>,
+    /// The same for earlier epochs that are still in use, oldest first.
+    earlier: RefCell<VecDeque<(u64, u64)>>,
     garbage: RefCell<VecDeque<(u64, Garbage)>>,
 }
 
@@ -98,7 +101,9 @@ impl Domain {
         let local = Rc::new(Local {
             domain: self.clone(),
             place,
-            in_flight: RefCell::new(VecDeque::from([(0, 0)])),
+            epoch: Cell::new(0),
+            in_flight: Cell::new(0),
+            earlier: RefCell::default(),
             garbage: RefCell::default(),
         });
         local.publish_current();
@@ -144,23 +149,21 @@ impl Local {
     /// Moves this thread to the current epoch and publishes the oldest it still uses.
     fn publish_current(&self) {
         let now = self.domain.epoch.load(Ordering::SeqCst);
-        let oldest = {
-            let mut in_flight = self.in_flight.borrow_mut();
-            if in_flight.back().is_none_or(|(epoch, _)| *epoch != now) {
-                in_flight.push_back((now, 0));
-            }
-            while in_flight.len() > 1 && in_flight[0].1 == 0 {
-                in_flight.pop_front();
-            }
-            in_flight[0].0
-        };
+        let mut earlier = self.earlier.borrow_mut();
+        let before = self.epoch.replace(now);
+        if before != now && self.in_flight.get() > 0 {
+            earlier.push_back((before, self.in_flight.take()));
+        }
+        while earlier.pop_front_if(|(_, count)| *count == 0).is_some() {}
+        let oldest = earlier.front().map_or(now, |(epoch, _)| *epoch);
         self.place().published.store(oldest, Ordering::SeqCst);
         // Operations that begin from here on read what was unlinked before `now` was reached.
         fence(Ordering::SeqCst);
     }
 
     fn is_quiet(&self) -> bool {
-        self.in_flight.borrow().iter().all(|(_, count)| *count == 0)
+        let earlier = self.earlier.borrow();
+        self.in_flight.get() == 0 && earlier.iter().all(|(_, count)| *count == 0)
     }
 }
 
@@ -238,10 +241,8 @@ fn local<R>(look: impl FnOnce(&Local) -> R) -> R {
 #[inline]
 pub(crate) fn enter() -> OperationGuard {
     local(|local| {
-        let mut in_flight = local.in_flight.borrow_mut();
-        let current = in_flight.back_mut().expect("never empty");
-        current.1 += 1;
-        OperationGuard { epoch: current.0, bound: PhantomData }
+        local.in_flight.set(local.in_flight.get() + 1);
+        OperationGuard { epoch: local.epoch.get(), bound: PhantomData }
     })
 }
 
@@ -249,8 +250,12 @@ impl Drop for OperationGuard {
     #[inline]
     fn drop(&mut self) {
         local(|local| {
-            let mut in_flight = local.in_flight.borrow_mut();
-            let mine = in_flight.iter_mut().rev().find(|(epoch, _)| *epoch == self.epoch);
+            if self.epoch == local.epoch.get() {
+                local.in_flight.set(local.in_flight.get() - 1);
+                return;
+            }
+            let mut earlier = local.earlier.borrow_mut();
+            let mine = earlier.iter_mut().find(|(epoch, _)| *epoch == self.epoch);
             let count = &mut mine.expect("kept while in use").1;
             assert!(*count > 0, "entered before it leaves");
             *count -= 1;

@@ -28,6 +28,7 @@ pub(crate) struct Undecided;
 
 impl View<'_> {
     /// Whether the transaction sees a version; `None` while another worker decides.
+    #[inline(always)]
     pub(crate) fn sees(&self, version: Version<'_>) -> Option<Visible> {
         self.status.visible(version.stamp(), self.begin, Some(self.me), || version.stamp())
     }

@@ -17,7 +17,9 @@ const WINDOW_TASKS: u64 = 128;
 const GAIN: f64 = 1.02;
 /// Windows between probes: at first, and at most.
 const FIRST_REST: u32 = 4;
-const LONGEST_REST: u32 = 512;
+const LONGEST_REST: u32 = 128;
+/// Throughput that changes by this factor while the width rests means other work: look again.
+const SHIFT: f64 = 1.3;
 
 /// What the current window measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub(super) struct Tuner {
     chosen: usize,
     phase: Phase,
     rest: u32,
+    /// Throughput of the last window at the chosen width.
+    resting_rate: f64,
     /// Which candidate the next probe tries.
     next: usize,
     window_start: Instant,
@@ -51,6 +55,7 @@ impl Tuner {
             chosen: START,
             phase: Phase::Before,
             rest: FIRST_REST,
+            resting_rate: 0.0,
             next: 0,
             window_start: now,
             window_tasks: 0,
@@ -87,6 +92,10 @@ impl Tuner {
 
     fn decide(&mut self, rate: f64) {
         self.phase = match self.phase {
+            Phase::Rest(_) if self.has_shifted(rate) => {
+                (self.rest, self.resting_rate, self.next) = (FIRST_REST, rate, 0);
+                Phase::Before
+            }
             Phase::Rest(0) => Phase::Before,
             Phase::Rest(left) => Phase::Rest(left - 1),
             Phase::Before => Phase::Probe { place: self.candidate(), before: rate },
@@ -97,6 +106,7 @@ impl Tuner {
                 Phase::Before
             }
             Phase::After { .. } => {
+                self.resting_rate = rate;
                 self.next += 1;
                 self.rest = (self.rest * 2).min(LONGEST_REST);
                 Phase::Rest(self.rest)
@@ -104,16 +114,16 @@ impl Tuner {
         };
     }
 
+    fn has_shifted(&self, rate: f64) -> bool {
+        rate > self.resting_rate * SHIFT || rate * SHIFT < self.resting_rate
+    }
+
     /// A neighbour of the chosen width, or a far one: the slope between 2 and 12 may be too flat
     /// to walk where 1 is best of all.
     fn candidate(&mut self) -> usize {
         let last = WIDTHS.len() - 1;
-        let candidates = [
-            self.chosen + 1,
-            self.chosen.saturating_sub(1),
-            if self.chosen == 0 { START } else { 0 },
-            self.chosen + 2,
-        ];
+        let far = if self.chosen == 0 { START } else { 0 };
+        let candidates = [self.chosen + 1, far, self.chosen.saturating_sub(1), self.chosen + 2];
         loop {
             let place = candidates[self.next % candidates.len()].min(last);
             if place != self.chosen {
@@ -154,6 +164,23 @@ mod tests {
         // Latency hidden up to 24 in flight, then the caches overflow.
         let cost = |width: usize| 14_000.0 / width.min(24) as f64 + 20.0 * width.max(24) as f64;
         assert!((20..=32).contains(&settle(cost)));
+    }
+
+    #[test]
+    fn a_change_of_work_is_noticed() {
+        let mut now = Instant::now();
+        let mut tuner = Tuner::new(now);
+        let mut run = |tuner: &mut Tuner, cost: fn(usize) -> f64, milliseconds: u64| {
+            let end = now + Duration::from_millis(milliseconds);
+            while now < end {
+                now += Duration::from_nanos((cost(tuner.width()) * 64.0) as u64);
+                tuner.advance(64, now);
+            }
+        };
+        run(&mut tuner, |width| if width == 1 { 500.0 } else { 700.0 }, 5_000);
+        assert_eq!(tuner.chosen, 0);
+        run(&mut tuner, |width| 14_000.0 / width.min(24) as f64, 300);
+        assert!(WIDTHS[tuner.chosen] >= 20);
     }
 
     #[test]

@@ -181,7 +181,15 @@ impl<'w> Worker<'w> {
     fn run<S: Source>(&mut self, source: S) {
         let queues = self.queues.take().expect("one run at a time").convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
-        let mut run = Run { worker: self, queues, source, exhausted: !typed, typed_open: 0, typed };
+        let mut run = Run {
+            worker: self,
+            queues,
+            source,
+            exhausted: !typed,
+            typed_open: 0,
+            typed,
+            position: 0,
+        };
         loop {
             // Tasks are dropped after a panic, never polled again; the worker's own state is in
             // order at every poll.
@@ -212,6 +220,8 @@ struct Run<'r, 'w, S: Source> {
     /// Tasks of the source that have not ended.
     typed_open: usize,
     typed: bool,
+    /// Where in the hot queue the round goes on.
+    position: usize,
 }
 
 impl<S: Source> Run<'_, '_, S> {
@@ -237,10 +247,11 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    /// Polls each task of the hot queue once.
+    /// Polls each task of the hot queue once, and those that take the places of tasks that end; not
+    /// past the next turn, though: short tasks could fill a round without end.
     fn round(&mut self) {
-        let mut position = 0;
-        while position < self.queues.hot.len() {
+        let mut position = self.position;
+        while position < self.queues.hot.len() && self.worker.finished_since_turn < TASKS_PER_TURN {
             let index = self.queues.hot[position];
             let local = self.worker.local;
             local.slot.set(index);
@@ -257,13 +268,22 @@ impl<S: Source> Run<'_, '_, S> {
                         }
                         continue;
                     }
-                    self.queues.wait(position, cause);
+                    self.leave(position, |run| run.queues.wait(position, cause));
                 }
-                Poll::Ready(()) => {
-                    self.finish(position);
-                }
+                Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
             }
-            self.admit();
+        }
+        self.position = if position < self.queues.hot.len() { position } else { 0 };
+    }
+
+    /// The task at `position` leaves the hot queue, and the next one takes its place there: the
+    /// others keep their order, so that each has the same time for its cache lines to arrive.
+    fn leave(&mut self, position: usize, leave: impl FnOnce(&mut Self)) {
+        let last = self.queues.hot.len() - 1;
+        leave(self);
+        self.admit();
+        if self.queues.hot.len() > last {
+            self.queues.hot.swap(position, last);
         }
     }
 

@@ -2,9 +2,11 @@
 
 use smallvec::SmallVec;
 
+const INLINE_BYTES: usize = 32;
+
 /// The bytes of an encoded key; up to 32 of them need no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyBuffer(SmallVec<[u8; 32]>);
+pub struct KeyBuffer(SmallVec<[u8; INLINE_BYTES]>);
 
 impl KeyBuffer {
     /// An empty buffer.
@@ -24,13 +26,25 @@ impl KeyBuffer {
         self.0.extend_from_slice(bytes);
     }
 
+    /// Appends an array, which to an empty buffer is a plain store.
+    #[inline(always)]
+    pub fn extend_from_array<const N: usize>(&mut self, bytes: [u8; N]) {
+        const { assert!(N <= INLINE_BYTES) };
+        if !self.0.is_empty() {
+            return self.extend_from_slice(&bytes);
+        }
+        let mut buffer = [0; INLINE_BYTES];
+        buffer[..N].copy_from_slice(&bytes);
+        self.0 = SmallVec::from_buf_and_len(buffer, N);
+    }
+
     /// Empties the buffer and keeps its memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
     /// The inner small vector, for layers that fill it themselves.
-    pub(crate) fn inner_mut(&mut self) -> &mut SmallVec<[u8; 32]> {
+    pub(crate) fn inner_mut(&mut self) -> &mut SmallVec<[u8; INLINE_BYTES]> {
         &mut self.0
     }
 }

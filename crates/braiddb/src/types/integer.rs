@@ -17,7 +17,7 @@ macro_rules! integers {
 
             #[inline]
             fn encode(&self, out: &mut KeyBuffer) {
-                out.extend_from_slice(&(*self as $unsigned ^ $flip).to_be_bytes());
+                out.extend_from_array((*self as $unsigned ^ $flip).to_be_bytes());
             }
 
             fn decode(bytes: &[u8]) -> Result<$integer, DecodeError> {

@@ -150,7 +150,21 @@ impl StatusTable {
 
     /// Whether a version with `stamp` is visible at `begin`; `None` while that is undecided.
     /// `reload` reads the version's stamp again.
+    #[inline(always)]
     pub(crate) fn visible(
+        &self,
+        stamp: Stamp,
+        begin: Lsn,
+        me: Option<TransactionName>,
+        reload: impl Fn() -> Stamp,
+    ) -> Option<Visible> {
+        match stamp.lsn() {
+            Some(lsn) => Some(if lsn < begin { Visible::Committed(lsn) } else { Visible::No }),
+            None => self.visible_in_flight(stamp, begin, me, reload),
+        }
+    }
+
+    fn visible_in_flight(
         &self,
         mut stamp: Stamp,
         begin: Lsn,
