@@ -88,7 +88,9 @@ impl Transfer {
                 assert!(self.done <= buffer.len(), "no more is read than was asked for");
                 // Only the end of a file cuts a transfer inside a sector; the rest of a direct
                 // read could not be asked for.
-                let over = moved == 0 || self.done == buffer.len() || self.done % SECTOR_BYTES != 0;
+                let over = moved == 0
+                    || self.done == buffer.len()
+                    || !self.done.is_multiple_of(SECTOR_BYTES);
                 over.then_some(Ok(self.done))
             }
             Operation::Write { source, .. } => {

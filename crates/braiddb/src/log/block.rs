@@ -117,18 +117,16 @@ impl BlockHeader {
         Lsn(self.lsn.get() - u64::from(self.durable_distance.get()))
     }
 
-    /// The checksum of the block with this header and `body`, which may come in two pieces.
-    pub(crate) fn checksum_over(&self, body: [&[u8]; 2]) -> u32 {
+    /// The checksum of the block with this header and `body`.
+    pub(crate) fn checksum_over(&self, body: &[u8]) -> u32 {
         let header = Self { checksum: 0.into(), ..*self };
-        let sum = crc32c::crc32c(header.as_bytes());
-        let sum = crc32c::crc32c_append(sum, body[0]);
-        if body[1].is_empty() { sum } else { crc32c::crc32c_append(sum, body[1]) }
+        crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), body)
     }
 
     /// Whether the checksum is right; `block` is the whole block.
     pub(crate) fn verifies(&self, block: &[u8]) -> bool {
         let body = if self.kind == SKIP { &[][..] } else { &block[HEADER_BYTES..self.bytes()] };
-        self.checksum_over([body, &[]]) == self.checksum.get()
+        self.checksum_over(body) == self.checksum.get()
     }
 }
 

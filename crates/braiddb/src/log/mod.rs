@@ -157,7 +157,7 @@ impl Log {
         self.space.released()
     }
 
-    /// Everything before is in the ring or on disk.
+    /// Everything before is in the ring or on disk. May step back for a moment: marks are bounds.
     pub(crate) fn buffered(&self) -> Lsn {
         self.space.buffered()
     }

@@ -6,7 +6,7 @@
 use zerocopy::IntoBytes;
 
 use super::Lsn;
-use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
 use super::ring::Ring;
 use super::space::Space;
@@ -67,13 +67,15 @@ impl<'l> Reservation<'l> {
         let at = self.lsn + self.filled as u64;
         let key_at = at + RECORD_HEADER_BYTES as u64;
         let value_at = key_at + key.len() as u64;
-        let padding = bytes - RECORD_HEADER_BYTES - key.len() - value.len();
         // SAFETY: within the reserved bytes, asserted above, which are this reservation's alone.
         unsafe {
             self.ring.copy_in(at, header.as_bytes());
+            if !(key.len() + value.len()).is_multiple_of(BLOCK_ALIGNMENT) {
+                // The padding, and bytes that key and value overwrite.
+                self.ring.copy_in(at + bytes as u64 - BLOCK_ALIGNMENT as u64, &[0; 8]);
+            }
             self.ring.copy_in(key_at, key);
             self.ring.copy_in(value_at, value);
-            self.ring.copy_in(value_at + value.len() as u64, &[0; 8][..padding]);
         }
         self.filled += bytes;
         self.records += 1;
@@ -103,13 +105,20 @@ impl<'l> Reservation<'l> {
         assert!(skip || self.filled == self.bytes, "as many records as were reserved for");
         let records = if skip { 0 } else { self.records };
         let durable = self.space.released();
-        let mut header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
-        let body = if skip { 0 } else { self.bytes - HEADER_BYTES };
-        // SAFETY: the reservation's own bytes; only it changes them.
-        let body = unsafe { self.ring.slices(self.lsn + HEADER_BYTES as u64, body) };
-        header.checksum = header.checksum_over(body).into();
-        // SAFETY: within the reserved bytes; the slices are not used any more.
-        unsafe { self.ring.copy_in(self.lsn, header.as_bytes()) };
+        let header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
+        let summed = if skip { HEADER_BYTES } else { self.bytes };
+        // SAFETY: within the reserved bytes, which only this reservation reads and changes; the
+        // slices are gone before the next change.
+        unsafe {
+            self.ring.copy_in(self.lsn, header.as_bytes());
+            let [block, rest] = self.ring.slices(self.lsn, summed);
+            let mut sum = crc32c::crc32c(block);
+            if !rest.is_empty() {
+                sum = crc32c::crc32c_append(sum, rest);
+            }
+            let at = self.lsn + std::mem::offset_of!(BlockHeader, checksum) as u64;
+            self.ring.copy_in(at, &sum.to_le_bytes());
+        }
         self.filled = 0;
         self.space.tracker.end(self.filler);
     }

@@ -55,14 +55,29 @@ impl Ring {
     #[inline]
     pub(super) unsafe fn copy_in(&self, lsn: u64, bytes: &[u8]) {
         let offset = self.offset(lsn);
-        let first = bytes.len().min(self.bytes - offset);
+        if bytes.len() > self.bytes - offset {
+            // SAFETY: as the caller's.
+            return unsafe { self.copy_around(offset, bytes) };
+        }
+        // The length stays visible to the compiler, which turns short copies into moves.
+        // SAFETY: ends within the mapping; the caller has the bytes to itself.
+        unsafe {
+            let to = self.pointer.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    /// # Safety
+    /// As for `copy_in`.
+    #[cold]
+    unsafe fn copy_around(&self, offset: usize, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(self.bytes - offset);
+        assert!(rest.len() <= offset, "no block is as long as the ring");
         let start = self.pointer.as_ptr();
-        // SAFETY: `offset + first` ends within the mapping; the caller has the bytes to itself.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(offset), first) };
-        if first < bytes.len() {
-            let rest = &bytes[first..];
-            // SAFETY: no block is as long as the ring; the caller has the bytes to itself.
-            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), start, rest.len()) };
+        // SAFETY: within the mapping; the caller has the bytes to itself.
+        unsafe {
+            std::ptr::copy_nonoverlapping(first.as_ptr(), start.add(offset), first.len());
+            std::ptr::copy_nonoverlapping(rest.as_ptr(), start, rest.len());
         }
     }
 

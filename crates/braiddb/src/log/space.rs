@@ -111,9 +111,10 @@ impl<T: Tracker> Space<T> {
         if bytes > COMMON_BLOCK_BYTES as u64 {
             return self.admits_large(bytes);
         }
-        // SeqCst: if this precedes a large block's latch, then so does every earlier reservation
-        // of this worker precede that block's look at the tail; the one to come is provided for.
-        let owned = self.large.owner.load(Ordering::SeqCst) != 0;
+        // Acquire pairs with the Release of the latch: seen free, the tail below has the block it
+        // was taken for. Seen free too early, while it is taken, it costs one block at most, which
+        // is provided for: this worker's next addition to the tail acquires the owner's below.
+        let owned = self.large.owner.load(Ordering::Acquire) != 0;
         let tail = self.tail().0;
         // Relaxed: only keeps large blocks from starving.
         let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
@@ -130,18 +131,21 @@ impl<T: Tracker> Space<T> {
     fn admits_large(&self, bytes: u64) -> bool {
         assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
         let (owner, me) = (&self.large.owner, this_thread());
-        // SeqCst: see `admits`. Asked again by its owner, the latch is there already.
-        let latched = owner.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst);
+        // AcqRel pairs with itself and the loads in `admits`. Asked again by its owner, the latch
+        // is there already.
+        let latched = owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire);
         if latched.is_err_and(|other| other != me) {
             return false;
         }
-        let tail = self.tail().0;
+        // An addition, not a load: reservations before it are counted, those after it acquire the
+        // latch, and so leave room for this block from the worker's next admission on.
+        let tail = self.tail.fetch_add(0, Ordering::SeqCst);
         let fits = self.fits(tail, bytes);
         if !fits {
             // Unlatched, as nobody knows whether it will come back; but for one ring's length
             // room is left for it, so that common blocks do not starve it.
             self.large.waits_until.store(tail + self.ring_bytes, Ordering::Relaxed);
-            owner.store(0, Ordering::SeqCst);
+            owner.store(0, Ordering::Release);
         }
         fits
     }
@@ -155,7 +159,8 @@ impl<T: Tracker> Space<T> {
         let lsn = self.tail.fetch_add(bytes, Ordering::SeqCst);
         if bytes > COMMON_BLOCK_BYTES as u64 {
             self.large.waits_until.store(0, Ordering::Relaxed);
-            self.large.owner.store(0, Ordering::SeqCst);
+            // Release pairs with the Acquire in `admits`: the tail has this block.
+            self.large.owner.store(0, Ordering::Release);
         }
         Lsn(lsn)
     }

@@ -15,7 +15,8 @@ pub(super) trait Tracker: Send + Sync {
     /// The filler's block is filled.
     fn end(&self, filler: usize);
 
-    /// Up to where every block is filled, not past `tail`, which was loaded (Acquire) before.
+    /// Up to where every block is filled, not past `tail`, which was loaded (Acquire) before. A
+    /// lower bound, which may be below an earlier answer: both are true.
     fn prefix(&self, tail: u64) -> u64;
 }
 

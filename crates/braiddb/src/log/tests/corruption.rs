@@ -8,7 +8,7 @@ use super::*;
 const FIRST_BYTE: u64 = 8192;
 
 /// A log of three flushes, the last of several sectors, each but the last known to be durable by the next.
-fn small_log(path: &Path) -> (Vec<Vec<(Vec<u8>, Vec<u8>)>>, Vec<Lsn>) {
+fn small_log(path: &Path) -> (Found, Vec<Lsn>) {
     let mut bench = Bench::open(path).unwrap();
     let (mut expected, mut ends) = (Vec::new(), Vec::new());
     for flush in 0..3 {
@@ -34,7 +34,7 @@ fn flip(file: &std::fs::File, offset: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
 }
 
-fn read(path: &Path) -> Result<Vec<Vec<(Vec<u8>, Vec<u8>)>>, LogError> {
+fn read(path: &Path) -> Result<Found, LogError> {
     read_all(&mut Log::open(options(path))?.1)
 }
 
@@ -110,7 +110,7 @@ fn a_torn_tail_is_cut_and_overwritten() {
         let mut bench = Bench::open(directory.path()).unwrap();
         let mut kept = bench.found.clone();
         assert!(expected.starts_with(&kept) && kept.len() >= 24 && kept.len() < expected.len());
-        assert!(bench.log.durable().0 % 4096 == 0);
+        assert!(bench.log.durable().0.is_multiple_of(4096));
         for number in 100..103 {
             let (key, value) = numbered(number);
             bench.commit(&key, &value);

@@ -67,7 +67,7 @@ fn the_headers_of_files() {
 /// A block built from the page alone.
 fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: usize) -> Vec<u8> {
     let bytes = 32 + body.len() + skip;
-    let mut block = [&vec![0; 32], body].concat();
+    let mut block = [&[0; 32], body].concat();
     fill(
         "Block",
         &mut block,

@@ -16,13 +16,16 @@ use crate::version::{Rid, TableId};
 
 const SMALL_SEGMENT: u64 = 256 << 10;
 
+/// Keys and values, by block.
+type Found = Vec<Vec<(Vec<u8>, Vec<u8>)>>;
+
 /// A log with one worker, which the test plays.
 struct Bench {
     log: Log,
     flush: FlushState,
     device: Box<dyn Device>,
-    /// What was read at open: key and value of every record, by block.
-    found: Vec<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// What was read at open.
+    found: Found,
 }
 
 fn options(path: &Path) -> LogOptions {
@@ -76,7 +79,7 @@ impl Bench {
 }
 
 /// Every commit's records.
-fn read_all(reader: &mut LogReader) -> Result<Vec<Vec<(Vec<u8>, Vec<u8>)>>, LogError> {
+fn read_all(reader: &mut LogReader) -> Result<Found, LogError> {
     let mut blocks = Vec::new();
     let mut position = Lsn::FIRST;
     while let Some(block) = reader.next_block()? {

@@ -6,7 +6,7 @@ use super::*;
 fn everything_durable_is_read_back() {
     for kind in [DeviceKind::Auto, DeviceKind::Blocking] {
         let directory = tempfile::tempdir().unwrap();
-        let mut expected: Vec<Vec<(Vec<u8>, Vec<u8>)>> = Vec::new();
+        let mut expected: Found = Vec::new();
         // Several segments, several runs.
         for run in 0..4 {
             let mut bench = Bench::open_with(options(directory.path()), kind).unwrap();
