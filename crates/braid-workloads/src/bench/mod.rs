@@ -35,8 +35,14 @@ pub struct Command {
 enum Workload {
     /// Import the world's airports and fly between them: durable and in memory, braided and
     /// sequential.
+    #[command(
+        after_help = "A round is one second here. --records bounds the airports imported. Example: braid bench airports --dir ./flights --out charts"
+    )]
     Airports(airports::AirportsArguments),
     /// 10 uniform reads a transaction, beside a bare lookup loop.
+    #[command(
+        after_help = "Examples:\n  braid bench reads -n 20M\n  braid bench reads -n 5M --sweep --no-reference --out charts"
+    )]
     Reads(reads::ReadsArguments),
     /// 10 blind updates a transaction.
     Updates(updates::UpdatesArguments),
@@ -45,16 +51,28 @@ enum Workload {
     /// Scans of 100 records.
     Scan(scan::ScanArguments),
     /// 1 read-modify-write a transaction: group commit against no log and one sync a commit.
+    #[command(
+        after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
+    )]
     Commit(commit::CommitArguments),
     /// Load in key order: records a second, bytes a record.
+    #[command(
+        after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
+    )]
     Load(load::LoadArguments),
     /// The read path nested, flattened by hand, and boxed.
+    #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
     /// Update few records many times beside a reader; memory must stay bounded.
+    #[command(after_help = "It runs --transactions updates (100M unless said) once.")]
     Churn(churn::ChurnArguments),
     /// Processor time of an open database that nobody uses.
+    #[command(after_help = "It waits for --seconds, once.")]
     Idle(idle::IdleArguments),
     /// Every workload with bars, and the table of bars.
+    #[command(
+        after_help = "Takes about a quarter of an hour and 14 GiB of memory. Add --check to fail when a bar is missed, and the global --json for one document."
+    )]
     All(all::AllArguments),
 }
 
@@ -133,6 +151,7 @@ mod tests {
         }
         let mut reads = Program::command();
         let help = reads.find_subcommand_mut("reads").unwrap().render_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains("[default: 50M]"), "{help}");
         assert!(Program::try_parse_from(["bench", "reads", "--rounds", "0"]).is_err());
         assert!(Program::try_parse_from(["bench", "reads", "-s", "1", "-t", "5"]).is_err());

@@ -19,10 +19,9 @@ pub(crate) trait Defaults: Clone + Send + Sync + 'static {
 const QUICK_SECONDS: f64 = 0.02;
 const QUICK_ROUNDS: usize = 2;
 
+// Defaults are strings made here: `default_value_t` keeps its value in a static, of which there is
+// one for all `D` together.
 /// Scale of a workload.
-///
-/// Defaults are strings made here: `default_value_t` keeps its value in a static, of which there is
-/// one for all `D` together.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Scale<D: Defaults> {
     /// Records in the table; 10k, 50M and the like are understood.
