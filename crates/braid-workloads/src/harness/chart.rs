@@ -69,7 +69,7 @@ fn draw_rates(path: &Path, title: &str, measured: &[Measured]) -> Drawn {
         .configure_mesh()
         .disable_y_mesh()
         .disable_y_axis()
-        .x_label_formatter(&|value| number::scaled(*value))
+        .x_label_formatter(&|value| number::tick(*value))
         .light_line_style(WHITE)
         .draw()?;
     for (i, subject) in measured.iter().enumerate() {
@@ -110,8 +110,8 @@ fn draw_lines(path: &Path, chart: &LineChart) -> Drawn {
         .configure_mesh()
         .x_desc(chart.x.as_str())
         .y_desc(chart.y.as_str())
-        .x_label_formatter(&|value| number::scaled(*value))
-        .y_label_formatter(&|value| number::scaled(*value))
+        .x_label_formatter(&|value| number::tick(*value))
+        .y_label_formatter(&|value| number::tick(*value))
         .light_line_style(WHITE)
         .draw()?;
     for (i, line) in chart.lines.iter().enumerate() {

@@ -21,12 +21,23 @@ pub(crate) fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// As `scaled`, without digits that say nothing: `140 k`, `2.5 M`, `0`. For axes.
+pub(crate) fn tick(value: f64) -> String {
+    let text = scaled(value);
+    let (number, prefix) = text.split_once(' ').unwrap_or((&text, ""));
+    let number = match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => number,
+    };
+    [number, prefix].join(" ").trim_end().to_owned()
+}
+
 /// Thousands apart: `50 000 000`.
 pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(' ');
         }
         out.push(digit);
@@ -70,6 +81,7 @@ mod tests {
         assert_eq!(scaled(1_623_000.0), "1.62 M");
         assert_eq!(scaled(999_900.0), "1.00 M");
         assert_eq!(scaled(12.34), "12.3");
+        assert_eq!([0.0, 5.0, 140e3, 2.5e6].map(tick), ["0", "5", "140 k", "2.5 M"]);
         assert_eq!(grouped(50_000_000), "50 000 000");
         assert_eq!(grouped(999), "999");
         assert_eq!(bytes(4_500_000_000), "4.19 GiB");

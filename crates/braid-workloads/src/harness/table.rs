@@ -48,10 +48,10 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         writeln!(out, "{records} records, {rounds} alternating rounds of {effort} each")?;
     }
     if !report.measured.is_empty() {
-        writeln!(out, "{}", subjects(report))?;
+        writeln!(out, "\n{}\n", subjects(report))?;
     }
     if report.measured.iter().any(|measured| measured.latency.is_some()) {
-        writeln!(out, "{}", latencies(&report.measured))?;
+        writeln!(out, "{}\n", latencies(&report.measured))?;
     }
     for ratio in &report.ratios {
         let Spread { median, min, max } = ratio.ratio;
