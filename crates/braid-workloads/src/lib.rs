@@ -11,4 +11,5 @@ mod harness;
 mod random;
 mod reference;
 mod scale;
+pub mod torture;
 mod workload;

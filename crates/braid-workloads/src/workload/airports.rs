@@ -184,6 +184,8 @@ fn account(airfields: Vec<Airfield>, airports: &[Airport]) -> Result<u64, Error>
         let flown = flown.get();
         tables.total(&database)?.check(flown, "before closing")?;
         database.close()?;
+        // The directory stays locked for as long as a handle lives.
+        drop((tables, database));
         if let Some(path) = path {
             let database = Database::open(path, opening.options())?;
             let tables = Tables::open(&database, airports)?;

@@ -64,7 +64,8 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let effort = Effort::Transactions(records);
     report.setting = Some(Setting { records, effort, rounds: settings.rounds });
     if let Some(counted) = counted {
-        for (kind, bytes) in [("versions", counted.versions), ("index nodes", counted.nodes)] {
+        for (kind, bytes) in [("versions", counted.versions), ("index nodes", counted.index_nodes)]
+        {
             bytes_a_record(&mut report, &format!("{kind}, counted by the engine"), bytes, records);
         }
     }
