@@ -100,7 +100,8 @@ impl Ledger {
         })?;
         let mut expected = Vec::new();
         let mut beyond = 0;
-        for (writer, (&counter, &acknowledged)) in counters.iter().zip(&self.acknowledged).enumerate()
+        for (writer, (&counter, &acknowledged)) in
+            counters.iter().zip(&self.acknowledged).enumerate()
         {
             ensure!(
                 counter >= acknowledged,

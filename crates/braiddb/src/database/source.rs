@@ -50,8 +50,8 @@ struct Procedure<F> {
 
 impl Database {
     /// Runs `body` as a transaction for each of `inputs`, all on one worker, interleaved with each
-    /// other and with whatever else the worker has. Conflicts are retried as by
-    /// [`Database::run`].
+    /// other and with whatever else the worker has. Conflicts are retried until they are over:
+    /// a stream has no caller to whom they could be handed back.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -89,7 +89,8 @@ impl Database {
                 let (input, procedure) = (inputs.next()?, procedure.clone());
                 Some(async move {
                     let body = &procedure.body;
-                    let run = attempts(RunOptions::default(), async |tx: &Transaction| {
+                    let options = RunOptions::default().max_attempts(u32::MAX);
+                    let run = attempts(options, async |tx: &Transaction| {
                         body(tx, &input).await
                     });
                     if let Err(error) = run.await {

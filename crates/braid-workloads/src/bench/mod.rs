@@ -1,0 +1,204 @@
+//! The command `braid bench`: which workload, at which scale, told in which form.
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+pub use crate::error::Error;
+use crate::harness::machine::Machine;
+use crate::harness::report::Document;
+use crate::harness::{chart, table};
+use crate::workload::stage::Stage;
+use crate::workload::{airports, all, churn, commit, idle, load, paths, reads, rmw, scan, updates};
+
+/// Measure Braid on this machine.
+///
+/// Every workload compares its subjects in one run: rounds in which each runs once, in turn, and
+/// medians over the rounds. Bars are what the figures must reach; they are judged only at the
+/// scale they were set for, which is the default.
+#[derive(Args, Clone, Debug)]
+pub struct Command {
+    #[command(subcommand)]
+    workload: Workload,
+
+    /// Also draw charts (SVG) into this directory.
+    #[arg(long, value_name = "DIR", global = true)]
+    out: Option<PathBuf>,
+
+    /// Exit with a failure when a bar is missed.
+    #[arg(long, global = true)]
+    check: bool,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Workload {
+    /// Import the world's airports and fly between them: durable and in memory, braided and
+    /// sequential.
+    #[command(
+        after_help = "A round is one second here. --records bounds the airports imported. Example: braid bench airports --dir ./flights --out charts"
+    )]
+    Airports(airports::AirportsArguments),
+    /// 10 uniform reads a transaction, beside a bare lookup loop.
+    #[command(
+        after_help = "Examples:\n  braid bench reads -n 20M\n  braid bench reads -n 5M --sweep --no-reference --out charts"
+    )]
+    Reads(reads::ReadsArguments),
+    /// 10 blind updates a transaction.
+    Updates(updates::UpdatesArguments),
+    /// 10 read-modify-writes a transaction.
+    Rmw(rmw::RmwArguments),
+    /// Scans of 100 records.
+    Scan(scan::ScanArguments),
+    /// 1 read-modify-write a transaction: group commit against no log and one sync a commit.
+    #[command(
+        after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
+    )]
+    Commit(commit::CommitArguments),
+    /// Load in key order: records a second, bytes a record.
+    #[command(
+        after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
+    )]
+    Load(load::LoadArguments),
+    /// The read path nested, flattened by hand, and boxed.
+    #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
+    Paths(paths::PathsArguments),
+    /// Update few records many times beside a reader; memory must stay bounded.
+    #[command(after_help = "It runs --transactions updates (100M unless said) once.")]
+    Churn(churn::ChurnArguments),
+    /// Processor time of an open database that nobody uses.
+    #[command(after_help = "It waits for --seconds, once.")]
+    Idle(idle::IdleArguments),
+    /// Every workload with bars, and the table of bars.
+    #[command(
+        after_help = "Takes about a quarter of an hour and 14 GiB of memory. Add --check to fail when a bar is missed, and the global --json for one document."
+    )]
+    All(all::AllArguments),
+}
+
+impl Command {
+    /// Runs the workload and writes its report to standard output: tables for people, or one JSON
+    /// document. Progress goes to standard error, if that is a terminal.
+    ///
+    /// # Errors
+    /// When the engine fails, the scale does not fit the machine, or a file cannot be written; and
+    /// [`Error::BarsMissed`] under `--check`.
+    pub fn run(self, json: bool) -> Result<(), Error> {
+        let document = self.measure()?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        if json {
+            serde_json::to_writer_pretty(&mut out, &document).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            table::write(&mut out, &document)?;
+        }
+        out.flush()?;
+        match document.missed() {
+            missed if self.check && missed > 0 => Err(Error::BarsMissed(missed)),
+            _ => Ok(()),
+        }
+    }
+
+    fn measure(&self) -> Result<Document, Error> {
+        let mut stage = Stage::new();
+        let stage = &mut stage;
+        let mut reports = match &self.workload {
+            Workload::Airports(arguments) => vec![arguments.run(stage)?],
+            Workload::Reads(arguments) => vec![arguments.run(stage)?],
+            Workload::Updates(arguments) => vec![arguments.run(stage)?],
+            Workload::Rmw(arguments) => vec![arguments.run(stage)?],
+            Workload::Scan(arguments) => vec![arguments.run(stage)?],
+            Workload::Commit(arguments) => vec![arguments.run(stage)?],
+            Workload::Load(arguments) => vec![arguments.run(stage)?],
+            Workload::Paths(arguments) => vec![arguments.run(stage)?],
+            Workload::Churn(arguments) => vec![arguments.run(stage)?],
+            Workload::Idle(arguments) => vec![arguments.run(stage)?],
+            Workload::All(arguments) => arguments.run(stage)?,
+        };
+        if let Some(directory) = &self.out {
+            for report in &mut reports {
+                chart::draw(report, directory)?;
+            }
+        }
+        Ok(Document { machine: Machine::here(), reports })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        command: Command,
+    }
+
+    fn run(arguments: &[&str]) -> Document {
+        let program = Program::try_parse_from([&["bench"], arguments].concat()).unwrap();
+        program.command.measure().unwrap()
+    }
+
+    #[test]
+    fn help_and_arguments_are_sound() {
+        use clap::CommandFactory;
+        Program::command().debug_assert();
+        let help = Program::command().render_long_help().to_string();
+        for workload in ["airports", "reads", "churn", "all", "--out"] {
+            assert!(help.contains(workload), "{workload} is missing in\n{help}");
+        }
+        let mut reads = Program::command();
+        let help = reads.find_subcommand_mut("reads").unwrap().render_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("[default: 50M]"), "{help}");
+        assert!(Program::try_parse_from(["bench", "reads", "--rounds", "0"]).is_err());
+        assert!(Program::try_parse_from(["bench", "reads", "-s", "1", "-t", "5"]).is_err());
+    }
+
+    /// Each workload runs, small, and tells what it compared.
+    macro_rules! runs_quickly {
+        ($($name:ident: $arguments:expr => $subjects:expr;)*) => {$(
+            #[test]
+            fn $name() {
+                let document = run(&$arguments);
+                let measured = &document.reports[0].measured;
+                let names: Vec<&str> = measured.iter().map(|subject| &*subject.name).collect();
+                for subject in $subjects {
+                    let subject: &str = subject;
+                    assert!(names.contains(&subject), "{subject} is not in {names:?}");
+                }
+                for subject in measured {
+                    assert!(subject.transactions > 0, "{} did nothing", subject.name);
+                }
+                assert_eq!(document.missed(), 0, "quick figures are not judged");
+                let json = serde_json::to_value(&document).unwrap();
+                assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+            }
+        )*};
+    }
+
+    runs_quickly! {
+        airports: ["airports", "--quick"] => ["durable, braided", "in memory, sequential"];
+        reads: ["reads", "--quick"] => ["braided", "sequential", "bare lookup loop"];
+        reads_sweep: ["reads", "--quick", "--sweep", "--no-reference"] => ["braided"];
+        reads_policies: ["reads", "--quick", "--policies"] => ["batch", "pipeline"];
+        updates: ["updates", "--quick"] => ["braided", "sequential"];
+        rmw: ["rmw", "-q", "-w", "2"] => ["braided", "sequential", "braided, 2 workers"];
+        scan: ["scan", "-q", "--width", "4"] => ["braided", "sequential"];
+        commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
+        load: ["load", "--quick"] => ["in key order"];
+        paths: ["paths", "--quick"] => ["nested", "boxed"];
+        churn: ["churn", "--quick"] => ["updates"];
+        idle: ["idle", "--quick"] => [];
+    }
+
+    #[test]
+    fn draws_charts_where_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("charts");
+        let document = run(&["churn", "-q", "--out", path.to_str().unwrap()]);
+        assert_eq!(document.reports[0].figures.len(), 2);
+    }
+}

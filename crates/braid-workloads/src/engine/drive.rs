@@ -1,0 +1,234 @@
+//! Driving transactions through the engine: typed sources, whose futures live unboxed in the
+//! workers' slots. All that depends on the shape of the engine's sources is in this file.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Transaction};
+
+use crate::error::Error;
+use crate::harness::latency::Latencies;
+use crate::harness::rounds::{Effort, Sample, Subject};
+
+/// Transactions between two looks at the clock, where they run for a time: a look costs as much
+/// as a cached read.
+const CLOCK_PERIOD: u64 = 64;
+
+/// A stored procedure: draws its inputs, then runs as a transaction, again if it met a conflict.
+pub(crate) trait Procedure: Clone + Send + 'static {
+    /// What one transaction works on.
+    type Input: 'static;
+    /// Draws the next transaction's inputs.
+    fn draw(&mut self) -> Self::Input;
+    /// The transaction itself.
+    async fn run(
+        &self,
+        transaction: &Transaction,
+        input: &Self::Input,
+    ) -> Result<(), braiddb::Error>;
+}
+
+/// Runs the procedures that `make` makes, one a worker, on the first `workers` workers.
+pub(crate) fn drive<P: Procedure>(
+    database: &Database,
+    workers: usize,
+    mut make: impl FnMut(usize) -> P,
+    effort: Effort,
+    timed_one_in: u32,
+) -> Result<Sample, Error> {
+    assert!(workers > 0, "somebody must run it");
+    let begin = Instant::now();
+    let mut runs = Vec::with_capacity(workers);
+    let mut totals = Vec::with_capacity(workers);
+    for worker in 0..workers {
+        let (procedure, total) = (make(worker), Arc::new(Mutex::new(None)));
+        let share = share_of(effort, worker, workers);
+        let stream =
+            Stream { procedure: procedure.clone(), share, timed_one_in, total: total.clone() };
+        let body = async move |tx: &Transaction, call: &Call<P::Input>| {
+            if tx.attempt() > 1 {
+                call.gathered.conflicts.set(call.gathered.conflicts.get() + 1);
+            }
+            procedure.run(tx, &call.input).await
+        };
+        runs.push(database.run_source(worker, stream, body)?);
+        totals.push(total);
+    }
+    // All are waited for before a failure is told, so that none runs on into what comes next.
+    let results: Vec<_> = runs.into_iter().map(braiddb::SourceRun::wait).collect();
+    results.into_iter().collect::<Result<(), _>>()?;
+    let elapsed = begin.elapsed();
+    let mut sample = Sample {
+        transactions: 0,
+        conflicts: 0,
+        elapsed,
+        latencies: Latencies::one_in(timed_one_in),
+    };
+    for total in totals {
+        let total = total.lock().expect("nobody panics while it is locked").take();
+        let total: Total = total.expect("a source that is done has left its total");
+        sample.transactions += total.transactions;
+        sample.conflicts += total.conflicts;
+        sample.latencies.merge(&total.latencies);
+    }
+    Ok(sample)
+}
+
+/// A worker's share of an effort.
+fn share_of(effort: Effort, worker: usize, workers: usize) -> Effort {
+    match effort {
+        Effort::Seconds(seconds) => Effort::Seconds(seconds),
+        Effort::Transactions(count) => {
+            let (worker, workers) = (worker as u64, workers as u64);
+            Effort::Transactions(count / workers + u64::from(worker < count % workers))
+        }
+    }
+}
+
+/// What a worker's transactions did, for the thread that waits for them.
+struct Total {
+    transactions: u64,
+    conflicts: u64,
+    latencies: Latencies,
+}
+
+/// The inputs of one worker, on their way to it.
+struct Stream<P> {
+    procedure: P,
+    share: Effort,
+    timed_one_in: u32,
+    total: Arc<Mutex<Option<Total>>>,
+}
+
+impl<P: Procedure> IntoIterator for Stream<P> {
+    type Item = Call<P::Input>;
+    type IntoIter = Calls<P>;
+
+    fn into_iter(self) -> Calls<P> {
+        let gathered = Gathered {
+            finished: Cell::new(0),
+            conflicts: Cell::new(0),
+            latencies: RefCell::new(Latencies::one_in(1)),
+            total: self.total,
+        };
+        let (left, end) = match self.share {
+            Effort::Transactions(count) => (count, None),
+            Effort::Seconds(seconds) => {
+                (u64::MAX, Some(Instant::now() + Duration::from_secs_f64(seconds)))
+            }
+        };
+        Calls {
+            procedure: self.procedure,
+            started: 0,
+            left,
+            end,
+            timer: Latencies::one_in(self.timed_one_in),
+            gathered: Rc::new(gathered),
+        }
+    }
+}
+
+/// The inputs of one worker, drawn as its slots fall free.
+struct Calls<P> {
+    procedure: P,
+    started: u64,
+    left: u64,
+    end: Option<Instant>,
+    /// Only says which transactions are timed.
+    timer: Latencies,
+    gathered: Rc<Gathered>,
+}
+
+impl<P: Procedure> Iterator for Calls<P> {
+    type Item = Call<P::Input>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let look = self.started.is_multiple_of(CLOCK_PERIOD);
+        if self.left == 0 || (look && self.end.is_some_and(|end| Instant::now() >= end)) {
+            return None;
+        }
+        self.left -= 1;
+        self.started += 1;
+        let (start, input) = (self.timer.start(), self.procedure.draw());
+        Some(Call { input, start, gathered: self.gathered.clone() })
+    }
+}
+
+/// One transaction's inputs. The engine drops them when the transaction is over: committed, or
+/// failed and told as the source's failure.
+struct Call<I> {
+    input: I,
+    start: Option<Instant>,
+    gathered: Rc<Gathered>,
+}
+
+impl<I> Drop for Call<I> {
+    #[inline]
+    fn drop(&mut self) {
+        self.gathered.finished.set(self.gathered.finished.get() + 1);
+        if self.start.is_some() {
+            self.gathered.latencies.borrow_mut().finish(self.start);
+        }
+    }
+}
+
+/// What the transactions of one worker leave behind; the last one over takes it to `total`.
+struct Gathered {
+    finished: Cell<u64>,
+    conflicts: Cell<u64>,
+    latencies: RefCell<Latencies>,
+    total: Arc<Mutex<Option<Total>>>,
+}
+
+impl Drop for Gathered {
+    fn drop(&mut self) {
+        let total = Total {
+            transactions: self.finished.get(),
+            conflicts: self.conflicts.get(),
+            latencies: self.latencies.borrow().clone(),
+        };
+        *self.total.lock().expect("nobody panics while it is locked") = Some(total);
+    }
+}
+
+/// A subject that runs a procedure on a database.
+pub(crate) struct Driven<M> {
+    name: String,
+    database: Database,
+    workers: usize,
+    make: M,
+    timed_one_in: u32,
+    seed: u64,
+}
+
+impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
+    /// A subject on the first `workers` workers of `database`. `make` makes a worker's procedure;
+    /// it is called with a seed that is new for every worker and round.
+    pub(crate) fn new(name: &str, database: &Database, workers: usize, seed: u64, make: M) -> Self {
+        let (name, database) = (name.to_owned(), database.clone());
+        Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32 }
+    }
+
+    /// Times every `period`-th transaction (16 if this is not called).
+    pub(crate) fn time_one_in(self, period: u32) -> Self {
+        Self { timed_one_in: period, ..self }
+    }
+}
+
+impl<P: Procedure, M: FnMut(u64) -> P> Subject for Driven<M> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
+        let Self { database, make, seed, .. } = self;
+        let make = |_worker| {
+            *seed += 1;
+            make(*seed)
+        };
+        drive(database, self.workers, make, effort, self.timed_one_in)
+    }
+}

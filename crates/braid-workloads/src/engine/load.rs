@@ -1,0 +1,45 @@
+//! Loading a table in key order on one worker: a batch of consecutive records a transaction, each
+//! in a source of its own, because a worker runs one source after the other. Were they one source,
+//! the worker would interleave the batches, and keys would not come in order.
+
+use std::time::Instant;
+
+use braiddb::Transaction;
+
+use super::bed::Bed;
+use crate::error::Error;
+use crate::harness::latency::Latencies;
+use crate::harness::rounds::Sample;
+use crate::random::key_of;
+
+/// Records one loading transaction inserts.
+const BATCH: u64 = 1_000;
+/// Batches sent ahead of the one that is waited for.
+const AHEAD: u64 = 64;
+
+/// Loads all records of `bed`, whose table is empty; the value is the record's number.
+pub(crate) fn load(bed: &Bed) -> Result<Sample, Error> {
+    let begin = Instant::now();
+    let batches = bed.records.div_ceil(BATCH);
+    let mut runs = std::collections::VecDeque::with_capacity(AHEAD as usize);
+    for batch in 0..batches {
+        if runs.len() as u64 == AHEAD {
+            let oldest: braiddb::SourceRun = runs.pop_front().expect("there are so many");
+            oldest.wait()?;
+        }
+        let records = batch * BATCH..bed.records.min((batch + 1) * BATCH);
+        let table = bed.table.clone();
+        let body = async move |tx: &Transaction, records: &std::ops::Range<u64>| {
+            for record in records.clone() {
+                tx.insert(&table, &key_of(record), &record).await?;
+            }
+            Ok(())
+        };
+        runs.push_back(bed.database.run_source(0, [records], body)?);
+    }
+    for run in runs {
+        run.wait()?;
+    }
+    let elapsed = begin.elapsed();
+    Ok(Sample { transactions: batches, conflicts: 0, elapsed, latencies: Latencies::one_in(1) })
+}

@@ -1,0 +1,111 @@
+//! Latency of single transactions: one in so many is timed, and kept in a histogram with three
+//! significant digits, so that timing costs the measured loop next to nothing.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// The percentiles that reports show, with their names.
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
+
+/// Longer latencies count as this one.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// A histogram of nanoseconds that times every `period`-th transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    histogram: Histogram<u64>,
+    period: u32,
+    until_next: u32,
+}
+
+impl Latencies {
+    /// Times one in `period` transactions (1 = all).
+    pub(crate) fn one_in(period: u32) -> Self {
+        assert!(period > 0, "one in none is no sample");
+        let histogram = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3)
+            .expect("the bounds are in order and three digits a valid precision");
+        Self { histogram, period, until_next: 1 }
+    }
+
+    /// The start of the next transaction, if it is one to be timed.
+    #[inline]
+    pub(crate) fn start(&mut self) -> Option<Instant> {
+        self.until_next -= 1;
+        if self.until_next > 0 {
+            return None;
+        }
+        self.until_next = self.period;
+        Some(Instant::now())
+    }
+
+    /// Records what `start` began.
+    #[inline]
+    pub(crate) fn finish(&mut self, start: Option<Instant>) {
+        if let Some(start) = start {
+            self.record(start.elapsed());
+        }
+    }
+
+    /// Records one latency.
+    pub(crate) fn record(&mut self, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.saturating_record(nanos);
+    }
+
+    /// Adds what another histogram holds, as of another worker or round.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
+    }
+
+    /// The percentiles, or `None` when nothing was timed.
+    pub(crate) fn summary(&self) -> Option<LatencySummary> {
+        if self.histogram.is_empty() {
+            return None;
+        }
+        let percentiles = PERCENTILES.map(|(name, percentile)| Percentile {
+            name,
+            nanoseconds: self.histogram.value_at_percentile(percentile),
+        });
+        Some(LatencySummary { timed: self.histogram.len(), percentiles: percentiles.to_vec() })
+    }
+}
+
+/// Percentiles of the transactions that were timed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LatencySummary {
+    /// How many transactions were timed.
+    pub(crate) timed: u64,
+    pub(crate) percentiles: Vec<Percentile>,
+}
+
+/// One percentile of a latency histogram.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Percentile {
+    pub(crate) name: &'static str,
+    pub(crate) nanoseconds: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_one_in_so_many_and_merges() {
+        let mut a = Latencies::one_in(4);
+        let timed = (0..16).filter(|_| a.start().is_some()).count();
+        assert_eq!(timed, 4);
+        assert!(a.summary().is_none());
+        a.record(Duration::from_micros(1));
+        let mut b = Latencies::one_in(1);
+        b.record(Duration::from_millis(1));
+        a.merge(&b);
+        let summary = a.summary().unwrap();
+        assert_eq!(summary.timed, 2);
+        let max = summary.percentiles.last().unwrap();
+        assert_eq!(max.name, "max");
+        assert!((999_000..=1_001_000).contains(&max.nanoseconds), "{}", max.nanoseconds);
+    }
+}

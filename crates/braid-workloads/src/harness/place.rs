@@ -1,0 +1,105 @@
+//! Where a durable database under test lives: a directory given, or a temporary one that is
+//! removed afterwards.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::error::Error;
+
+/// A directory for databases.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Removes itself when dropped.
+    temporary: Option<TempDir>,
+}
+
+impl Place {
+    /// Inside `directory` (made if missing), or inside the system's temporary directory. Either
+    /// way in a new directory of its own that is removed afterwards.
+    pub(crate) fn inside(directory: Option<&Path>) -> Result<Self, Error> {
+        let parent = directory.map_or_else(std::env::temp_dir, Path::to_owned);
+        std::fs::create_dir_all(&parent).map_err(Error::file(&parent))?;
+        let temporary = tempfile::Builder::new().prefix("braid-bench-").tempdir_in(&parent);
+        let temporary = temporary.map_err(Error::file(&parent))?;
+        Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) })
+    }
+
+    /// `directory` itself, which must be new or empty and is kept; a temporary one without it.
+    pub(crate) fn kept(directory: Option<&Path>) -> Result<Self, Error> {
+        let Some(directory) = directory else { return Self::inside(None) };
+        std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
+        let mut entries = std::fs::read_dir(directory).map_err(Error::file(directory))?;
+        if entries.next().is_some() {
+            return Err(Error::File {
+                path: directory.to_owned(),
+                source: std::io::Error::other("the directory is not empty; give a new one"),
+            });
+        }
+        Ok(Self { path: directory.to_owned(), temporary: None })
+    }
+
+    /// A path inside.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What a reader of the figures must know of the place, in a sentence.
+    pub(crate) fn describe(&self) -> String {
+        let kept = if self.temporary.is_some() { "" } else { ", kept" };
+        match in_memory(&self.path) {
+            true => format!(
+                "databases in {}, which is memory and no disk: a sync costs nothing there. \
+                 Give --dir.",
+                self.path.display()
+            ),
+            false => format!("databases in {}{kept}", self.path.display()),
+        }
+    }
+}
+
+/// Whether `path` is on a file system in memory.
+#[cfg(target_os = "linux")]
+fn in_memory(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    let mut status = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `path` is a C string, and `status` a place for one result.
+    if unsafe { libc::statfs(path.as_ptr(), status.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: the call succeeded, so it filled the struct; all zeros would be valid as well.
+    let status = unsafe { status.assume_init() };
+    status.f_type == libc::TMPFS_MAGIC
+}
+
+#[cfg(not(target_os = "linux"))]
+fn in_memory(_: &Path) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_places_go_and_given_ones_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let inside = Place::inside(Some(parent.path())).unwrap();
+        let path = inside.join("database");
+        assert!(path.starts_with(parent.path()), "it is where it was asked to be");
+        std::fs::create_dir(&path).unwrap();
+        drop(inside);
+        assert!(!path.exists(), "it is gone");
+
+        let given = parent.path().join("given");
+        let place = Place::kept(Some(&given)).unwrap();
+        std::fs::write(place.join("file"), "x").unwrap();
+        assert!(place.describe().contains("kept"));
+        drop(place);
+        assert!(given.join("file").exists(), "it is kept");
+        assert!(Place::kept(Some(&given)).is_err(), "a used directory is refused");
+    }
+}

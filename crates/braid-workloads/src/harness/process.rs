@@ -1,0 +1,105 @@
+//! What the operating system says of this process: resident memory and processor time.
+//!
+//! Both are `None` where the system does not tell (not Linux); reports then leave the line out.
+
+use std::time::{Duration, Instant};
+
+/// Bytes of this process in physical memory now.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * page_bytes())
+}
+
+/// Bytes of memory the system could still give without swapping.
+pub(crate) fn available_bytes() -> Option<u64> {
+    meminfo("MemAvailable:")
+}
+
+/// One line of `/proc/meminfo`, in bytes.
+pub(crate) fn meminfo(name: &str) -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find(|line| line.starts_with(name))?;
+    let kibibytes: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+fn page_bytes() -> u64 {
+    // SAFETY: `sysconf` reads a constant of the system and touches no memory of ours.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).expect("the page size is known on every Unix")
+}
+
+/// Binds the calling thread to a core, as workers are bound; without effect where the system
+/// refuses.
+pub(crate) fn stay_on_core(core: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: an all-zero set is the empty set; the call reads it and touches nothing else.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+            libc::CPU_SET(core, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = core;
+}
+
+/// Processor time of all threads of this process, user and system.
+fn processor_time() -> Option<Duration> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is a place for one rusage, which the call fills.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    if status != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so it filled the struct; all zeros would be valid as well.
+    let usage = unsafe { usage.assume_init() };
+    let duration = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+    };
+    Some(duration(usage.ru_utime) + duration(usage.ru_stime))
+}
+
+/// Measures how much of one core this process used over a while.
+#[derive(Debug)]
+pub(crate) struct ProcessorMeter {
+    started: Instant,
+    used: Duration,
+}
+
+impl ProcessorMeter {
+    /// Starts measuring; `None` where the system keeps no such account.
+    pub(crate) fn start() -> Option<Self> {
+        Some(Self { used: processor_time()?, started: Instant::now() })
+    }
+
+    /// Percent of one core used since the start, over all threads (200 = two whole cores).
+    pub(crate) fn percent_of_a_core(&self) -> Option<f64> {
+        let used = processor_time()?.saturating_sub(self.used);
+        let elapsed = self.started.elapsed();
+        assert!(!elapsed.is_zero(), "time passes between two readings of the clock");
+        Some(100.0 * used.as_secs_f64() / elapsed.as_secs_f64())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_its_own_memory_and_work() {
+        let before = resident_bytes().unwrap();
+        let block = vec![1u8; 32 << 20];
+        let after = resident_bytes().unwrap();
+        assert!(after >= before + (16 << 20), "{before} {after}");
+        drop(block);
+        let meter = ProcessorMeter::start().unwrap();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        assert!(meter.percent_of_a_core().unwrap() > 10.0);
+    }
+}

@@ -1,0 +1,50 @@
+//! Progress on standard error, only when that is a terminal; silent otherwise.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A line that tells what runs now and how far it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Of `steps` steps.
+    pub(crate) fn of(steps: u64) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let target =
+            if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(steps), target);
+        let style = ProgressStyle::with_template("{spinner} {wide_msg} {bar:20} {pos}/{len}")
+            .expect("the template is a constant");
+        bar.set_style(style);
+        if terminal {
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        Self { bar }
+    }
+
+    /// Names what runs now.
+    pub(crate) fn doing(&self, what: impl Into<String>) {
+        self.bar.set_message(what.into());
+    }
+
+    /// One step done.
+    pub(crate) fn step(&self) {
+        self.bar.inc(1);
+    }
+
+    /// Makes room for `steps` more.
+    pub(crate) fn expect(&self, steps: u64) {
+        self.bar.inc_length(steps);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

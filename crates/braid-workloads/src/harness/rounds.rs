@@ -1,0 +1,183 @@
+//! Rounds: each runs every subject once, in turn (A B A B), so that whatever the machine does
+//! meanwhile falls on all of them alike, and ratios are taken within a round.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::latency::{Latencies, LatencySummary};
+use super::progress::Progress;
+use super::spread::Spread;
+use crate::error::Error;
+
+/// How long one round of one subject runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Effort {
+    /// For so many seconds.
+    Seconds(f64),
+    /// Until so many transactions are committed.
+    Transactions(u64),
+}
+
+impl Effort {
+    /// The share of this effort that warms a subject up before its first round.
+    pub(crate) fn warm_up(self) -> Self {
+        match self {
+            Self::Seconds(seconds) => Self::Seconds((seconds / 3.0).min(1.0)),
+            Self::Transactions(count) => Self::Transactions((count / 10).clamp(1, 1_000_000)),
+        }
+    }
+}
+
+/// What one round of one subject did.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// Committed transactions.
+    pub(crate) transactions: u64,
+    /// Attempts that failed with a conflict and were tried again.
+    pub(crate) conflicts: u64,
+    /// Wall time from the first transaction's start to the last one's end.
+    pub(crate) elapsed: Duration,
+    pub(crate) latencies: Latencies,
+}
+
+impl Sample {
+    /// Committed transactions a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.transactions as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+/// One of the things that are compared.
+pub(crate) trait Subject {
+    /// How tables and charts call it.
+    fn name(&self) -> &str;
+    /// Runs once.
+    fn round(&mut self, effort: Effort) -> Result<Sample, Error>;
+}
+
+/// A subject's rounds, summed up.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) name: String,
+    /// Transactions a second, round by round.
+    pub(crate) rates: Vec<f64>,
+    /// The rates' median and extremes.
+    pub(crate) rate: Spread,
+    pub(crate) transactions: u64,
+    pub(crate) conflicts: u64,
+    /// Of all rounds together.
+    pub(crate) latency: Option<LatencySummary>,
+}
+
+impl Measured {
+    fn sum_up(name: &str, samples: &[Sample]) -> Self {
+        assert!(!samples.is_empty(), "there is at least one round");
+        let rates: Vec<f64> = samples.iter().map(Sample::rate).collect();
+        let mut latencies = samples[0].latencies.clone();
+        for sample in &samples[1..] {
+            latencies.merge(&sample.latencies);
+        }
+        Self {
+            name: name.to_owned(),
+            rate: Spread::of(rates.iter().copied()).unwrap_or(Spread {
+                median: 0.0,
+                min: 0.0,
+                max: 0.0,
+            }),
+            rates,
+            transactions: samples.iter().map(|sample| sample.transactions).sum(),
+            conflicts: samples.iter().map(|sample| sample.conflicts).sum(),
+            latency: latencies.summary(),
+        }
+    }
+}
+
+/// Warms every subject up once, then runs `rounds` rounds of all in turn.
+pub(crate) fn alternate(
+    subjects: &mut [Box<dyn Subject + '_>],
+    rounds: usize,
+    effort: Effort,
+    progress: &Progress,
+) -> Result<Vec<Measured>, Error> {
+    assert!(rounds > 0, "no rounds measure nothing");
+    progress.expect((rounds * subjects.len()) as u64);
+    for subject in &mut *subjects {
+        progress.doing(format!("warming up: {}", subject.name()));
+        subject.round(effort.warm_up())?;
+    }
+    let mut samples: Vec<Vec<Sample>> = subjects.iter().map(|_| Vec::new()).collect();
+    for round in 1..=rounds {
+        for (subject, samples) in subjects.iter_mut().zip(&mut samples) {
+            progress.doing(format!("round {round} of {rounds}: {}", subject.name()));
+            samples.push(subject.round(effort)?);
+            progress.step();
+        }
+    }
+    let measured = subjects.iter().zip(&samples);
+    Ok(measured.map(|(subject, samples)| Measured::sum_up(subject.name(), samples)).collect())
+}
+
+/// Runs `round` so many times, without warming up: for what must start from nothing each time.
+pub(crate) fn repeat(
+    name: &str,
+    rounds: usize,
+    progress: &Progress,
+    mut round: impl FnMut() -> Result<Sample, Error>,
+) -> Result<Measured, Error> {
+    assert!(rounds > 0, "no rounds measure nothing");
+    progress.expect(rounds as u64);
+    let mut samples = Vec::with_capacity(rounds);
+    for number in 1..=rounds {
+        progress.doing(format!("round {number} of {rounds}: {name}"));
+        samples.push(round()?);
+        progress.step();
+    }
+    Ok(Measured::sum_up(name, &samples))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    struct Fake<'a> {
+        name: &'static str,
+        transactions: u64,
+        order: &'a RefCell<Vec<&'static str>>,
+    }
+
+    impl Subject for Fake<'_> {
+        fn name(&self) -> &str {
+            self.name
+        }
+
+        fn round(&mut self, _: Effort) -> Result<Sample, Error> {
+            self.order.borrow_mut().push(self.name);
+            Ok(Sample {
+                transactions: self.transactions,
+                conflicts: 1,
+                elapsed: Duration::from_millis(500),
+                latencies: Latencies::one_in(1),
+            })
+        }
+    }
+
+    #[test]
+    fn rounds_alternate_after_one_warm_up_each() {
+        let order = RefCell::new(Vec::new());
+        let fake = |name, transactions| Fake { name, transactions, order: &order };
+        let mut subjects: Vec<Box<dyn Subject>> =
+            vec![Box::new(fake("a", 10)), Box::new(fake("b", 5))];
+        let progress = Progress::of(0);
+        let measured = alternate(&mut subjects, 2, Effort::Transactions(10), &progress).unwrap();
+        drop(subjects);
+        assert_eq!(order.into_inner(), ["a", "b", "a", "b", "a", "b"]);
+        assert_eq!(measured[0].rates, [20.0, 20.0]);
+        assert_eq!(measured[1].rate.median, 10.0);
+        assert_eq!(measured[1].conflicts, 2);
+        assert_eq!(measured[1].transactions, 10);
+    }
+}

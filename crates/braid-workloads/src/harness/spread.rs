@@ -1,0 +1,57 @@
+//! The median of a few measurements with their extremes, the only statistic the reports use.
+
+use serde::Serialize;
+
+/// Median, least and greatest of some measurements. Invariant: `min <= median <= max`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of the finite ones among `values`; `None` when there is none.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        assert!(min <= median, "the median is no less than the least");
+        assert!(median <= max, "the median is no more than the greatest");
+        Some(Self { median, min, max })
+    }
+
+    /// Of the ratios `above[i] / below[i]`, round by round, so that a slow moment of the machine
+    /// that fell on both sides of a round cancels out.
+    pub(crate) fn of_ratios(above: &[f64], below: &[f64]) -> Option<Self> {
+        Self::of(above.iter().zip(below).map(|(a, b)| a / b))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_odd_and_even_counts() {
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([3.0]), Some(Spread { median: 3.0, min: 3.0, max: 3.0 }));
+        assert_eq!(Spread::of([9.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 9.0 }));
+        assert_eq!(
+            Spread::of([4.0, 1.0, 2.0, 8.0]),
+            Some(Spread { median: 3.0, min: 1.0, max: 8.0 })
+        );
+    }
+
+    #[test]
+    fn ratios_pair_rounds_and_skip_what_is_not_finite() {
+        let spread = Spread::of_ratios(&[2.0, 6.0, 1.0], &[1.0, 2.0, 0.0]).unwrap();
+        assert_eq!(spread, Spread { median: 2.5, min: 2.0, max: 3.0 });
+    }
+}

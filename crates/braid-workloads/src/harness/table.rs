@@ -1,0 +1,189 @@
+//! Reports as text for people.
+
+use std::io::{self, Write};
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, presets};
+
+use super::machine::Machine;
+use super::number;
+use super::report::{Bar, Document, Report, Side, Verdict};
+use super::rounds::{Effort, Measured};
+use super::spread::Spread;
+
+/// Writes the machine and every report.
+pub(crate) fn write(out: &mut dyn Write, document: &Document) -> io::Result<()> {
+    for report in &document.reports {
+        write_report(out, report)?;
+    }
+    write_bars(out, &document.reports)?;
+    write_machine(out, &document.machine)
+}
+
+fn write_machine(out: &mut dyn Write, machine: &Machine) -> io::Result<()> {
+    let mut parts = vec![format!("{} cores of {}", machine.cores, machine.processor)];
+    parts.extend(machine.last_level_cache.as_ref().map(|size| format!("last-level cache {size}")));
+    parts.extend(machine.memory_bytes.map(|bytes| format!("{} memory", number::bytes(bytes))));
+    parts.push(machine.kernel.clone());
+    parts.extend(machine.huge_pages.as_ref().map(|mode| format!("huge pages: {mode}")));
+    parts.push(format!("braid {}", machine.version));
+    writeln!(out, "Measured on {}.", parts.join(", "))?;
+    if !machine.optimised {
+        writeln!(
+            out,
+            "NOT an optimised build: the figures mean nothing. Use cargo run --release."
+        )?;
+    }
+    Ok(())
+}
+
+fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "{}: {}", report.workload, report.what)?;
+    if let Some(setting) = &report.setting {
+        let effort = match setting.effort {
+            Effort::Seconds(seconds) => format!("{} s", number::three_digits(seconds)),
+            Effort::Transactions(count) => format!("{} transactions", number::grouped(count)),
+        };
+        let records = number::grouped(setting.records);
+        let rounds = setting.rounds;
+        writeln!(out, "{records} records, {rounds} alternating rounds of {effort} each")?;
+    }
+    if !report.measured.is_empty() {
+        writeln!(out, "\n{}\n", subjects(report))?;
+    }
+    if report.measured.iter().any(|measured| measured.latency.is_some()) {
+        writeln!(out, "{}\n", latencies(&report.measured))?;
+    }
+    for ratio in &report.ratios {
+        let Spread { median, min, max } = ratio.ratio;
+        let (median, min, max) =
+            (number::three_digits(median), number::three_digits(min), number::three_digits(max));
+        writeln!(out, "  {} = {median} × {}  ({min} to {max})", ratio.above, ratio.below)?;
+    }
+    for fact in &report.facts {
+        writeln!(out, "  {}: {}", fact.name, fact.text)?;
+    }
+    for note in &report.notes {
+        writeln!(out, "  note: {note}")?;
+    }
+    for figure in &report.figures {
+        writeln!(out, "  chart: {}", figure.display())?;
+    }
+    writeln!(out)
+}
+
+fn empty_table(header: Vec<&str>) -> Table {
+    let mut table = Table::new();
+    // Markdown, so that a table can go into a page as it is.
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(header.into_iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+    table
+}
+
+fn right(text: impl ToString) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn subjects(report: &Report) -> Table {
+    let unit = format!("{}/s", report.unit);
+    let mut table = empty_table(vec!["", &unit, "least", "most", "in all", "conflicts"]);
+    for subject in &report.measured {
+        table.add_row(vec![
+            Cell::new(&subject.name),
+            right(number::scaled(subject.rate.median)),
+            right(number::scaled(subject.rate.min)),
+            right(number::scaled(subject.rate.max)),
+            right(number::grouped(subject.transactions)),
+            right(number::grouped(subject.conflicts)),
+        ]);
+    }
+    table
+}
+
+fn latencies(measured: &[Measured]) -> Table {
+    let names = measured.iter().find_map(|subject| subject.latency.as_ref());
+    let names = names.map_or(Vec::new(), |summary| {
+        summary.percentiles.iter().map(|percentile| percentile.name).collect()
+    });
+    let header = std::iter::once("latency").chain(names).collect();
+    let mut table = empty_table(header);
+    for subject in measured {
+        let Some(summary) = &subject.latency else { continue };
+        let times = summary.percentiles.iter();
+        let cells = times.map(|percentile| right(number::nanoseconds(percentile.nanoseconds)));
+        table.add_row(std::iter::once(Cell::new(&subject.name)).chain(cells).collect::<Vec<_>>());
+    }
+    table
+}
+
+fn write_bars(out: &mut dyn Write, reports: &[Report]) -> io::Result<()> {
+    if reports.iter().all(|report| report.bars.is_empty()) {
+        return Ok(());
+    }
+    let mut table = empty_table(vec!["workload", "bar", "must be", "measured", ""]);
+    for report in reports {
+        for bar in &report.bars {
+            table.add_row(vec![
+                Cell::new(&report.workload),
+                Cell::new(&bar.what),
+                right(limit(bar)),
+                right(with_unit(bar.measured, bar.unit)),
+                verdict(bar.verdict),
+            ]);
+        }
+    }
+    writeln!(out, "{table}\n")
+}
+
+fn limit(bar: &Bar) -> String {
+    let side = match bar.side {
+        Side::AtLeast => "≥",
+        Side::AtMost => "≤",
+    };
+    format!("{side} {}", with_unit(bar.limit, bar.unit))
+}
+
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "×" | "%" => format!("{} {unit}", number::three_digits(value)),
+        _ => format!("{} {unit}", number::scaled(value)),
+    }
+}
+
+fn verdict(verdict: Verdict) -> Cell {
+    match verdict {
+        Verdict::Met => Cell::new("met").fg(Color::Green),
+        Verdict::Missed => Cell::new("MISSED").fg(Color::Red),
+        Verdict::NotJudged => Cell::new("not at scale"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_subjects_ratios_bars_and_machine() {
+        let rate = Spread { median: 1.5e6, min: 1.4e6, max: 1.6e6 };
+        let measured = |name: &str, factor: f64| Measured {
+            name: name.into(),
+            rates: vec![1.5e6 * factor],
+            rate,
+            transactions: 12_345_678,
+            conflicts: 3,
+            latency: None,
+        };
+        let mut report = Report::new("reads", "ten reads a transaction");
+        report.measured = vec![measured("braided", 1.0), measured("sequential", 0.2)];
+        let ratio = report.ratio("braided", "sequential");
+        report.bar("braided over sequential", (Side::AtLeast, 4.0, "×"), ratio, true);
+        let document = Document { machine: Machine::here(), reports: vec![report] };
+        let mut out = Vec::new();
+        write(&mut out, &document).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in ["1.50 M", "12 345 678", "= 5.00 × sequential", "≥ 4.00 ×", "met", "cores of"]
+        {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert_eq!(document.missed(), 0);
+    }
+}

@@ -1,0 +1,289 @@
+//! The bare lookup loop: index, indirection array, version, and nothing else. No concurrency
+//! control, no transactions, one thread, huge pages: an upper bound for point reads of an engine
+//! with the same nodes, against which `reads` shows the cost of everything an engine adds.
+//!
+//! A B+tree of 64-key nodes with one line of hints: searching a node touches the hint line, then
+//! one line of keys and one of values. Leaves, record ids and versions lie in shuffled order, as in
+//! a table that has lived. Read-only once built.
+
+use std::io;
+use std::time::Instant;
+
+use super::interleave::{interleave, prefetch, touch};
+use super::region::{Plain, Region};
+use crate::harness::latency::Latencies;
+use crate::harness::rounds::{Effort, Sample};
+use crate::random::{Uniform, key_of};
+
+/// Keys a node has room for: 8 groups of 8, a cache line each.
+const FANOUT: usize = 64;
+const GROUP: usize = 8;
+/// Keys in a built node: 70 % full, as random inserts leave nodes.
+const FILL: usize = 45;
+/// Levels, counted from the leaves, that do not stay in the cache and are suspended on. The third
+/// has one node for every 91 000 records: under 1 MiB at 50 M records.
+const UNCACHED_LEVELS: usize = 2;
+/// Committed before every snapshot a lookup uses.
+const STAMP: u64 = 5;
+const SNAPSHOT: u64 = 1000;
+/// Keys a transaction reads.
+pub(crate) const READS: usize = 10;
+
+/// A node. Unused keys are `u64::MAX`; hint `g` is the key at `g * 8`.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Node {
+    hints: [u64; FANOUT / GROUP],
+    keys: [u64; FANOUT],
+    /// Node numbers of children, or record ids in a leaf.
+    values: [u64; FANOUT],
+}
+
+const _: () = assert!(size_of::<Node>() == 17 * 64, "a hint line, 8 of keys, 8 of values");
+
+// SAFETY: integers only, without padding.
+unsafe impl Plain for Node {}
+
+/// A version of a record: half a cache line, never across two.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Version {
+    stamp: u64,
+    older: u64,
+    length: u64,
+    value: u64,
+}
+
+// SAFETY: integers only, without padding.
+unsafe impl Plain for Version {}
+
+/// The built tree with its records.
+pub(crate) struct HintedLookup {
+    nodes: Region<Node>,
+    /// By record id: the number of the newest version.
+    indirection: Region<u64>,
+    versions: Region<Version>,
+    root: u64,
+    height: usize,
+    records: u64,
+}
+
+impl HintedLookup {
+    /// Memory that `records` records take, in bytes.
+    pub(crate) fn bytes(records: u64) -> u64 {
+        let leaves = records.div_ceil(FILL as u64);
+        let nodes = leaves + leaves / (FILL as u64 - 1) + 2;
+        nodes * size_of::<Node>() as u64 + records * (8 + size_of::<Version>() as u64)
+    }
+
+    /// Builds a tree of records 0 to `records`, each with its number as value.
+    pub(crate) fn build(records: u64) -> io::Result<Self> {
+        assert!(records > 0, "an empty tree has no root");
+        let count = usize::try_from(records).expect("records fit the address space");
+        let leaves = count.div_ceil(FILL);
+        let mut nodes = Region::<Node>::zeroed(node_count(leaves))?;
+        let mut indirection = Region::<u64>::zeroed(count)?;
+        let mut versions = Region::<Version>::zeroed(count)?;
+
+        let mut places: Vec<u32> = (0..u32::try_from(leaves).expect("fewer leaves")).collect();
+        fastrand::Rng::with_seed(1).shuffle(&mut places);
+        let stride = coprime_stride(records);
+        for (leaf, &place) in places.iter().enumerate() {
+            let node = &mut nodes[place as usize];
+            node.keys = [u64::MAX; FANOUT];
+            for (slot, record) in (leaf * FILL..count.min((leaf + 1) * FILL)).enumerate() {
+                let scatter = |offset| (record as u128 * stride + offset) % u128::from(records);
+                let (rid, version) = (scatter(0) as usize, scatter(12_345) as usize);
+                node.keys[slot] = key_of(record as u64);
+                node.values[slot] = rid as u64;
+                indirection[rid] = version as u64;
+                versions[version] =
+                    Version { stamp: STAMP, older: 0, length: 8, value: record as u64 };
+            }
+            node.set_hints();
+        }
+        let bottom = places.iter().enumerate();
+        let bottom = bottom.map(|(leaf, &place)| (key_of((leaf * FILL) as u64), u64::from(place)));
+        let (root, height) = build_inner(&mut nodes, bottom.collect(), leaves);
+        Ok(Self { nodes, indirection, versions, root, height, records })
+    }
+
+    /// The value of `key` without suspending, as a sequential engine would look it up.
+    #[cfg(test)]
+    fn get_now(&self, key: u64) -> Option<u64> {
+        let mut found = None;
+        let mut once = Some(self.get(key));
+        interleave(1, || once.take(), |value| found = value);
+        found
+    }
+
+    /// The value of `key`: two suspensions for each of the lower nodes, two for the record.
+    #[inline(always)]
+    async fn get(&self, key: u64) -> Option<u64> {
+        let rid = self.find(key).await?;
+        let entry = &raw const self.indirection[rid as usize];
+        touch(entry).await;
+        let version = &self.versions[self.indirection[rid as usize] as usize];
+        touch(&raw const *version).await;
+        (version.stamp < SNAPSHOT).then_some(version.value)
+    }
+
+    #[inline(always)]
+    async fn find(&self, key: u64) -> Option<u64> {
+        let mut number = self.root;
+        for level in (0..self.height).rev() {
+            // SAFETY: `root` and the values of inner nodes are numbers of built nodes.
+            let node = unsafe { self.nodes.get_unchecked(number as usize) };
+            if level < UNCACHED_LEVELS {
+                touch(&raw const node.hints).await;
+            }
+            let group = node.group_of(key);
+            if level < UNCACHED_LEVELS {
+                prefetch(&raw const node.keys[group * GROUP]);
+                touch(&raw const node.values[group * GROUP]).await;
+            }
+            let slot = node.slot_in(group, key);
+            if level == 0 {
+                return (node.keys[slot] == key).then_some(node.values[slot]);
+            }
+            number = node.values[slot];
+        }
+        unreachable!("the loop returns at the leaf")
+    }
+
+    /// Runs transactions of ten uniform reads, `width` at a time, on the calling thread.
+    pub(crate) fn run(&self, width: usize, effort: Effort, seed: u64) -> Sample {
+        let mut draw = Uniform::below(self.records, seed);
+        let mut latencies = Latencies::one_in(64);
+        let (mut started, mut found, mut transactions) = (0u64, 0u64, 0u64);
+        let begin = Instant::now();
+        let next = || {
+            let exhausted = match effort {
+                Effort::Transactions(count) => started >= count,
+                // The clock is read now and then only: reading it costs a tenth of a transaction.
+                Effort::Seconds(seconds) => {
+                    started.is_multiple_of(256) && begin.elapsed().as_secs_f64() >= seconds
+                }
+            };
+            if exhausted {
+                return None;
+            }
+            started += 1;
+            let (keys, start) = (draw.keys::<READS>(), latencies.start());
+            Some(async move {
+                let mut hits = 0;
+                for key in keys {
+                    hits += u64::from(std::hint::black_box(self.get(key).await).is_some());
+                }
+                (hits, start)
+            })
+        };
+        let mut timed = Latencies::one_in(1);
+        interleave(width, next, |(hits, start)| {
+            timed.finish(start);
+            found += hits;
+            transactions += 1;
+        });
+        let elapsed = begin.elapsed();
+        assert_eq!(found, transactions * READS as u64, "every drawn key is in the tree");
+        Sample { transactions, conflicts: 0, elapsed, latencies: timed }
+    }
+}
+
+impl Node {
+    fn set_hints(&mut self) {
+        self.hints = std::array::from_fn(|group| self.keys[group * GROUP]);
+    }
+
+    /// The group whose first key is the last one not above `key` (the first group if none is).
+    #[inline(always)]
+    fn group_of(&self, key: u64) -> usize {
+        let not_above: usize = self.hints.iter().map(|hint| usize::from(*hint <= key)).sum();
+        not_above.saturating_sub(1)
+    }
+
+    /// The slot of the last key of `group` not above `key` (its first slot if none is).
+    #[inline(always)]
+    fn slot_in(&self, group: usize, key: u64) -> usize {
+        let keys = &self.keys[group * GROUP..(group + 1) * GROUP];
+        let not_above: usize = keys.iter().map(|other| usize::from(*other <= key)).sum();
+        group * GROUP + not_above.saturating_sub(1)
+    }
+}
+
+/// Nodes of all levels above and with `leaves` leaves.
+fn node_count(leaves: usize) -> usize {
+    let (mut count, mut level) = (leaves, leaves);
+    while level > 1 {
+        level = level.div_ceil(FILL);
+        count += level;
+    }
+    count
+}
+
+/// Builds the levels over `level` (first key and number of each node) behind the first `next`
+/// nodes; returns the root's number and the height.
+fn build_inner(nodes: &mut [Node], mut level: Vec<(u64, u64)>, mut next: usize) -> (u64, usize) {
+    let mut height = 1;
+    while level.len() > 1 {
+        let mut above = Vec::with_capacity(level.len().div_ceil(FILL));
+        for children in level.chunks(FILL) {
+            let node = &mut nodes[next];
+            node.keys = [u64::MAX; FANOUT];
+            for (slot, &(key, child)) in children.iter().enumerate() {
+                node.keys[slot] = key;
+                node.values[slot] = child;
+            }
+            node.set_hints();
+            above.push((children[0].0, next as u64));
+            next += 1;
+        }
+        level = above;
+        height += 1;
+    }
+    assert_eq!(next, nodes.len(), "every node is built");
+    (level[0].1, height)
+}
+
+/// A stride that visits every number below `records` once, far from the one before.
+fn coprime_stride(records: u64) -> u128 {
+    let gcd = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let mut stride = (0x9E37_79B9_7F4A_7C15 % records) | 1;
+    while gcd(stride, records) != 1 {
+        stride += 2;
+    }
+    u128::from(stride)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_every_record_and_nothing_else() {
+        for records in [1, 44, 45, 46, 2_025, 2_026, 10_000, 100_003] {
+            let tree = HintedLookup::build(records).unwrap();
+            for record in (0..records).step_by(1 + records as usize / 997) {
+                assert_eq!(tree.get_now(key_of(record)), Some(record));
+                assert_eq!(tree.get_now(key_of(record) + 1), None);
+            }
+            assert_eq!(tree.get_now(key_of(records - 1)), Some(records - 1));
+            assert_eq!(tree.get_now(0), None);
+            assert_eq!(tree.get_now(key_of(records)), None);
+        }
+    }
+
+    #[test]
+    fn runs_so_many_transactions() {
+        let tree = HintedLookup::build(5_000).unwrap();
+        let sample = tree.run(8, Effort::Transactions(1_000), 7);
+        assert_eq!(sample.transactions, 1_000);
+        let sample = tree.run(3, Effort::Seconds(0.01), 7);
+        assert!(sample.transactions > 0);
+    }
+}

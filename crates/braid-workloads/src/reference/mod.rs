@@ -1,0 +1,5 @@
+//! Bare baselines: what the memory system would allow without an engine around the lookup.
+
+pub(crate) mod hinted_lookup;
+pub(crate) mod interleave;
+pub(crate) mod region;

@@ -1,0 +1,149 @@
+//! The arguments that all workloads share, with each workload's own defaults.
+
+use std::marker::PhantomData;
+
+use clap::Args;
+
+use super::count::Count;
+use crate::harness::rounds::Effort;
+
+/// A workload's defaults. `QUICK_RECORDS` bounds the records under `--quick`.
+pub(crate) trait Defaults: Clone + Send + Sync + 'static {
+    const RECORDS: u64;
+    const QUICK_RECORDS: u64 = 20_000;
+    const SECONDS: f64 = 3.0;
+    const ROUNDS: usize = 5;
+}
+
+/// Seconds of one round under `--quick`.
+const QUICK_SECONDS: f64 = 0.02;
+const QUICK_ROUNDS: usize = 2;
+
+// Defaults are strings made here: `default_value_t` keeps its value in a static, of which there is
+// one for all `D` together.
+/// Scale of a workload.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Scale<D: Defaults> {
+    /// Records in the table; 10k, 50M and the like are understood.
+    #[arg(long, short = 'n', value_name = "COUNT", default_value = Count(D::RECORDS).to_string())]
+    records: Count,
+
+    /// Seconds one round of one subject runs.
+    #[arg(long, short = 's', default_value = D::SECONDS.to_string(), conflicts_with = "transactions",
+          value_parser = positive_seconds)]
+    seconds: f64,
+
+    /// Transactions one round of one subject runs, instead of --seconds.
+    #[arg(long, short = 't', value_name = "COUNT")]
+    transactions: Option<Count>,
+
+    /// Rounds; each runs every subject once, in turn, and figures are medians over rounds.
+    #[arg(long, short = 'r', default_value = D::ROUNDS.to_string(),
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    rounds: usize,
+
+    /// Workers of the subjects that use several [default: one a core].
+    #[arg(long, short = 'w', value_name = "COUNT",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
+    workers: Option<usize>,
+
+    /// Transactions a braided worker interleaves [default: tunes itself].
+    #[arg(long, value_name = "COUNT",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    width: Option<usize>,
+
+    /// Do not bind workers to cores.
+    #[arg(long)]
+    no_pin: bool,
+
+    /// Seed of the keys drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Scale everything down to finish in a second or two. The figures mean nothing then.
+    #[arg(long, short = 'q')]
+    quick: bool,
+
+    #[arg(skip)]
+    defaults: PhantomData<D>,
+}
+
+fn positive_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds are a number from 0.001 to 86400".to_owned()),
+    }
+}
+
+/// What a workload runs with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) records: u64,
+    pub(crate) effort: Effort,
+    pub(crate) rounds: usize,
+    /// Workers of the subjects that use several.
+    pub(crate) workers: usize,
+    /// Pinned hot width; `None` tunes itself.
+    pub(crate) width: Option<usize>,
+    pub(crate) pin: bool,
+    pub(crate) seed: u64,
+    pub(crate) quick: bool,
+}
+
+impl<D: Defaults> Scale<D> {
+    /// The settings these arguments ask for.
+    pub(crate) fn settings(&self) -> Settings {
+        let mut settings = Settings {
+            records: self.records.0,
+            effort: match self.transactions {
+                Some(count) => Effort::Transactions(count.0),
+                None => Effort::Seconds(self.seconds),
+            },
+            rounds: self.rounds,
+            workers: self.workers.unwrap_or_else(cores),
+            width: self.width,
+            pin: !self.no_pin,
+            seed: self.seed,
+            quick: self.quick,
+        };
+        if self.quick {
+            settings.records = settings.records.min(D::QUICK_RECORDS);
+            settings.rounds = settings.rounds.min(QUICK_ROUNDS);
+            settings.effort = match settings.effort {
+                Effort::Seconds(seconds) => Effort::Seconds(seconds.min(QUICK_SECONDS)),
+                Effort::Transactions(count) => Effort::Transactions(count.min(2_000)),
+            };
+        }
+        settings
+    }
+}
+
+impl Settings {
+    /// The defaults of `D`, as a command line without options has them.
+    pub(crate) fn defaults<D: Defaults>(quick: bool) -> Self {
+        let scale = Scale::<D> {
+            records: Count(D::RECORDS),
+            seconds: D::SECONDS,
+            transactions: None,
+            rounds: D::ROUNDS,
+            workers: None,
+            width: None,
+            no_pin: false,
+            seed: 1,
+            quick,
+            defaults: PhantomData,
+        };
+        scale.settings()
+    }
+
+    /// The same with so many records (fewer if quick).
+    pub(crate) fn with_records(&self, records: u64) -> Self {
+        let records = if self.quick { records.min(self.records) } else { records };
+        Self { records, ..self.clone() }
+    }
+}
+
+/// Cores this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,56 @@
+//! The bars: what Braid's figures must reach, in one place.
+//!
+//! References were published for, or measured on, other machines than the one a report comes from;
+//! ratios within one run travel, absolute figures only roughly.
+
+use crate::harness::report::Side;
+
+/// A bar: side, limit, unit.
+pub(crate) type Limit = (Side, f64, &'static str);
+
+const fn at_least(limit: f64) -> Limit {
+    (Side::AtLeast, limit, "×")
+}
+
+/// Records of the large read workload.
+pub(crate) const READS_LARGE: u64 = 50_000_000;
+/// Records of the workloads that are compared with other systems' figures.
+pub(crate) const READS_MIDDLE: u64 = 20_000_000;
+/// Records that stay in the cache.
+pub(crate) const READS_CACHED: u64 = 10_000;
+
+/// Reads, large: braided over sequential; over the bare lookup loop; two workers over one.
+pub(crate) const READS_OVER_SEQUENTIAL: Limit = at_least(4.0);
+pub(crate) const READS_OVER_REFERENCE: Limit = at_least(0.45);
+pub(crate) const READS_TWO_WORKERS: Limit = at_least(1.8);
+/// Reads, cached: interleaving must not cost.
+pub(crate) const CACHED_OVER_SEQUENTIAL: Limit = at_least(0.95);
+/// Transactions/s of ten reads over 20 M records: MosaicDB's best with one and with two workers.
+pub(crate) const MOSAICDB_READS: [f64; 2] = [249e3, 469e3];
+pub(crate) const READS_OVER_MOSAICDB: f64 = 2.0;
+/// Ten blind updates; ten read-modify-writes.
+pub(crate) const UPDATES_OVER_SEQUENTIAL: Limit = at_least(2.0);
+pub(crate) const RMW_OVER_SEQUENTIAL: Limit = at_least(1.6);
+/// Transactions/s of ten read-modify-writes over 20 M records: CoroBase.
+pub(crate) const COROBASE_RMW: f64 = 145e3;
+pub(crate) const RMW_OVER_COROBASE: f64 = 1.5;
+/// Scans of a hundred.
+pub(crate) const SCAN_OVER_SEQUENTIAL: Limit = at_least(0.95);
+/// Durable commits: over the same without a log; over one sync for each commit.
+pub(crate) const GROUP_OVER_VOLATILE: Limit = at_least(0.60);
+pub(crate) const GROUP_OVER_ONE_SYNC: Limit = at_least(50.0);
+/// The nested read path's rate over the flattened one's.
+pub(crate) const NESTED_OVER_FLAT: Limit = at_least(1.0 / 1.1);
+/// A loaded record of 8 + 8 bytes, all in.
+pub(crate) const RECORD_BYTES: Limit = (Side::AtMost, 90.0, "B");
+/// Records/s and core, loaded in key order.
+pub(crate) const LOAD_RATE: Limit = (Side::AtLeast, 2e6, "/s");
+/// Of one core, while nothing is asked of the database.
+pub(crate) const IDLE_PERCENT: Limit = (Side::AtMost, 1.0, "%");
+/// Memory at the end of a churn over memory after its first quarter.
+pub(crate) const CHURN_GROWTH: Limit = (Side::AtMost, 1.10, "×");
+
+/// A rate that must be reached.
+pub(crate) fn rate(limit: f64) -> Limit {
+    (Side::AtLeast, limit, "/s")
+}

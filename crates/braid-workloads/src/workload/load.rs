@@ -1,0 +1,87 @@
+//! `load`: records a second and core when loading in key order, and what a record takes of memory.
+
+use braiddb::Database;
+use clap::Args;
+
+use super::bars;
+use super::stage::Stage;
+use crate::engine::bed::{Bed, Opening};
+use crate::engine::load;
+use crate::error::Error;
+use crate::harness::report::{Report, Setting};
+use crate::harness::rounds::{Effort, Sample, repeat};
+use crate::harness::{number, process};
+use crate::scale::arguments::{Defaults, Scale, Settings};
+
+#[derive(Clone, Debug)]
+pub(crate) struct LoadDefaults;
+
+impl Defaults for LoadDefaults {
+    const RECORDS: u64 = bars::READS_LARGE;
+}
+
+/// Arguments of `braid bench load`. A round loads all records; --seconds and --transactions say
+/// nothing here.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoadArguments {
+    #[command(flatten)]
+    scale: Scale<LoadDefaults>,
+}
+
+impl LoadArguments {
+    /// Runs it.
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
+        measure(stage, &self.scale.settings())
+    }
+}
+
+/// The workload with the defaults, for a run of all of them.
+pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
+    measure(stage, &Settings::defaults::<LoadDefaults>(quick))
+}
+
+fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
+    stage.beds.clear();
+    let records = settings.records;
+    let opening = Opening { workers: 1, ..Opening::braided(settings) };
+    let mut resident = None;
+    let mut counted = None;
+    let mut round = || -> Result<Sample, Error> {
+        let before = process::resident_bytes();
+        let bed = Bed::empty(Database::in_memory(opening.options())?, records)?;
+        let sample = load::load(&bed)?;
+        // Only the first round starts from a process without freed memory to take up again.
+        let grown = || process::resident_bytes()?.checked_sub(before?);
+        resident = resident.or_else(grown);
+        counted = counted.or(Some(bed.database.stats().memory));
+        Ok(Sample { transactions: records, ..sample })
+    };
+    let loaded = repeat("in key order", settings.rounds, &stage.progress, &mut round)?;
+    let mut report = Report::new("load", "records of 8 + 8 bytes inserted in key order, 1 worker");
+    let rate = loaded.rate.median;
+    report.unit = "records";
+    report.measured.push(loaded);
+    let effort = Effort::Transactions(records);
+    report.setting = Some(Setting { records, effort, rounds: settings.rounds });
+    if let Some(counted) = counted {
+        for (kind, bytes) in [("versions", counted.versions), ("index nodes", counted.index_nodes)]
+        {
+            bytes_a_record(&mut report, &format!("{kind}, counted by the engine"), bytes, records);
+        }
+    }
+    let mut a_record = None;
+    if let Some(resident) = resident {
+        bytes_a_record(&mut report, "memory of the process", resident, records);
+        a_record = Some(resident as f64 / records as f64);
+    }
+    let judged = records == bars::READS_LARGE && !settings.quick;
+    report.bar("records loaded a second", bars::LOAD_RATE, Some(rate), judged);
+    report.bar("memory of a record", bars::RECORD_BYTES, a_record, judged);
+    Ok(report)
+}
+
+fn bytes_a_record(report: &mut Report, what: &str, bytes: u64, records: u64) {
+    let each = bytes as f64 / records as f64;
+    let text = format!("{} ({} bytes a record)", number::bytes(bytes), number::three_digits(each));
+    report.fact(what, each, text);
+}

@@ -1,0 +1,17 @@
+//! The workloads, one a file: what runs, what is compared, which bars its figures must reach.
+
+pub(crate) mod airports;
+pub(crate) mod all;
+pub(crate) mod bars;
+pub(crate) mod churn;
+pub(crate) mod commit;
+pub(crate) mod flights;
+pub(crate) mod idle;
+pub(crate) mod load;
+pub(crate) mod paths;
+pub(crate) mod points;
+pub(crate) mod reads;
+pub(crate) mod rmw;
+pub(crate) mod scan;
+pub(crate) mod stage;
+pub(crate) mod updates;

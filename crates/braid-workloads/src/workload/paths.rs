@@ -1,0 +1,113 @@
+//! `paths`: what nesting costs. The same ten reads through the engine's nested `async fn`s, through
+//! a read path flattened by hand into one state machine, and through two boxed futures a read
+//! (CoroBase §4.3, whose flattening Rust's compiler makes).
+
+use std::pin::Pin;
+
+use braiddb::{Table, Transaction};
+use clap::Args;
+
+use super::bars;
+use super::points::{OPERATIONS, Points, Reads};
+use super::stage::Stage;
+use crate::engine::bed::{Bed, Opening};
+use crate::engine::drive::{Driven, Procedure};
+use crate::error::Error;
+use crate::harness::report::Report;
+use crate::harness::rounds::Subject;
+use crate::random::Uniform;
+use crate::scale::arguments::{Defaults, Scale, Settings};
+
+const NESTED: &str = "nested";
+const BOXED: &str = "boxed";
+
+/// The width of all three, so that only the path differs.
+const WIDTH: usize = 24;
+
+#[derive(Clone, Debug)]
+pub(crate) struct PathsDefaults;
+
+impl Defaults for PathsDefaults {
+    const RECORDS: u64 = bars::READS_MIDDLE;
+}
+
+/// Arguments of `braid bench paths`. All paths run at the same width: --width, or 24.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PathsArguments {
+    #[command(flatten)]
+    scale: Scale<PathsDefaults>,
+}
+
+impl PathsArguments {
+    /// Runs it.
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
+        compare(stage, &self.scale.settings())
+    }
+}
+
+/// The workload with the defaults, for a run of all of them.
+pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
+    compare(stage, &Settings::defaults::<PathsDefaults>(quick))
+}
+
+/// Ten reads, each through two boxed futures.
+#[derive(Clone)]
+struct BoxedReads {
+    table: Table<u64, u64>,
+    uniform: Uniform,
+}
+
+type BoxedValue<'a> = Pin<Box<dyn Future<Output = Result<Option<u64>, braiddb::Error>> + 'a>>;
+
+impl BoxedReads {
+    fn get<'a>(&'a self, tx: &'a Transaction, key: &'a u64) -> BoxedValue<'a> {
+        Box::pin(async move {
+            let inner: BoxedValue<'_> = Box::pin(tx.get(&self.table, key));
+            inner.await
+        })
+    }
+}
+
+impl Procedure for BoxedReads {
+    type Input = [u64; OPERATIONS];
+
+    fn draw(&mut self) -> Self::Input {
+        self.uniform.keys()
+    }
+
+    async fn run(&self, tx: &Transaction, keys: &Self::Input) -> Result<(), braiddb::Error> {
+        for key in keys {
+            let value = self.get(tx, key).await?.ok_or(braiddb::Error::KeyNotFound)?;
+            std::hint::black_box(value);
+        }
+        Ok(())
+    }
+}
+
+fn compare(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
+    let width = settings.width.unwrap_or(WIDTH);
+    let fixed = Settings { width: Some(width), ..settings.clone() };
+    let opening = Opening { workers: 1, ..Opening::braided(&fixed) };
+    let bed = stage.beds.get(opening, settings.records, &stage.progress)?;
+    let subjects = vec![
+        subject(NESTED, &bed, settings, |bed, seed| Reads::<OPERATIONS>(Points::on(bed, seed))),
+        subject(BOXED, &bed, settings, |bed, seed| BoxedReads {
+            table: bed.table.clone(),
+            uniform: Uniform::below(bed.records, seed),
+        }),
+    ];
+    let what = format!("transactions of 10 uniform reads, {width} interleaved, by read path");
+    let mut report = stage.measure("paths", what, settings, subjects)?;
+    report.ratio(BOXED, NESTED);
+    Ok(report)
+}
+
+fn subject<P: Procedure>(
+    name: &str,
+    bed: &Bed,
+    settings: &Settings,
+    make: fn(&Bed, u64) -> P,
+) -> Box<dyn Subject> {
+    let of = bed.clone();
+    Box::new(Driven::new(name, &bed.database, 1, settings.seed, move |seed| make(&of, seed)))
+}

@@ -1,0 +1,204 @@
+//! `reads`: ten uniform reads a transaction (CoroBase §5.4), beside the bare lookup loop.
+
+use clap::Args;
+
+use super::bars;
+use super::points::{OPERATIONS, Points, Reads};
+use super::stage::{BRAIDED, SEQUENTIAL, Stage, braided_on};
+use crate::engine::bed::{Opening, check_memory};
+use crate::engine::drive::Driven;
+use crate::error::Error;
+use crate::harness::number;
+use crate::harness::report::{Line, LineChart, Report};
+use crate::harness::rounds::{Effort, Sample, Subject};
+use crate::reference::hinted_lookup::{HintedLookup, READS};
+use crate::scale::arguments::{Defaults, Scale, Settings};
+use braiddb::{Policy, Width};
+
+const _: () = assert!(READS == OPERATIONS, "both sides read as much");
+
+const REFERENCE: &str = "bare lookup loop";
+/// Widths that the sweep measures and among which the reference finds its best.
+const WIDTHS: [usize; 8] = [1, 2, 4, 8, 16, 24, 32, 48];
+
+#[derive(Clone, Debug)]
+pub(crate) struct ReadsDefaults;
+
+impl Defaults for ReadsDefaults {
+    const RECORDS: u64 = bars::READS_LARGE;
+}
+
+/// Arguments of `braid bench reads`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReadsArguments {
+    #[command(flatten)]
+    scale: Scale<ReadsDefaults>,
+
+    /// Leave out the bare lookup loop (index, indirection and version without an engine), which
+    /// needs as much memory again.
+    #[arg(long)]
+    no_reference: bool,
+
+    /// Also measure every fixed width from 1 to 48 (one bed each, loaded one after the other).
+    #[arg(long)]
+    sweep: bool,
+
+    /// Also measure the other two schedulers, batch and pipeline.
+    #[arg(long)]
+    policies: bool,
+}
+
+impl ReadsArguments {
+    /// Runs it.
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
+        let settings = self.scale.settings();
+        let mut report = compare(stage, &settings, !self.no_reference, self.policies)?;
+        if self.sweep {
+            sweep(stage, &settings, &mut report)?;
+        }
+        Ok(report)
+    }
+}
+
+/// The workload with the defaults, for a run of all of them.
+pub(crate) fn at(stage: &mut Stage, quick: bool, records: u64) -> Result<Report, Error> {
+    let settings = Settings::defaults::<ReadsDefaults>(quick).with_records(records);
+    compare(stage, &settings, records == bars::READS_LARGE, false)
+}
+
+fn compare(
+    stage: &mut Stage,
+    settings: &Settings,
+    reference: bool,
+    policies: bool,
+) -> Result<Report, Error> {
+    let make = |bed: &_, seed| Reads::<OPERATIONS>(Points::on(bed, seed));
+    let mut subjects = stage.usual_subjects(settings, make)?;
+    if policies {
+        for (name, policy) in [("batch", Policy::Batch), ("pipeline", Policy::Pipeline)] {
+            let width = Width::Fixed(settings.width.unwrap_or(24));
+            let opening = Opening { policy, width, workers: 1, ..Opening::braided(settings) };
+            let bed = stage.beds.get(opening, settings.records, &stage.progress)?;
+            let database = bed.database.clone();
+            let make = move |seed| make(&bed, seed);
+            subjects.push(Box::new(Driven::new(name, &database, 1, settings.seed, make)));
+        }
+    }
+    if reference {
+        stage.progress.doing("building the bare lookup loop");
+        subjects.push(Box::new(Reference::build(settings)?));
+    }
+    let workload = format!("reads-{}", crate::scale::count::Count(settings.records));
+    let what = "transactions of 10 uniform point reads, 8-byte keys and values, in memory";
+    let mut report = stage.measure(&workload, what, settings, subjects)?;
+    judge(&mut report, settings);
+    Ok(report)
+}
+
+fn judge(report: &mut Report, settings: &Settings) {
+    let at_scale = |records| settings.records == records && !settings.quick;
+    let (large, middle, cached) =
+        (at_scale(bars::READS_LARGE), at_scale(bars::READS_MIDDLE), at_scale(bars::READS_CACHED));
+    let several = braided_on(settings.workers);
+    let over_sequential = report.ratio(BRAIDED, SEQUENTIAL);
+    let over_reference = report.ratio(BRAIDED, REFERENCE);
+    let over_one = report.ratio(&several, BRAIDED);
+    if settings.records <= bars::READS_CACHED {
+        let limit = bars::CACHED_OVER_SEQUENTIAL;
+        report.bar("braided over sequential, cached", limit, over_sequential, cached);
+        return;
+    }
+    if settings.records == bars::READS_MIDDLE {
+        let rates = [BRAIDED, &several].map(|name| Some(report.subject(name)?.rate.median));
+        for (workers, (rate, published)) in rates.into_iter().zip(bars::MOSAICDB_READS).enumerate()
+        {
+            let judged = middle && (workers == 0 || settings.workers == 2);
+            let limit = bars::rate(bars::READS_OVER_MOSAICDB * published);
+            let what = format!("twice MosaicDB, {} worker(s)", workers + 1);
+            report.bar(what, limit, rate, judged);
+        }
+        return;
+    }
+    report.bar("braided over sequential", bars::READS_OVER_SEQUENTIAL, over_sequential, large);
+    report.bar("braided over bare lookups", bars::READS_OVER_REFERENCE, over_reference, large);
+    let judged = large && settings.workers == 2;
+    report.bar("two workers over one", bars::READS_TWO_WORKERS, over_one, judged);
+}
+
+/// Throughput by fixed width.
+fn sweep(stage: &mut Stage, settings: &Settings, report: &mut Report) -> Result<(), Error> {
+    let mut points = Vec::new();
+    for width in WIDTHS {
+        let width_settings = Settings { width: Some(width), workers: 1, ..settings.clone() };
+        stage.beds.clear();
+        let opening = Opening::braided(&width_settings);
+        let bed = stage.beds.get(opening, settings.records, &stage.progress)?;
+        let database = bed.database.clone();
+        let make = move |seed| Reads::<OPERATIONS>(Points::on(&bed, seed));
+        let subject = Driven::new(BRAIDED, &database, 1, settings.seed, make);
+        drop(database);
+        let swept = stage.measure("sweep", "", settings, vec![Box::new(subject)])?;
+        let rate = swept.measured[0].rate.median;
+        points.push((width as f64, rate));
+        report.fact(format!("width {width}"), rate, format!("{}/s", number::scaled(rate)));
+    }
+    report.lines.push(LineChart {
+        name: format!("{}-by-width", report.workload),
+        title: "Reads: transactions a second by hot width".to_owned(),
+        x: "transactions interleaved".to_owned(),
+        y: "transactions/s".to_owned(),
+        lines: vec![Line { name: BRAIDED.to_owned(), points }],
+    });
+    Ok(())
+}
+
+/// The bare lookup loop as a subject.
+struct Reference {
+    tree: HintedLookup,
+    width: usize,
+    seed: u64,
+    pin: bool,
+}
+
+impl Reference {
+    fn build(settings: &Settings) -> Result<Self, Error> {
+        check_memory(settings.records, HintedLookup::bytes(settings.records))?;
+        let tree = HintedLookup::build(settings.records)?;
+        let mut reference = Self { tree, width: 1, seed: settings.seed + 100, pin: settings.pin };
+        // Its best width differs by machine and size: the bound is what it reaches there.
+        let effort = settings.effort.warm_up();
+        let mut best = 0.0;
+        for width in WIDTHS.into_iter().filter(|width| *width >= 8) {
+            let rate = reference.run(width, effort).rate();
+            if rate > best {
+                (best, reference.width) = (rate, width);
+            }
+        }
+        Ok(reference)
+    }
+
+    /// On the core of the engine's first worker, if workers are bound to cores.
+    fn run(&mut self, width: usize, effort: Effort) -> Sample {
+        self.seed += 1;
+        let Self { tree, seed, pin, .. } = self;
+        std::thread::scope(|scope| {
+            let run = || {
+                if *pin {
+                    crate::harness::process::stay_on_core(0);
+                }
+                tree.run(width, effort, *seed)
+            };
+            scope.spawn(run).join().expect("the lookup loop does not panic")
+        })
+    }
+}
+
+impl Subject for Reference {
+    fn name(&self) -> &str {
+        REFERENCE
+    }
+
+    fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
+        Ok(self.run(self.width, effort))
+    }
+}

@@ -1,0 +1,76 @@
+//! What every workload works with: progress, the beds kept between workloads, and the two subjects
+//! that nearly all compare, the engine braided and sequential.
+
+use crate::engine::bed::{Bed, Beds, Opening};
+use crate::engine::drive::{Driven, Procedure};
+use crate::error::Error;
+use crate::harness::progress::Progress;
+use crate::harness::report::{Report, Setting};
+use crate::harness::rounds::{Subject, alternate};
+use crate::scale::arguments::Settings;
+
+/// Names of subjects, as tables show them.
+pub(crate) const BRAIDED: &str = "braided";
+pub(crate) const SEQUENTIAL: &str = "sequential";
+
+/// Where workloads run, one after the other.
+pub(crate) struct Stage {
+    pub(crate) progress: Progress,
+    pub(crate) beds: Beds,
+}
+
+impl Stage {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        Self { progress: Progress::of(0), beds: Beds::default() }
+    }
+
+    /// The engine braided, on one worker and (if there are several) on all of them, and sequential.
+    pub(crate) fn usual_subjects<P, M>(
+        &mut self,
+        settings: &Settings,
+        make: M,
+    ) -> Result<Vec<Box<dyn Subject>>, Error>
+    where
+        P: Procedure,
+        M: FnMut(&Bed, u64) -> P + Clone + 'static,
+    {
+        let records = settings.records;
+        let braided = self.beds.get(Opening::braided(settings), records, &self.progress)?;
+        let sequential = self.beds.get(Opening::sequential(settings), records, &self.progress)?;
+        let subject = |name: &str, bed: &Bed, workers, seed| {
+            let (of, mut make) = (bed.clone(), make.clone());
+            let make = move |seed| make(&of, seed);
+            Box::new(Driven::new(name, &bed.database, workers, seed, make)) as Box<dyn Subject>
+        };
+        let mut subjects = vec![
+            subject(BRAIDED, &braided, 1, settings.seed),
+            subject(SEQUENTIAL, &sequential, 1, settings.seed + 1),
+        ];
+        if settings.workers > 1 {
+            let name = braided_on(settings.workers);
+            subjects.push(subject(&name, &braided, settings.workers, settings.seed + 2));
+        }
+        Ok(subjects)
+    }
+
+    /// Runs the rounds of `subjects` and begins the report of them.
+    pub(crate) fn measure(
+        &mut self,
+        workload: &str,
+        what: impl Into<String>,
+        settings: &Settings,
+        mut subjects: Vec<Box<dyn Subject>>,
+    ) -> Result<Report, Error> {
+        let mut report = Report::new(workload, what);
+        let Settings { records, effort, rounds, .. } = *settings;
+        report.setting = Some(Setting { records, effort, rounds });
+        report.measured = alternate(&mut subjects, rounds, effort, &self.progress)?;
+        Ok(report)
+    }
+}
+
+/// The name of the braided subject on several workers.
+pub(crate) fn braided_on(workers: usize) -> String {
+    format!("{BRAIDED}, {workers} workers")
+}
