@@ -84,6 +84,13 @@ impl<F: Future<Output = ()>> Queues<F> {
         *self.waiting(cause) += 1;
     }
 
+    /// The task at `position` of the hot queue goes behind those that are staged.
+    pub(super) fn stand_back(&mut self, position: usize) {
+        let index = self.hot.swap_remove(position);
+        self.slots[index as usize].place = Place::Staged;
+        self.staged.push_back(index);
+    }
+
     fn waiting(&mut self, cause: Cause) -> &mut usize {
         if cause == Cause::Foreign { &mut self.foreign } else { &mut self.cold }
     }

@@ -260,6 +260,12 @@ impl<S: Source> Run<'_, '_, S> {
                 Poll::Pending => {
                     let cause = local.cause.get();
                     self.worker.counters.suspensions[cause as usize].add(1);
+                    if cause == Cause::Undecided && !self.queues.staged.is_empty() {
+                        // Whoever is to decide may be staged for want of this task's place.
+                        self.leave(position, |run| run.queues.stand_back(position));
+                        position += 1;
+                        continue;
+                    }
                     if cause.is_hot() {
                         position += 1;
                         if cause == Cause::Undecided && self.queues.hot.len() == 1 {
