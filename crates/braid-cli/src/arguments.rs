@@ -1,0 +1,128 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::store::StoreArguments;
+
+/// A transactional database that hides every wait, on the command line.
+///
+/// Tables of this command hold text: keys are strings, and so are values (an import stores each row
+/// as a JSON object).
+#[derive(Debug, Parser)]
+#[command(name = "braid", version, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 not found, 2 wrong usage, 3 failure, 4 rows rejected.\n\n\
+Examples:\n  braid import airports.csv --table airports --key icao\n  \
+braid get airports LJLJ\n  braid scan airports --prefix LJ --limit 5 --json\n  braid bench airports"
+)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub store: StoreArguments,
+
+    /// Print data as JSON, one document a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Import a CSV file with a header, or JSON lines, into a table, all or nothing.
+    Import(Import),
+    /// Print the value of a key.
+    Get {
+        /// Table to read.
+        table: String,
+        /// Key to look up.
+        key: String,
+    },
+    /// Give a key a value; makes the table if need be.
+    Put {
+        /// Table to write.
+        table: String,
+        /// Key to write.
+        key: String,
+        /// Its new value.
+        value: String,
+    },
+    /// Delete a key.
+    Delete {
+        /// Table to write.
+        table: String,
+        /// Key to delete.
+        key: String,
+    },
+    /// Print the records of a range of keys, in their order.
+    Scan(Scan),
+    /// List the tables.
+    Tables,
+    /// Show what the database has done since it was opened, and what it holds.
+    Stats,
+    /// Type commands one by one, in transactions if you like.
+    Shell,
+    /// Measure the engine on this machine.
+    Bench(braid_workloads::bench::Command),
+    /// Kill a database under load over and over, and check that it loses nothing.
+    Torture(braid_workloads::torture::Command),
+}
+
+/// An import.
+#[derive(Args, Debug)]
+pub struct Import {
+    /// File to read.
+    pub file: PathBuf,
+    /// Table to import into; made if need be.
+    #[arg(long, short)]
+    pub table: String,
+    /// Column (of a CSV file) or field (of JSON objects) that holds the key.
+    #[arg(long, short)]
+    pub key: String,
+    /// Format of the file; by default its name's ending tells.
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// Import the good rows although others are rejected.
+    #[arg(long)]
+    pub skip_rejected: bool,
+}
+
+/// Format of a file to import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Comma-separated values, the first row naming the columns.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+}
+
+/// A scan.
+#[derive(Args, Debug, Default)]
+pub struct Scan {
+    /// Table to read.
+    pub table: String,
+    /// First key of the range.
+    #[arg(long, conflicts_with = "after")]
+    pub from: Option<String>,
+    /// The range starts after this key.
+    #[arg(long)]
+    pub after: Option<String>,
+    /// Last key of the range.
+    #[arg(long, conflicts_with = "before")]
+    pub to: Option<String>,
+    /// The range ends before this key.
+    #[arg(long)]
+    pub before: Option<String>,
+    /// Only keys that start so.
+    #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]
+    pub prefix: Option<String>,
+    /// At most so many records.
+    #[arg(long, short)]
+    pub limit: Option<u64>,
+    /// From the last key to the first.
+    #[arg(long, short)]
+    pub reverse: bool,
+}

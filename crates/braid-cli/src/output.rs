@@ -1,0 +1,64 @@
+//! What the command prints: plain text for people and pipes, JSON lines for programs.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// Where data goes, and in which form.
+#[derive(Debug)]
+pub struct Output {
+    pub json: bool,
+}
+
+impl Output {
+    pub fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// One JSON document on a line of its own.
+    pub fn document(&self, document: &impl Serialize) -> Result<()> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, document)?;
+        writeln!(out)?;
+        Ok(())
+    }
+
+    /// A line of text.
+    pub fn line(&self, line: &str) -> Result<()> {
+        writeln!(io::stdout().lock(), "{line}")?;
+        Ok(())
+    }
+
+    /// A record: `key<TAB>value`, or `{"key": …, "value": …}`.
+    pub fn record(&self, key: &str, value: &str) -> Result<()> {
+        if self.json {
+            return self.document(&serde_json::json!({ "key": key, "value": document(value) }));
+        }
+        self.line(&format!("{key}\t{value}"))
+    }
+
+    /// A value alone.
+    pub fn value(&self, value: &str) -> Result<()> {
+        if self.json { self.document(&document(value)) } else { self.line(value) }
+    }
+}
+
+/// A value that is a JSON object is shown as one; any other is text.
+fn document(value: &str) -> serde_json::Value {
+    serde_json::from_str(value)
+        .ok()
+        .filter(serde_json::Value::is_object)
+        .unwrap_or_else(|| serde_json::Value::String(value.to_owned()))
+}
+
+/// Whether the reader of a pipe went away, which is no failure of ours.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(closed)
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .is_some_and(|error| error.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
+    })
+}

@@ -1,0 +1,67 @@
+//! Opening the database that the command works on.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use braiddb::{Database, Durability, Error, Options, Table};
+use clap::{Args, ValueEnum};
+
+/// The tables of this command.
+pub type TextTable = Table<str, str>;
+
+/// Which database, and how to open it.
+#[derive(Args, Debug)]
+pub struct StoreArguments {
+    /// Directory of the database.
+    #[arg(long, global = true, env = "BRAID_DB", default_value = "braid.db")]
+    pub db: PathBuf,
+    /// Worker threads; by default one a core.
+    #[arg(long = "threads", global = true, value_name = "N")]
+    pub threads: Option<usize>,
+    /// When a write counts as done.
+    #[arg(long, global = true, default_value = "group")]
+    pub durability: DurabilityArgument,
+}
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum DurabilityArgument {
+    /// When it is on disk.
+    Group,
+    /// At once; it is on disk moments later.
+    Relaxed,
+}
+
+impl StoreArguments {
+    /// Opens the database, which must be there.
+    pub fn open_existing(&self) -> Result<Database> {
+        self.open(false)
+    }
+
+    /// Opens the database, or makes it.
+    pub fn open_or_create(&self) -> Result<Database> {
+        self.open(true)
+    }
+
+    fn open(&self, create: bool) -> Result<Database> {
+        let mut options = Options::default().create(create).durability(match self.durability {
+            DurabilityArgument::Group => Durability::Group,
+            DurabilityArgument::Relaxed => Durability::Relaxed,
+        });
+        if let Some(threads) = self.threads {
+            options = options.workers(threads);
+        }
+        Database::open(&self.db, options)
+            .with_context(|| format!("cannot open the database {}", self.db.display()))
+    }
+}
+
+/// Opens a table that must be there.
+pub fn existing_table(db: &Database, name: &str) -> Result<TextTable, Error> {
+    pollster::block_on(db.open_table(name))
+}
+
+/// Opens a table, or makes it.
+pub fn table(db: &Database, name: &str) -> Result<TextTable, Error> {
+    pollster::block_on(db.open_or_create_table(name))
+}

@@ -1,0 +1,8 @@
+//! The verbs of the command, one a file.
+
+pub mod import;
+pub mod overview;
+pub mod point;
+pub mod rows;
+pub mod scan;
+pub mod shell;

@@ -1,0 +1,199 @@
+//! `shell`: the verbs typed one by one, each a transaction of its own or a step of an open one.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use braiddb::{Database, Error, InteractiveTransaction, Transaction};
+use clap::{Parser, Subcommand};
+use pollster::block_on;
+use rustyline::error::ReadlineError;
+
+use super::overview;
+use super::scan::Range;
+use crate::arguments::Scan;
+use crate::output::Output;
+use crate::store::{self, TextTable};
+
+const HISTORY: &str = ".braid_history";
+
+/// One line of the shell.
+#[derive(Debug, Parser)]
+#[command(multicall = true, disable_version_flag = true)]
+struct Line {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Debug, Subcommand)]
+enum Step {
+    /// Print the value of a key.
+    Get { table: String, key: String },
+    /// Give a key a value.
+    Put { table: String, key: String, value: String },
+    /// Delete a key.
+    Delete { table: String, key: String },
+    /// Print the records of a range.
+    Scan(Scan),
+    /// List the tables.
+    Tables,
+    /// Show the statistics.
+    Stats,
+    /// Begin a transaction: what follows is one step of it each.
+    Begin,
+    /// Commit the open transaction.
+    Commit,
+    /// Take the open transaction back.
+    Abort,
+    /// Leave; an open transaction is taken back.
+    #[command(alias = "exit")]
+    Quit,
+}
+
+/// Reads lines until the end: from a terminal with an editor and a history, from a pipe plainly.
+pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
+    let mut shell = Shell { db, output, open: None };
+    if std::io::stdin().is_terminal() {
+        shell.edit()?;
+    } else {
+        for line in std::io::stdin().lock().lines() {
+            if !shell.step(&line?)? {
+                break;
+            }
+        }
+    }
+    drop(shell);
+    db.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Shell<'s> {
+    db: &'s Database,
+    output: &'s Output,
+    open: Option<InteractiveTransaction>,
+}
+
+impl Shell<'_> {
+    fn edit(&mut self) -> Result<()> {
+        let mut editor = rustyline::DefaultEditor::new()?;
+        let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY));
+        if let Some(history) = &history {
+            // There is none the first time.
+            _ = editor.load_history(history);
+        }
+        eprintln!("help lists the commands; quit leaves");
+        loop {
+            let prompt = if self.open.is_some() { "braid (open)> " } else { "braid> " };
+            match editor.readline(prompt) {
+                Ok(line) => {
+                    editor.add_history_entry(&line)?;
+                    match self.step(&line) {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(error) => eprintln!("{error:#}"),
+                    }
+                }
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(history) = &history
+            && let Err(error) = editor.save_history(history)
+        {
+            eprintln!("the history could not be saved in {}: {error}", history.display());
+        }
+        Ok(())
+    }
+
+    /// Carries out one line; `false` when it says to leave.
+    fn step(&mut self, line: &str) -> Result<bool> {
+        let Some(words) = shlex::split(line) else { bail!("a quotation is not closed: {line}") };
+        if words.is_empty() || words[0].starts_with('#') {
+            return Ok(true);
+        }
+        let step = match Line::try_parse_from(words) {
+            Ok(line) => line.step,
+            Err(error) if error.use_stderr() => bail!("{}", error.render()),
+            Err(help) => {
+                self.output.line(&help.render().to_string())?;
+                return Ok(true);
+            }
+        };
+        match step {
+            Step::Get { table, key } => self.get(table, key)?,
+            Step::Put { table, key, value } => self.put(table, key, value)?,
+            Step::Delete { table, key } => self.delete(table, key)?,
+            Step::Scan(scan) => self.scan(&scan)?,
+            Step::Tables => _ = overview::tables(self.db, self.output)?,
+            Step::Stats => _ = overview::stats(self.db, self.output)?,
+            Step::Begin if self.open.is_some() => bail!("a transaction is open already"),
+            Step::Begin => self.open = Some(block_on(self.db.begin())?),
+            Step::Commit => {
+                let Some(open) = self.open.take() else { bail!("no transaction is open") };
+                block_on(open.commit())?;
+            }
+            Step::Abort => {
+                let Some(open) = self.open.take() else { bail!("no transaction is open") };
+                block_on(open.abort())?;
+            }
+            Step::Quit => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Runs a step in the open transaction, or in one of its own.
+    fn transact<T: Send + 'static>(
+        &self,
+        step: impl AsyncFn(&Transaction) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T> {
+        Ok(match &self.open {
+            Some(open) => block_on(open.step(step))?,
+            None => self.db.run_blocking(step)?,
+        })
+    }
+
+    fn get(&self, table: String, key: String) -> Result<()> {
+        let value = self.transact(async move |tx| {
+            let records: TextTable = tx.open_table(&table).await?;
+            Ok(tx.get(&records, &key).await?.map(str::to_owned))
+        })?;
+        match value {
+            Some(value) => self.output.value(&value),
+            None => self.output.line("(no record)"),
+        }
+    }
+
+    fn put(&self, table: String, key: String, value: String) -> Result<()> {
+        if self.open.is_none() {
+            store::table(self.db, &table)?;
+        }
+        self.transact(async move |tx| {
+            let records: TextTable = tx.open_or_create_table(&table).await?;
+            tx.put(&records, &key, &value).await
+        })
+    }
+
+    fn delete(&self, table: String, key: String) -> Result<()> {
+        let there = self.transact(async move |tx| {
+            let records: TextTable = tx.open_table(&table).await?;
+            tx.delete(&records, &key).await
+        })?;
+        if there { Ok(()) } else { self.output.line("(no record)") }
+    }
+
+    fn scan(&self, scan: &Scan) -> Result<()> {
+        let (range, table) = (Range::new(scan), scan.table.clone());
+        let records = self.transact(async move |tx| {
+            let (table, mut records) = (tx.open_table(&table).await?, Vec::new());
+            let take = |key, value| {
+                records.push((key, value));
+                true
+            };
+            range.visit(tx, &table, take).await?;
+            Ok(records)
+        })?;
+        records.iter().try_for_each(|(key, value)| self.output.record(key, value))
+    }
+}

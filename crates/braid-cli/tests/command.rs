@@ -1,0 +1,159 @@
+//! The command as a user meets it, on the world's airports.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+const AIRPORTS: u64 = 28_298;
+
+fn airports() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/airports.csv")
+}
+
+struct Braid(TempDir);
+
+impl Braid {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("braid").unwrap();
+        command.arg("--db").arg(self.0.path().join("db")).args(["--threads", "2"]).args(words);
+        command
+    }
+
+    /// Runs to an exit code; what was printed, and what was said on standard error.
+    fn run(&self, words: &[&str], code: i32) -> (String, String) {
+        let output = self.command(words).assert().code(code).get_output().clone();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn import(&self, file: &str, more: &[&str], code: i32) -> (String, String) {
+        let words = [&["import", file, "--table", "t", "--key", "id"], more].concat();
+        self.run(&words, code)
+    }
+}
+
+#[test]
+fn the_worlds_airports() {
+    let braid = Braid::new();
+    let file = airports();
+    let file = file.to_str().unwrap();
+    let import = ["import", file, "--table", "airports", "--key", "icao", "--json"];
+    let report: serde_json::Value = serde_json::from_str(&braid.run(&import, 0).0).unwrap();
+    assert_eq!(
+        (report["imported"].as_u64(), report["rejected"].as_u64()),
+        (Some(AIRPORTS), Some(0))
+    );
+
+    let (ljubljana, _) = braid.run(&["get", "airports", "LJLJ", "--json"], 0);
+    let ljubljana: serde_json::Value = serde_json::from_str(&ljubljana).unwrap();
+    assert_eq!(ljubljana["country"], "SI");
+
+    let (all, _) = braid.run(&["scan", "airports"], 0);
+    let keys: Vec<&str> = all.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    assert_eq!(keys.len() as u64, AIRPORTS);
+    assert!(keys.is_sorted());
+
+    let (last, _) = braid
+        .run(&["scan", "airports", "--prefix", "LJ", "--reverse", "--limit", "2", "--json"], 0);
+    let last: Vec<serde_json::Value> =
+        last.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(last.len(), 2);
+    assert!(last[0]["key"].as_str() > last[1]["key"].as_str());
+
+    let (some, _) = braid.run(&["scan", "airports", "--after", "LJLJ", "--to", "LJMB"], 0);
+    assert!(some.lines().all(|line| line.starts_with("LJM")) && some.lines().count() >= 1);
+
+    braid.run(&["delete", "airports", "LJLJ"], 0);
+    let (_, said) = braid.run(&["get", "airports", "LJLJ"], 1);
+    assert!(said.contains("LJLJ"), "{said}");
+    braid.run(&["delete", "airports", "LJLJ"], 1);
+
+    let (tables, _) = braid.run(&["tables", "--json"], 0);
+    let table: serde_json::Value = serde_json::from_str(tables.trim()).unwrap();
+    assert_eq!(
+        (table["name"].as_str(), table["key_type"].as_str()),
+        (Some("airports"), Some("str"))
+    );
+    let (stats, _) = braid.run(&["stats", "--json"], 0);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&stats).unwrap()["memory"]["versions"].as_u64()
+            > Some(1 << 20)
+    );
+}
+
+#[test]
+fn rejected_rows_are_told_and_nothing_is_half_imported() {
+    let braid = Braid::new();
+    let mut rows = b"id,name\n1,one\n2\n,three\n1,again\n4,".to_vec();
+    rows.extend([0xff, b'\n']);
+    rows.extend(b"5,five\n");
+    let file = braid.file("rows.csv", rows);
+    let (_, said) = braid.import(&file, &[], 4);
+    for line in ["line 3", "line 4", "line 5", "line 6"] {
+        assert!(said.contains(line), "{said}");
+    }
+    let (_, said) = braid.run(&["tables"], 3);
+    assert!(
+        said.contains("does not hold a database") || said.contains("no such directory"),
+        "{said}"
+    );
+    braid.import(&file, &["--skip-rejected"], 4);
+    assert_eq!(braid.run(&["scan", "t"], 0).0.lines().count(), 2);
+    let missing = braid.file("other.csv", "a,b\n1,2\n");
+    let (_, said) = braid.import(&missing, &[], 3);
+    assert!(said.contains("no column \"id\"") && said.contains("a, b"), "{said}");
+}
+
+#[test]
+fn json_lines() {
+    let braid = Braid::new();
+    let file = braid.file("rows.jsonl", "{\"id\": \"a\", \"n\": 1}\n\n{\"id\": 7}\n");
+    braid.import(&file, &[], 0);
+    assert_eq!(braid.run(&["get", "t", "7"], 0).0, "{\"id\":7}\n");
+    let file = braid.file("bad.jsonl", "{\"id\": \"b\"}\n{oops\n[1]\n{\"x\": 1}\n");
+    let (_, said) = braid.import(&file, &[], 4);
+    assert!(
+        said.contains("line 2") && said.contains("line 3") && said.contains("line 4"),
+        "{said}"
+    );
+    braid.run(&["get", "t", "b"], 1);
+}
+
+#[test]
+fn the_shell_transacts() {
+    let braid = Braid::new();
+    let script = "begin\nput t a 1\nput t b 'two words'\nabort\nput t c 3\nbegin\nput t a 4\n\
+                  get t a\ncommit\nscan t\n";
+    let output =
+        braid.command(&["shell"]).write_stdin(script).assert().code(0).get_output().clone();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "4\na\t4\nc\t3\n");
+    braid.command(&["shell"]).write_stdin("get nowhere a\n").assert().code(3);
+    braid.command(&["shell"]).write_stdin("nonsense\n").assert().code(3);
+}
+
+#[test]
+fn a_database_in_use_is_a_clear_error() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let _db = braiddb::Database::open(braid.0.path().join("db"), Default::default()).unwrap();
+    let (_, said) = braid.run(&["get", "t", "a"], 3);
+    assert!(said.contains("already open"), "{said}");
+}
+
+#[test]
+fn usage_errors_have_their_own_code() {
+    let braid = Braid::new();
+    braid.run(&["get"], 2);
+    braid.run(&["scan", "t", "--from", "a", "--prefix", "b"], 2);
+    assert!(braid.run(&["--help"], 0).0.contains("Exit codes"));
+}
