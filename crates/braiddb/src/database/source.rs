@@ -90,9 +90,7 @@ impl Database {
                 Some(async move {
                     let body = &procedure.body;
                     let options = RunOptions::default().max_attempts(u32::MAX);
-                    let run = attempts(options, async |tx: &Transaction| {
-                        body(tx, &input).await
-                    });
+                    let run = attempts(options, async |tx: &Transaction| body(tx, &input).await);
                     if let Err(error) = run.await {
                         // Only the first is told.
                         _ = procedure.failure.set(error);
