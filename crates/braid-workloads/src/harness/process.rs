@@ -84,6 +84,50 @@ impl ProcessorMeter {
     }
 }
 
+/// Measures how much of the machine others took over a while: other processes, and the host of a
+/// virtual machine (stolen time).
+#[derive(Debug)]
+pub(crate) struct OthersMeter {
+    used: Duration,
+    machine: MachineTicks,
+}
+
+/// Clock ticks of all cores since the system started.
+#[derive(Clone, Copy, Debug)]
+struct MachineTicks {
+    busy: u64,
+    all: u64,
+}
+
+impl MachineTicks {
+    fn now() -> Option<Self> {
+        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests count as users already.
+        let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
+        let (all, idle) = (ticks.iter().sum::<u64>(), ticks.get(3)? + ticks.get(4)?);
+        Some(Self { busy: all - idle, all })
+    }
+}
+
+impl OthersMeter {
+    /// Starts measuring; `None` where the system keeps no such account.
+    pub(crate) fn start() -> Option<Self> {
+        Some(Self { used: processor_time()?, machine: MachineTicks::now()? })
+    }
+
+    /// Percent of the machine's processor time that others took since the start.
+    pub(crate) fn percent(&self) -> Option<f64> {
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let now = MachineTicks::now()?;
+        let own = processor_time()?.saturating_sub(self.used).as_secs_f64() * TICKS_PER_SECOND;
+        let all = (now.all - self.machine.all) as f64;
+        let busy = now.busy.saturating_sub(self.machine.busy) as f64;
+        // Too short a while for ticks of 10 ms tells nothing.
+        (all >= TICKS_PER_SECOND).then(|| (100.0 * (busy - own) / all).clamp(0.0, 100.0))
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;

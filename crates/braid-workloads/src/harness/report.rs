@@ -23,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) bars: Vec<Bar>,
     pub(crate) lines: Vec<LineChart>,
     pub(crate) figures: Vec<PathBuf>,
+    /// Percent of the machine's processor time that others took meanwhile.
+    pub(crate) others_percent: Option<f64>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -134,6 +136,7 @@ impl Report {
             bars: Vec::new(),
             lines: Vec::new(),
             figures: Vec::new(),
+            others_percent: None,
             notes: Vec::new(),
         }
     }

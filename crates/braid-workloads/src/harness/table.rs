@@ -10,6 +10,9 @@ use super::report::{Bar, Document, Report, Side, Verdict};
 use super::rounds::{Effort, Measured};
 use super::spread::Spread;
 
+/// What others may take of a machine's processor time without a word about it.
+const QUIET_PERCENT: f64 = 5.0;
+
 /// Writes the machine and every report.
 pub(crate) fn write(out: &mut dyn Write, document: &Document) -> io::Result<()> {
     for report in &document.reports {
@@ -64,6 +67,13 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     }
     for note in &report.notes {
         writeln!(out, "  note: {note}")?;
+    }
+    if let Some(percent) = report.others_percent.filter(|percent| *percent > QUIET_PERCENT) {
+        writeln!(
+            out,
+            "  NOTE: others took {percent:.0} % of the machine's processor time meanwhile. Measure \
+             again on a quiet machine."
+        )?;
     }
     for figure in &report.figures {
         writeln!(out, "  chart: {}", figure.display())?;

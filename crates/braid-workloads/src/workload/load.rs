@@ -8,6 +8,7 @@ use super::stage::Stage;
 use crate::engine::bed::{Bed, Opening};
 use crate::engine::load;
 use crate::error::Error;
+use crate::harness::process::OthersMeter;
 use crate::harness::report::{Report, Setting};
 use crate::harness::rounds::{Effort, Sample, repeat};
 use crate::harness::{number, process};
@@ -56,8 +57,10 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         counted = counted.or(Some(bed.database.stats().memory));
         Ok(Sample { transactions: records, ..sample })
     };
+    let others = OthersMeter::start();
     let loaded = repeat("in key order", settings.rounds, &stage.progress, &mut round)?;
     let mut report = Report::new("load", "records of 8 + 8 bytes inserted in key order, 1 worker");
+    report.others_percent = others.and_then(|others| others.percent());
     let rate = loaded.rate.median;
     report.unit = "records";
     report.measured.push(loaded);

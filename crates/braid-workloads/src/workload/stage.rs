@@ -4,6 +4,7 @@
 use crate::engine::bed::{Bed, Beds, Opening};
 use crate::engine::drive::{Driven, Procedure};
 use crate::error::Error;
+use crate::harness::process::OthersMeter;
 use crate::harness::progress::Progress;
 use crate::harness::report::{Report, Setting};
 use crate::harness::rounds::{Subject, alternate};
@@ -65,7 +66,9 @@ impl Stage {
         let mut report = Report::new(workload, what);
         let Settings { records, effort, rounds, .. } = *settings;
         report.setting = Some(Setting { records, effort, rounds });
+        let others = OthersMeter::start();
         report.measured = alternate(&mut subjects, rounds, effort, &self.progress)?;
+        report.others_percent = others.and_then(|others| others.percent());
         Ok(report)
     }
 }

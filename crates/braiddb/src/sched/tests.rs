@@ -126,6 +126,37 @@ impl Source for Walks {
     }
 }
 
+/// A task that waits for another one's decision must not keep it out of the only place.
+#[test]
+fn undecided_tasks_make_room_for_who_decides() {
+    let executor = start(1, Policy::DualQueue, Width::Fixed(1));
+    let decided = Arc::new(AtomicU64::new(0));
+    let place = Arc::new(Mutex::new(None));
+    let (decides, parked) = (decided.clone(), place.clone());
+    let decider: Job = Box::new(move || {
+        Box::pin(async move {
+            *parked.lock() = Some(current_slot());
+            park(Cause::LogSpace).await;
+            decides.store(1, Ordering::Relaxed);
+        })
+    });
+    let (seen, (done, wait)) = (decided.clone(), oneshot::channel());
+    let waiter: Job = Box::new(move || {
+        Box::pin(async move {
+            resume(place.lock().expect("the decider came first"));
+            while seen.load(Ordering::Relaxed) == 0 {
+                yield_now(Cause::Undecided).await;
+            }
+            done.send(()).unwrap();
+        })
+    });
+    executor.spawn(decider).unwrap();
+    executor.spawn(waiter).unwrap();
+    pollster::block_on(wait).unwrap();
+    executor.stop();
+    assert_eq!(decided.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn sources_run_beside_jobs_and_come_back() {
     for policy in POLICIES {
