@@ -42,8 +42,10 @@ pub use database::{
     Options, Outcome, PrefixKey, Result, RunOptions, Scan, SourceRun, Stats, SuspensionStats,
     Table, TableDescription, Transaction, WorkerStats,
 };
+pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
 pub use log::{LogError, LogStats};
 pub use sched::{Policy, Width};
 pub use transaction::Durability;
 pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};
+pub use version::MAX_VALUE_BYTES;

@@ -5,13 +5,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
 use anyhow::{Context, Result, bail};
+use braiddb::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use serde_json::{Map, Value};
 
 use crate::arguments::{Format, Import};
 
-/// Longest key and value the engine takes, in bytes.
-const MOST_KEY_BYTES: usize = 1024;
-const MOST_VALUE_BYTES: usize = 16 << 20;
 /// Rejected rows that are told one by one.
 const TOLD: usize = 20;
 
@@ -89,15 +87,15 @@ impl Rows {
             if key.is_empty() {
                 return Err("its key is empty".to_owned());
             }
-            if key.len() > MOST_KEY_BYTES {
+            if key.len() > MAX_KEY_BYTES {
                 return Err(format!(
-                    "its key has {} bytes, the limit is {MOST_KEY_BYTES}",
+                    "its key has {} bytes, the limit is {MAX_KEY_BYTES}",
                     key.len()
                 ));
             }
-            if value.len() > MOST_VALUE_BYTES {
+            if value.len() > MAX_VALUE_BYTES {
                 return Err(format!(
-                    "it has {} bytes, the limit is {MOST_VALUE_BYTES}",
+                    "it has {} bytes, the limit is {MAX_VALUE_BYTES}",
                     value.len()
                 ));
             }

@@ -7,9 +7,10 @@
 //! a table that has lived. Read-only once built.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Instant;
 
-use super::interleave::{interleave, prefetch, touch};
+use super::interleave::{Suspend, interleave, prefetch, touch};
 use super::region::{Plain, Region};
 use crate::harness::latency::Latencies;
 use crate::harness::rounds::{Effort, Sample};
@@ -151,8 +152,69 @@ impl HintedLookup {
         unreachable!("the loop returns at the leaf")
     }
 
+    /// What `get` does, flattened by hand into one function with one state machine.
+    #[inline(always)]
+    async fn get_flat(&self, key: u64) -> Option<u64> {
+        let (mut number, mut level) = (self.root, self.height);
+        let rid = loop {
+            level -= 1;
+            // SAFETY: as in `find`.
+            let node = unsafe { self.nodes.get_unchecked(number as usize) };
+            if level < UNCACHED_LEVELS {
+                prefetch(&raw const node.hints);
+                Suspend::default().await;
+            }
+            let group = node.group_of(key);
+            if level < UNCACHED_LEVELS {
+                prefetch(&raw const node.keys[group * GROUP]);
+                prefetch(&raw const node.values[group * GROUP]);
+                Suspend::default().await;
+            }
+            let slot = node.slot_in(group, key);
+            if level > 0 {
+                number = node.values[slot];
+                continue;
+            }
+            if node.keys[slot] != key {
+                return None;
+            }
+            break node.values[slot] as usize;
+        };
+        prefetch(&raw const self.indirection[rid]);
+        Suspend::default().await;
+        let version = &self.versions[self.indirection[rid] as usize];
+        prefetch(&raw const *version);
+        Suspend::default().await;
+        (version.stamp < SNAPSHOT).then_some(version.value)
+    }
+
+    /// What `get` does, through two boxed futures.
+    async fn get_boxed(&self, key: u64) -> Option<u64> {
+        type Boxed<'f> = Pin<Box<dyn Future<Output = Option<u64>> + 'f>>;
+        let inner: Boxed<'_> = Box::pin(self.get(key));
+        let outer: Boxed<'_> = Box::pin(inner);
+        outer.await
+    }
+
     /// Runs transactions of ten uniform reads, `width` at a time, on the calling thread.
-    pub(crate) fn run(&self, width: usize, effort: Effort, seed: u64) -> Sample {
+    pub(crate) fn run(&self, path: Path, width: usize, effort: Effort, seed: u64) -> Sample {
+        match path {
+            Path::Nested => self.run_with(async |key| self.get(key).await, width, effort, seed),
+            Path::Flat => self.run_with(async |key| self.get_flat(key).await, width, effort, seed),
+            Path::Boxed => {
+                self.run_with(async |key| self.get_boxed(key).await, width, effort, seed)
+            }
+        }
+    }
+
+    fn run_with(
+        &self,
+        get: impl AsyncFn(u64) -> Option<u64>,
+        width: usize,
+        effort: Effort,
+        seed: u64,
+    ) -> Sample {
+        let get = &get;
         let mut draw = Uniform::below(self.records, seed);
         let mut latencies = Latencies::one_in(64);
         let (mut started, mut found, mut transactions) = (0u64, 0u64, 0u64);
@@ -173,7 +235,7 @@ impl HintedLookup {
             Some(async move {
                 let mut hits = 0;
                 for key in keys {
-                    hits += u64::from(std::hint::black_box(self.get(key).await).is_some());
+                    hits += u64::from(std::hint::black_box(get(key).await).is_some());
                 }
                 (hits, start)
             })
@@ -188,6 +250,17 @@ impl HintedLookup {
         assert_eq!(found, transactions * READS as u64, "every drawn key is in the tree");
         Sample { transactions, conflicts: 0, elapsed, latencies: timed }
     }
+}
+
+/// How the look-up is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// As small `async fn`s in one another.
+    Nested,
+    /// As one.
+    Flat,
+    /// Behind two boxed futures.
+    Boxed,
 }
 
 impl Node {
@@ -281,9 +354,9 @@ mod tests {
     #[test]
     fn runs_so_many_transactions() {
         let tree = HintedLookup::build(5_000).unwrap();
-        let sample = tree.run(8, Effort::Transactions(1_000), 7);
+        let sample = tree.run(Path::Flat, 8, Effort::Transactions(1_000), 7);
         assert_eq!(sample.transactions, 1_000);
-        let sample = tree.run(3, Effort::Seconds(0.01), 7);
+        let sample = tree.run(Path::Boxed, 3, Effort::Seconds(0.01), 7);
         assert!(sample.transactions > 0);
     }
 }

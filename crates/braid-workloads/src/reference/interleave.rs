@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 /// Suspends once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Suspend {
     suspended: bool,
 }

@@ -9,11 +9,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
 
+/// The first line: the database is open.
+const READY: &str = "ready";
+
 /// Writes until it is killed.
 pub(super) fn run(dir: &Path, workers: usize, writers: u64, seed: u64) -> Result<()> {
     let options = Options::default().workers(workers).durability(Durability::Group);
     let db = Database::open(dir, options).context("opening the database")?;
     let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;
+    println!("{READY}");
     pollster::block_on(async {
         let mut running: FuturesUnordered<_> =
             (0..writers).map(|writer| write(&db, &tables, writer, seed)).collect();

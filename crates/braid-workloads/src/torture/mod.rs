@@ -36,6 +36,9 @@ pub struct Command {
     /// Longest life of a child, in milliseconds.
     #[arg(long, default_value_t = 400)]
     life_ms: u64,
+    /// Kills after which the next child starts with an empty directory.
+    #[arg(long, default_value_t = 20)]
+    fresh_every: u32,
     /// Seed of the children's lives and loads.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -95,15 +98,24 @@ impl Command {
     /// As [`Command::run`].
     pub fn rounds(&self) -> Result<Report> {
         let temporary = tempfile::tempdir().context("making a temporary directory")?;
-        let dir = self.dir.clone().unwrap_or_else(|| temporary.path().join("database"));
+        let parent = self.dir.as_deref().unwrap_or(temporary.path());
+        let mut dir = parent.join("database");
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut ledger = Ledger::new(self.writers);
         let mut report = Report::default();
         let progress = ProgressBar::new(u64::from(self.rounds));
         for round in 0..self.rounds {
+            if round > 0 && round % self.fresh_every.max(1) == 0 {
+                report.acknowledged += ledger.acknowledged();
+                ledger = Ledger::new(self.writers);
+                remove(&dir)?;
+                dir = parent.join(format!("database-{round}"));
+            }
             let life = Duration::from_millis(random.u64(1..=self.life_ms));
+            // Most lives count from the child's first words; the others end in its recovery too.
+            let from_ready = random.u32(0..8) > 0;
             let before = ledger.acknowledged();
-            self.one_child(&dir, life, random.u64(..), &mut ledger)
+            self.one_child(&dir, life, from_ready, random.u64(..), &mut ledger)
                 .with_context(|| format!("round {round}"))?;
             if ledger.acknowledged() == before {
                 report.empty_rounds += 1;
@@ -118,7 +130,8 @@ impl Command {
         }
         progress.finish_and_clear();
         report.rounds = self.rounds;
-        report.acknowledged = ledger.acknowledged();
+        report.acknowledged += ledger.acknowledged();
+        remove(&dir)?;
         ensure!(
             report.empty_rounds < self.rounds,
             "no child acknowledged anything: raise --life-ms"
@@ -127,7 +140,14 @@ impl Command {
     }
 
     /// Starts a child, kills it after `life`, and takes down what it acknowledged.
-    fn one_child(&self, dir: &Path, life: Duration, seed: u64, ledger: &mut Ledger) -> Result<()> {
+    fn one_child(
+        &self,
+        dir: &Path,
+        life: Duration,
+        from_ready: bool,
+        seed: u64,
+        ledger: &mut Ledger,
+    ) -> Result<()> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut child = Process::new(program)
             .args(["torture", "--child", "--dir"])
@@ -140,10 +160,18 @@ impl Command {
             .spawn()
             .context("starting a child")?;
         let pipe = child.stdout.take().expect("piped above");
+        let (ready, opened) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
-            let lines = BufReader::new(pipe).lines();
-            lines.map_while(std::io::Result::ok).collect::<Vec<String>>()
+            let mut lines = BufReader::new(pipe).lines().map_while(std::io::Result::ok);
+            if lines.next().is_some() {
+                // The parent may have stopped waiting for it.
+                _ = ready.send(());
+            }
+            lines.collect::<Vec<String>>()
         });
+        if from_ready {
+            opened.recv().context("the child ended before its database was open")?;
+        }
         std::thread::sleep(life);
         kill(&mut child)?;
         let lines = reader.join().expect("the reader does not panic");
@@ -152,6 +180,14 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// Removes a database that has been checked.
+fn remove(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    Ok(())
 }
 
 fn kill(child: &mut Child) -> Result<()> {

@@ -1,8 +1,9 @@
-//! `paths`: what nesting costs. The same ten reads through the engine's nested `async fn`s, through
-//! a read path flattened by hand into one state machine, and through two boxed futures a read
-//! (CoroBase §4.3, whose flattening Rust's compiler makes).
+//! `paths`: what nesting costs (CoroBase §4.3, whose flattening Rust's compiler makes). The bare
+//! look-up loop written as nested `async fn`s, flattened by hand into one, and behind two boxed
+//! futures; and the engine's reads, nested as they are, and behind two boxed futures.
 
 use std::pin::Pin;
+use std::rc::Rc;
 
 use braiddb::{Table, Transaction};
 use clap::Args;
@@ -14,12 +15,15 @@ use crate::engine::bed::{Bed, Opening};
 use crate::engine::drive::{Driven, Procedure};
 use crate::error::Error;
 use crate::harness::report::Report;
-use crate::harness::rounds::Subject;
+use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::Uniform;
+use crate::reference::hinted_lookup::{HintedLookup, Path};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
 const NESTED: &str = "nested";
 const BOXED: &str = "boxed";
+const BARE: [(&str, Path); 3] =
+    [("bare, nested", Path::Nested), ("bare, flattened", Path::Flat), ("bare, boxed", Path::Boxed)];
 
 /// The width of all three, so that only the path differs.
 const WIDTH: usize = 24;
@@ -89,17 +93,47 @@ fn compare(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let fixed = Settings { width: Some(width), ..settings.clone() };
     let opening = Opening { workers: 1, ..Opening::braided(&fixed) };
     let bed = stage.beds.get(opening, settings.records, &stage.progress)?;
-    let subjects = vec![
+    let mut subjects = vec![
         subject(NESTED, &bed, settings, |bed, seed| Reads::<OPERATIONS>(Points::on(bed, seed))),
         subject(BOXED, &bed, settings, |bed, seed| BoxedReads {
             table: bed.table.clone(),
             uniform: Uniform::below(bed.records, seed),
         }),
     ];
+    let tree = Rc::new(HintedLookup::build(settings.records)?);
+    for (name, path) in BARE {
+        let (tree, seed) = (tree.clone(), settings.seed);
+        subjects.push(Box::new(Bare { name, path, tree, width, seed }));
+    }
     let what = format!("transactions of 10 uniform reads, {width} interleaved, by read path");
     let mut report = stage.measure("paths", what, settings, subjects)?;
     report.ratio(BOXED, NESTED);
+    let [(nested, _), (flat, _), (boxed, _)] = BARE;
+    report.ratio(boxed, nested);
+    let over_flat = report.ratio(nested, flat);
+    let judged = settings.records == bars::READS_MIDDLE && !settings.quick;
+    report.bar("nested over flattened", bars::NESTED_OVER_FLAT, over_flat, judged);
     Ok(report)
+}
+
+/// The bare look-up loop by one path.
+struct Bare {
+    name: &'static str,
+    path: Path,
+    tree: Rc<HintedLookup>,
+    width: usize,
+    seed: u64,
+}
+
+impl Subject for Bare {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
+        self.seed += 1;
+        Ok(self.tree.run(self.path, self.width, effort, self.seed))
+    }
 }
 
 fn subject<P: Procedure>(

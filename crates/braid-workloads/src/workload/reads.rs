@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::harness::number;
 use crate::harness::report::{Line, LineChart, Report};
 use crate::harness::rounds::{Effort, Sample, Subject};
-use crate::reference::hinted_lookup::{HintedLookup, READS};
+use crate::reference::hinted_lookup::{HintedLookup, Path, READS};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 use braiddb::{Policy, Width};
 
@@ -186,7 +186,7 @@ impl Reference {
                 if *pin {
                     crate::harness::process::stay_on_core(0);
                 }
-                tree.run(width, effort, *seed)
+                tree.run(Path::Nested, width, effort, *seed)
             };
             scope.spawn(run).join().expect("the lookup loop does not panic")
         })

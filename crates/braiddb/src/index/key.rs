@@ -19,8 +19,8 @@ use std::ptr::NonNull;
 use crate::memory::{Kind, MemoryCounters};
 use crate::version::Rid;
 
-/// The longest key the engine takes.
-pub(crate) const MAX_KEY_BYTES: usize = 2048;
+/// The longest key a table takes, encoded, in bytes.
+pub const MAX_KEY_BYTES: usize = 2048;
 
 const TAG_SHIFT: u32 = 56;
 const PAYLOAD_MASK: u64 = (1 << TAG_SHIFT) - 1;

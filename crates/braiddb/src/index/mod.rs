@@ -18,5 +18,5 @@ mod tests;
 mod tree;
 
 pub(crate) use cursor::{Cursor, Entry};
-pub(crate) use key::MAX_KEY_BYTES;
+pub use key::MAX_KEY_BYTES;
 pub(crate) use tree::Index;

@@ -87,6 +87,7 @@ impl Index {
     }
 
     /// Nodes on each level, leaves first.
+    #[cfg(test)]
     pub(crate) fn nodes_by_level(&self) -> Vec<u64> {
         // Relaxed: statistics.
         let counts = self.nodes.iter().map(|nodes| nodes.load(Ordering::Relaxed));

@@ -33,7 +33,6 @@ pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, block_bytes};
 pub use error::LogError;
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
-pub(crate) use identity::Identity;
 pub(crate) use lsn::Lsn;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
@@ -141,7 +140,8 @@ impl Log {
     }
 
     /// Which database this is; `None` for a volatile log.
-    pub(crate) fn identity(&self) -> Option<Identity> {
+    #[cfg(test)]
+    fn identity(&self) -> Option<identity::Identity> {
         self.disk.as_ref().map(|disk| disk.segments.identity)
     }
 

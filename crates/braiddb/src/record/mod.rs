@@ -10,8 +10,8 @@ mod rids;
 mod table;
 mod write;
 
-pub(crate) use indirection::{Entry, IndirectionArray};
-pub(crate) use read::{Seen, Undecided, View};
-pub(crate) use rids::{RidAllocator, TableFull};
+pub(crate) use indirection::Entry;
+pub(crate) use read::{Seen, View};
+pub(crate) use rids::TableFull;
 pub(crate) use table::{Table, TableRef};
 pub(crate) use write::{Base, Refusal};

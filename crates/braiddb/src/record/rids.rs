@@ -76,9 +76,4 @@ impl RidAllocator {
         // Relaxed: a statistic, or recovery after its threads were joined.
         self.next.load(Ordering::Relaxed)
     }
-
-    /// Ids that came back and wait to be used again.
-    pub(crate) fn free(&self) -> u64 {
-        self.free.len() as u64
-    }
 }

@@ -22,14 +22,6 @@ pub enum Cause {
 
 impl Cause {
     pub(crate) const COUNT: usize = 6;
-    pub(crate) const ALL: [Cause; Self::COUNT] = [
-        Cause::Memory,
-        Cause::Undecided,
-        Cause::Storage,
-        Cause::Commit,
-        Cause::LogSpace,
-        Cause::Foreign,
-    ];
 
     /// Whether a task suspended for it is polled again soon without being resumed.
     pub(super) fn is_hot(self) -> bool {

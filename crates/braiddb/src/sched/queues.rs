@@ -14,7 +14,7 @@ use super::slot::{Place, Slot, Task};
 
 /// Slots and queues, for typed tasks of one type.
 pub(super) struct Queues<F> {
-    #[expect(clippy::vec_box, reason = "tasks are pinned in their slots, which must not move")]
+    /// Boxed because tasks are pinned in them: they must not move when the vector grows.
     slots: Vec<Box<Slot<F>>>,
     free: Vec<u32>,
     pub(super) hot: Vec<u32>,

@@ -12,7 +12,7 @@ impl Transaction {
         let _operation = reclaim::enter();
         let rid = table.index.get(key).await?;
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
-        let seen = unsafe { table.read::<'a>(rid, self.view()).await }?;
+        let seen = unsafe { table.read(rid, self.view()).await }?;
         self.note(&seen);
         self.remember(table, key, rid);
         Some(seen.version.payload())

@@ -24,6 +24,7 @@ thread_local! {
 pub(crate) struct Worker {
     engine: Arc<Engine>,
     number: usize,
+    #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
     free: RefCell<Vec<Box<Context>>>,
     begins: RefCell<Vec<Lsn>>,
     active: Cell<usize>,

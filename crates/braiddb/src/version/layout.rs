@@ -22,8 +22,8 @@ use super::stamp::Stamp;
 use crate::memory::{Kind, MemoryCounters};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The longest value a record may have.
-pub(crate) const MAX_VALUE_BYTES: usize = 16 << 20;
+/// The longest value a record may have, encoded, in bytes.
+pub const MAX_VALUE_BYTES: usize = 16 << 20;
 
 const LENGTH_MASK: u32 = (1 << 25) - 1;
 const TOMBSTONE: u32 = 1 << 31;

@@ -8,7 +8,8 @@ mod stamp;
 mod status;
 
 pub(crate) use horizon::Horizon;
-pub(crate) use layout::{MAX_VALUE_BYTES, Version, VersionRef};
+pub use layout::MAX_VALUE_BYTES;
+pub(crate) use layout::{Version, VersionRef};
 pub(crate) use rid::{Rid, TableId};
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{Outcome, StatusTable, Visible};
