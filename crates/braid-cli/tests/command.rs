@@ -157,3 +157,13 @@ fn usage_errors_have_their_own_code() {
     braid.run(&["scan", "t", "--from", "a", "--prefix", "b"], 2);
     assert!(braid.run(&["--help"], 0).0.contains("Exit codes"));
 }
+
+#[test]
+fn torture_finds_nothing_lost() {
+    let mut command = Command::cargo_bin("braid").unwrap();
+    let words = ["torture", "--rounds", "4", "--life-ms", "150", "--fresh-every", "3", "--json"];
+    let output = command.args(words).assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["rounds"], 4);
+    assert!(report["acknowledged"].as_u64() > Some(0));
+}

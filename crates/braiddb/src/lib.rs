@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Layers, each importing only those below it: `database`, `durability`, `transaction`, `record`,
-//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `memory` and `sync`.
+//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory` and `sync`.
 
 mod database;
 mod durability;
@@ -31,6 +31,7 @@ mod log;
 mod memory;
 mod reclaim;
 mod record;
+mod rid;
 mod sched;
 mod sync;
 mod transaction;

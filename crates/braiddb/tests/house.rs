@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Layers from the top down; a layer may name itself and what stands below it.
-const LAYERS: [&str; 13] = [
+const LAYERS: [&str; 14] = [
     "database",
     "durability",
     "transaction",
@@ -17,6 +17,7 @@ const LAYERS: [&str; 13] = [
     "sched",
     "io",
     "types",
+    "rid",
     "memory",
     "sync",
 ];

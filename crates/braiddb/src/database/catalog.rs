@@ -9,9 +9,9 @@ use super::error::{Error, Result};
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record;
+use crate::rid::TableId;
 use crate::transaction::{Bounds, Intent, OperationError};
 use crate::types::{DecodeError, Key, Value};
-use crate::version::TableId;
 
 /// The catalog's own table id.
 pub(crate) const CATALOG: TableId = TableId(0);

@@ -31,10 +31,10 @@ use crate::io;
 use crate::log::{Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
+use crate::rid::TableId;
 use crate::sched::{self, Executor, ExecutorOptions, Job};
 use crate::transaction::{Durability, Engine, WorkerDriver};
 use crate::types::{Key, Value};
-use crate::version::TableId;
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
 /// dropped closes the database.

@@ -20,9 +20,10 @@ use parking_lot::Mutex;
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::{Entry, Table};
+use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
 use crate::transaction::Engine;
-use crate::version::{Rid, Stamp, TableId, VersionRef};
+use crate::version::{Stamp, VersionRef};
 
 /// Blocks on their way to each thread.
 const BLOCKS_AHEAD: usize = 256;

@@ -13,8 +13,8 @@ use super::key::{KeyCell, SearchKey, Word, inline_bytes};
 use super::latch::Restart;
 use super::node::{Node, NodeRef};
 use super::tree::Index;
+use crate::rid::Rid;
 use crate::sched;
-use crate::version::Rid;
 
 type Bytes = SmallVec<[u8; 24]>;
 const CACHE_LINE_BYTES: usize = 64;

@@ -7,7 +7,7 @@ use super::key::{KeyCell, SearchKey, Word, inline_bytes};
 use super::latch::Restart;
 use super::node::{FANOUT, NodeRef};
 use super::tree::{Index, Path, Step};
-use crate::version::Rid;
+use crate::rid::Rid;
 
 /// The lower end of a new right sibling's range.
 struct Separator {

@@ -17,7 +17,7 @@ use std::cmp::Ordering as Order;
 use std::ptr::NonNull;
 
 use crate::memory::{Kind, MemoryCounters};
-use crate::version::Rid;
+use crate::rid::Rid;
 
 /// The longest key a table takes, encoded, in bytes.
 pub const MAX_KEY_BYTES: usize = 2048;

@@ -3,8 +3,8 @@
 use super::key::SearchKey;
 use super::latch::Restart;
 use super::tree::Index;
+use crate::rid::Rid;
 use crate::sched;
-use crate::version::Rid;
 
 impl Index {
     /// The record id of `key`.

@@ -5,7 +5,7 @@ use super::latch::Restart;
 use super::node::NodeRef;
 use super::tree::Index;
 use crate::reclaim;
-use crate::version::Rid;
+use crate::rid::Rid;
 
 impl Index {
     /// Removes `key` if it is mapped to `rid`. Does not suspend.

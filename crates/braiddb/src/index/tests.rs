@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use super::*;
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, Domain};
+use crate::rid::Rid;
 use crate::sched::run_now;
-use crate::version::Rid;
 
 type Model = BTreeMap<Vec<u8>, u64>;
 

@@ -6,7 +6,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::block::BLOCK_ALIGNMENT;
-use crate::version::{Rid, TableId};
+use crate::rid::{Rid, TableId};
 
 /// Bytes of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;

@@ -11,7 +11,7 @@ use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes}
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{InFlightMarks, Tracker};
-use crate::version::{Rid, TableId};
+use crate::rid::{Rid, TableId};
 
 /// Room for one block.
 #[derive(Debug)]

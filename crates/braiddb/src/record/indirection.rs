@@ -12,8 +12,9 @@
 //! Invariant: an entry leaves `dead` only by [`IndirectionArray::clear`], after the grace period
 //! in which operations may still hold the id.
 
+use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::{Rid, VersionRef};
+use crate::version::VersionRef;
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

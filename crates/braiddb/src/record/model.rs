@@ -7,8 +7,9 @@ use loom::thread;
 use super::indirection::{Entry, IndirectionArray};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
+use crate::rid::Rid;
 use crate::sync::Arc;
-use crate::version::{Rid, Stamp, StatusTable, TransactionName, VersionRef, Visible};
+use crate::version::{Stamp, StatusTable, TransactionName, VersionRef, Visible};
 
 /// What the workers of a model share: one record with a first version committed at 8.
 struct Shared {

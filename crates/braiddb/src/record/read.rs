@@ -3,8 +3,9 @@
 use super::indirection::Entry;
 use super::table::Table;
 use crate::log::Lsn;
+use crate::rid::Rid;
 use crate::sched::{self, Cause};
-use crate::version::{Rid, StatusTable, TransactionName, Version, VersionRef, Visible};
+use crate::version::{StatusTable, TransactionName, Version, VersionRef, Visible};
 
 /// What a transaction looks through: its begin stamp, its own name, and everyone's states.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::indirection::IndirectionArray;
-use crate::version::Rid;
+use crate::rid::Rid;
 
 /// How many ids beyond those in use get memory prepared at a time.
 const PREPARE_STEP: u64 = 1 << 16;

@@ -8,7 +8,8 @@ use super::rids::{RidAllocator, TableFull};
 use crate::index::Index;
 use crate::memory::MemoryCounters;
 use crate::reclaim;
-use crate::version::{Rid, TableId, VersionRef};
+use crate::rid::{Rid, TableId};
+use crate::version::VersionRef;
 
 /// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
 const CACHED_BYTES: u64 = 2 << 20;

@@ -6,8 +6,9 @@
 use super::indirection::Entry;
 use super::read::View;
 use super::table::Table;
+use crate::rid::Rid;
 use crate::sched;
-use crate::version::{Outcome, Rid, Version, VersionRef};
+use crate::version::{Outcome, Version, VersionRef};
 
 /// What a new version would be installed on.
 #[derive(Clone, Copy, Debug)]

@@ -185,6 +185,33 @@ fn sources_run_beside_jobs_and_come_back() {
     }
 }
 
+/// Tasks that end at their first poll do not keep others from theirs.
+#[test]
+fn short_tasks_starve_nobody() {
+    const TASKS: u64 = 10_000;
+    const WIDTH: u64 = 8;
+    for policy in POLICIES {
+        let executor = start(1, policy, Width::Fixed(WIDTH as usize));
+        let ended = Arc::new(AtomicU64::new(0));
+        let (seen, mut next) = (ended.clone(), 0);
+        let source = move || {
+            FromFn(move || {
+                (next < TASKS).then(|| {
+                    let (number, seen) = (next, seen.clone());
+                    next += 1;
+                    async move {
+                        let before = seen.fetch_add(1, Ordering::Relaxed);
+                        assert!(before.abs_diff(number) <= WIDTH, "{number} ran after {before}");
+                    }
+                })
+            })
+        };
+        pollster::block_on(executor.run_source(0, source).unwrap().done()).unwrap();
+        assert_eq!(ended.load(Ordering::Relaxed), TASKS);
+        assert_eq!(executor.counters()[0].tasks_panicked.get(), 0, "{policy:?}");
+    }
+}
+
 #[test]
 fn wake_ups_from_other_threads_are_not_lost() {
     const ROUNDS: usize = 2000;

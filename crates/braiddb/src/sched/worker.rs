@@ -181,15 +181,7 @@ impl<'w> Worker<'w> {
     fn run<S: Source>(&mut self, source: S) {
         let queues = self.queues.take().expect("one run at a time").convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
-        let mut run = Run {
-            worker: self,
-            queues,
-            source,
-            exhausted: !typed,
-            typed_open: 0,
-            typed,
-            position: 0,
-        };
+        let mut run = Run { worker: self, queues, source, exhausted: !typed, typed_open: 0, typed };
         loop {
             // Tasks are dropped after a panic, never polled again; the worker's own state is in
             // order at every poll.
@@ -220,8 +212,6 @@ struct Run<'r, 'w, S: Source> {
     /// Tasks of the source that have not ended.
     typed_open: usize,
     typed: bool,
-    /// Where in the hot queue the round goes on.
-    position: usize,
 }
 
 impl<S: Source> Run<'_, '_, S> {
@@ -247,50 +237,56 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    /// Polls each task of the hot queue once, and those that take the places of tasks that end; not
-    /// past the next turn, though: short tasks could fill a round without end.
+    /// Polls each task of the hot queue once. A task that takes the place of one that ended has its
+    /// turn in the next round: else short tasks in one place would starve those in the others.
     fn round(&mut self) {
-        let mut position = self.position;
-        while position < self.queues.hot.len() && self.worker.finished_since_turn < TASKS_PER_TURN {
+        let mut position = 0;
+        while position < self.queues.hot.len() {
             let index = self.queues.hot[position];
             let local = self.worker.local;
             local.slot.set(index);
             local.cause.set(Cause::Foreign);
-            match self.queues.poll(index) {
+            let stays = match self.queues.poll(index) {
+                Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
                 Poll::Pending => {
                     let cause = local.cause.get();
                     self.worker.counters.suspensions[cause as usize].add(1);
-                    if cause == Cause::Undecided && !self.queues.staged.is_empty() {
-                        // Whoever is to decide may be staged for want of this task's place.
-                        self.leave(position, |run| run.queues.stand_back(position));
-                        position += 1;
-                        continue;
+                    match cause {
+                        Cause::Memory => true,
+                        Cause::Undecided => self.stand_back(position),
+                        _ => self.leave(position, |run| run.queues.wait(position, cause)),
                     }
-                    if cause.is_hot() {
-                        position += 1;
-                        if cause == Cause::Undecided && self.queues.hot.len() == 1 {
-                            // Whoever is to decide may need this core.
-                            std::thread::yield_now();
-                        }
-                        continue;
-                    }
-                    self.leave(position, |run| run.queues.wait(position, cause));
                 }
-                Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
-            }
+            };
+            position += usize::from(stays);
         }
-        self.position = if position < self.queues.hot.len() { position } else { 0 };
     }
 
     /// The task at `position` leaves the hot queue, and the next one takes its place there: the
     /// others keep their order, so that each has the same time for its cache lines to arrive.
-    fn leave(&mut self, position: usize, leave: impl FnOnce(&mut Self)) {
+    /// `false` if there is no next one.
+    fn leave(&mut self, position: usize, leave: impl FnOnce(&mut Self)) -> bool {
         let last = self.queues.hot.len() - 1;
         leave(self);
         self.admit();
-        if self.queues.hot.len() > last {
+        let replaced = self.queues.hot.len() > last;
+        if replaced {
             self.queues.hot.swap(position, last);
         }
+        replaced
+    }
+
+    /// The task at `position` waits for somebody's decision: makes room for whoever may decide.
+    fn stand_back(&mut self, position: usize) -> bool {
+        if !self.queues.staged.is_empty() {
+            // The one who decides may be staged for want of this task's place.
+            return self.leave(position, |run| run.queues.stand_back(position));
+        }
+        if self.queues.hot.len() == 1 {
+            // Or need this core.
+            std::thread::yield_now();
+        }
+        true
     }
 
     fn finish(&mut self, position: usize) {

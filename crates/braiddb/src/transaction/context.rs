@@ -10,7 +10,8 @@ use super::worker::Worker;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::record::{Seen, Table, TableRef, View};
-use crate::version::{Rid, TransactionName};
+use crate::rid::Rid;
+use crate::version::TransactionName;
 
 /// The reusable part of a transaction; a worker keeps those that are not in use.
 #[derive(Debug)]

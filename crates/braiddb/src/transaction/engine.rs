@@ -11,8 +11,9 @@ use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::record::Table;
+use crate::rid::TableId;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::version::{Horizon, StatusTable, TableId};
+use crate::version::{Horizon, StatusTable};
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]

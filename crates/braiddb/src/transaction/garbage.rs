@@ -12,7 +12,8 @@ use super::worker::Worker;
 use crate::log::Lsn;
 use crate::reclaim;
 use crate::record::{Entry, TableRef};
-use crate::version::{Rid, VersionRef};
+use crate::rid::Rid;
+use crate::version::VersionRef;
 
 /// Most items one turn frees, so that housekeeping never delays transactions for long.
 const ITEMS_PER_TURN: usize = 4096;

@@ -6,7 +6,8 @@ use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::reclaim;
 use crate::record::{Base, Refusal, Table, TableRef};
-use crate::version::{MAX_VALUE_BYTES, Rid, Stamp, VersionRef};
+use crate::rid::Rid;
+use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
 /// What a write expects and leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use crate::log;
 use crate::record::TableRef;
-use crate::version::{Rid, VersionRef};
+use crate::rid::Rid;
+use crate::version::VersionRef;
 
 /// What a write did to its record, as the log tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,11 @@
 
 mod horizon;
 mod layout;
-mod rid;
 mod stamp;
 mod status;
 
 pub(crate) use horizon::Horizon;
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};
-pub(crate) use rid::{Rid, TableId};
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{Outcome, StatusTable, Visible};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::io::{DeviceKind, open_device};
-use crate::version::{Rid, TableId};
+use crate::rid::{Rid, TableId};
 
 const SMALL_SEGMENT: u64 = 256 << 10;
 

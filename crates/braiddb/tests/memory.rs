@@ -1,0 +1,82 @@
+//! Memory stays bounded whatever is written over and over, and is given back.
+
+use braiddb::{Database, Error, Options, Table};
+use pollster::block_on;
+
+fn open() -> Database {
+    Database::in_memory(Options::default().workers(2)).unwrap()
+}
+
+/// Waits until nothing superseded is left, by the count of transactions it takes, not by time.
+fn settle(db: &Database) {
+    for _ in 0..100_000 {
+        db.run_blocking(async |tx| tx.tables().await).unwrap();
+        if db.stats().versions_waiting == 0 {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("garbage is left: {:?}", db.stats());
+}
+
+#[test]
+fn updates_beside_a_reader_that_opens_and_closes() {
+    const RECORDS: u64 = 1000;
+    const ROUNDS: u64 = 30;
+    const UPDATES: u64 = 10_000;
+    let db = open();
+    let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
+    let update = |round: u64| {
+        let table = table.clone();
+        let keys = (0..UPDATES).map(move |n| (n * 7 + round) % RECORDS);
+        let run = db.run_source(0, keys, async move |tx, key| tx.put(&table, key, &round).await);
+        run.unwrap().wait().unwrap();
+    };
+    update(0);
+    settle(&db);
+    let settled = db.stats().memory.versions;
+    for round in 1..ROUNDS {
+        let reader = block_on(db.begin()).unwrap();
+        let before = block_on(reader.get(&table, &1)).unwrap();
+        update(round);
+        assert_eq!(block_on(reader.get(&table, &1)).unwrap(), before, "its snapshot stands");
+        block_on(reader.commit()).unwrap();
+        // At most what one reader held back, and what was written since.
+        let bound = settled + 3 * UPDATES * 32;
+        assert!(db.stats().memory.versions < bound, "round {round}: {:?}", db.stats().memory);
+    }
+    settle(&db);
+    assert_eq!(db.stats().memory.versions, settled);
+}
+
+#[test]
+fn deleted_records_give_everything_back() {
+    const WINDOW: u64 = 500;
+    const KEYS: u64 = 40_000;
+    let db = open();
+    let table: Table<str, u64> = block_on(db.create_table("moving window")).unwrap();
+    let name = |n: u64| format!("a key of more than eight bytes {n:08}");
+    let records = table.clone();
+    let run = db.run_source(0, 0..KEYS, async move |tx, n| {
+        tx.insert(&records, &name(*n), n).await?;
+        if let Some(old) = n.checked_sub(WINDOW) {
+            assert!(tx.delete(&records, &name(old)).await?);
+        }
+        Ok(())
+    });
+    run.unwrap().wait().unwrap();
+    settle(&db);
+    let memory = db.stats().memory;
+    assert!(db.stats().records_reclaimed >= KEYS - WINDOW);
+    assert!(memory.keys < 200 * 4 * WINDOW, "{memory:?}");
+    assert!(memory.index_nodes < 4096 * WINDOW, "{memory:?}");
+    assert!(memory.indirection < 8 * KEYS / 4, "ids are used again: {memory:?}");
+    let left = db.run_blocking(async move |tx| {
+        let (mut scan, mut left) = (tx.scan(&table, ..)?, 0);
+        while scan.next().await?.is_some() {
+            left += 1;
+        }
+        Ok::<_, Error>(left)
+    });
+    assert_eq!(left.unwrap(), WINDOW);
+}
