@@ -4,8 +4,6 @@
 //! primitives from here and from nowhere else.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::Arc;
-#[cfg(not(loom))]
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 }
@@ -16,8 +14,6 @@ pub(crate) use std::thread::yield_now as yield_thread;
 
 #[cfg(loom)]
 pub(crate) use loom::hint::spin_loop;
-#[cfg(loom)]
-pub(crate) use loom::sync::Arc;
 #[cfg(loom)]
 pub(crate) use loom::thread::yield_now as yield_thread;
 #[cfg(loom)]

@@ -1,13 +1,13 @@
 //! The tree: its root, what it counts, how it is descended.
 
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 use super::key::SearchKey;
 use super::latch::{NodeVersion, Restart};
 use super::node::NodeRef;
 use crate::memory::MemoryCounters;
 use crate::reclaim;
-use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Levels whose nodes take less than this stay in the caches and are not suspended on.

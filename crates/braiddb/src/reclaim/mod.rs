@@ -18,12 +18,11 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::Mutex;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::Arc;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What a participant without operations in flight publishes while it sleeps.
@@ -52,9 +51,13 @@ impl std::fmt::Debug for Domain {
     }
 }
 
+#[cfg(not(loom))]
 thread_local! {
-    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
     static CURRENT: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static CURRENT: Cell<*const Local> = Cell::new(std::ptr::null());
 }
 
 /// A participating thread's own state.
@@ -90,7 +93,7 @@ impl Domain {
     /// # Panics
     /// If the thread participates already, or more threads do than the domain was made for.
     pub(crate) fn participate(self: &Arc<Self>) -> Participation {
-        assert!(CURRENT.get().is_null(), "a thread participates once");
+        assert!(CURRENT.with(Cell::get).is_null(), "a thread participates once");
         let free = |place: &usize| {
             // AcqRel pairs with the Release of the thread that leaves the place.
             let taken = &self.participants[*place].taken;
@@ -98,7 +101,7 @@ impl Domain {
         };
         let place = (0..self.participants.len()).find(free);
         let place = place.expect("the domain was made for this many threads");
-        let local = Rc::new(Local {
+        let local = Box::new(Local {
             domain: self.clone(),
             place,
             epoch: Cell::new(0),
@@ -107,9 +110,8 @@ impl Domain {
             garbage: RefCell::default(),
         });
         local.publish_current();
-        CURRENT.set(Rc::as_ptr(&local));
-        LOCAL.set(Some(local.clone()));
-        Participation { local }
+        CURRENT.with(|current| current.set(&raw const *local));
+        Participation { local, bound: PhantomData }
     }
 
     /// The oldest epoch an operation in flight anywhere may have begun in.
@@ -169,7 +171,9 @@ impl Local {
 
 /// This thread's membership in a domain.
 pub(crate) struct Participation {
-    local: Rc<Local>,
+    local: Box<Local>,
+    /// Belongs to the thread that made it.
+    bound: PhantomData<*const ()>,
 }
 
 impl Participation {
@@ -214,8 +218,7 @@ impl Drop for Participation {
         // Release pairs with the load in `oldest` and the exchange in `participate`.
         self.local.place().published.store(QUIESCENT, Ordering::Release);
         self.local.place().taken.store(false, Ordering::Release);
-        CURRENT.set(std::ptr::null());
-        LOCAL.set(None);
+        CURRENT.with(|current| current.set(std::ptr::null()));
     }
 }
 
@@ -229,9 +232,12 @@ pub(crate) struct OperationGuard {
 
 #[inline(always)]
 fn local<R>(look: impl FnOnce(&Local) -> R) -> R {
-    // SAFETY: null, or set by `participate` and cleared when the participation ends, on this
-    // thread; `LOCAL` keeps the state allocated in between.
-    look(unsafe { CURRENT.get().as_ref() }.expect("operations run on participating threads"))
+    // SAFETY: null, or set by `participate` on this thread to state that its `Participation` owns,
+    // boxed, and cleared when that is dropped.
+    look(
+        unsafe { CURRENT.with(Cell::get).as_ref() }
+            .expect("operations run on participating threads"),
+    )
 }
 
 /// Begins an operation; its end is the drop of the guard.

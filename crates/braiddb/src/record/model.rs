@@ -3,12 +3,12 @@
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
+use std::sync::Arc;
 
 use super::indirection::{Entry, IndirectionArray};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::rid::Rid;
-use crate::sync::Arc;
 use crate::version::{Stamp, StatusTable, TransactionName, VersionRef, Visible};
 
 /// What the workers of a model share: one record with a first version committed at 8.

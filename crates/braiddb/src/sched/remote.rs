@@ -2,7 +2,8 @@
 //!
 //! Invariant (no lost wake-up): a sender puts its message into a queue, raises `signal`, and then
 //! looks at `sleeping`; a worker sets `sleeping` and then looks at `signal` a last time before it
-//! sleeps. Both are sequentially consistent, so at least one of them sees the other.
+//! sleeps. A sequentially consistent fence stands between the two steps of each, so at least one of
+//! them sees the other.
 
 use std::sync::{Arc, OnceLock};
 use std::task::Wake;
@@ -12,7 +13,7 @@ use crossbeam_utils::CachePadded;
 
 use super::executor::Message;
 use crate::io::Notify;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// The flags of the sleep handshake.
 #[derive(Debug, Default)]
@@ -24,8 +25,11 @@ pub(super) struct Doorbell {
 impl Doorbell {
     /// After a message was queued: whether the worker must be woken from the kernel.
     pub(super) fn ring(&self) -> bool {
-        self.signal.store(true, Ordering::SeqCst);
-        self.sleeping.load(Ordering::SeqCst)
+        // Release pairs with the exchange in `take`: who sees the signal sees the message.
+        self.signal.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        // Relaxed: ordered by the fence.
+        self.sleeping.load(Ordering::Relaxed)
     }
 
     /// Whether a message may have come; cheap enough for every round.
@@ -37,21 +41,25 @@ impl Doorbell {
 
     /// Before the queues are emptied: lowers the signal, so that a later message raises it again.
     pub(super) fn take(&self) {
-        self.signal.swap(false, Ordering::SeqCst);
+        // Acquire pairs with the Release in `ring`.
+        self.signal.swap(false, Ordering::Acquire);
     }
 
     /// Before sleeping; `false` if a message came and the worker must not sleep.
     pub(super) fn lie_down(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        if self.signal.load(Ordering::SeqCst) {
-            self.sleeping.store(false, Ordering::SeqCst);
+        // Relaxed, both: ordered by the fence.
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.signal.load(Ordering::Relaxed) {
+            self.get_up();
             return false;
         }
         true
     }
 
     pub(super) fn get_up(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
+        // Relaxed: a sender that still sees the worker asleep wakes it once too often.
+        self.sleeping.store(false, Ordering::Relaxed);
     }
 }
 
