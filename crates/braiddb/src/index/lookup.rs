@@ -1,7 +1,8 @@
 //! Looking a key up: the path that everything else is measured against.
 
 use super::key::SearchKey;
-use super::latch::Restart;
+use super::latch::{NodeVersion, Restart};
+use super::node::Node;
 use super::tree::Index;
 use crate::rid::Rid;
 use crate::sched;
@@ -18,18 +19,30 @@ impl Index {
         }
     }
 
+    /// Takes each node's version only after suspending for its lines: between the version and its
+    /// validation nothing suspends, so that tasks of one worker that work on the same leaf do not
+    /// make each other start again. What holds across the suspension is the parent's version, which
+    /// only splits and removals of nodes change.
     #[inline]
     async fn try_get(&self, key: &SearchKey<'_>) -> Result<Option<Rid>, Restart> {
-        let (mut node, mut version) = self.root()?;
+        let (mut node, _) = self.root()?;
+        let mut parent: Option<(&Node, NodeVersion)> = None;
         loop {
             // SAFETY: linked when it was loaded from a node that was validated afterwards, under
             // the caller's guard.
             let here = unsafe { node.get() };
-            let group = here.group(key.head);
             if self.is_cold(node.level()) {
-                here.group_lines(group).into_iter().for_each(sched::prefetch);
+                let lines = here.group_lines(here.group(key.head));
+                lines.into_iter().for_each(sched::prefetch);
                 sched::suspend_memory().await;
             }
+            let version = here.latch.version()?;
+            // The node has its range for as long as the link to it has not changed.
+            match parent {
+                Some((parent, version)) => parent.latch.validate(version)?,
+                None => self.check_root(node)?,
+            }
+            let group = here.group(key.head);
             if node.level() == 0 {
                 // SAFETY: as above; what it finds is used only once validated.
                 let word = unsafe { node.find(key, group) };
@@ -44,11 +57,7 @@ impl Index {
             if self.is_cold(child.level()) {
                 sched::touch(child.pointer()).await;
             }
-            // SAFETY: as above: the link was validated.
-            let child_version = unsafe { child.get() }.latch.version()?;
-            // The child has its range for as long as the link has not changed.
-            here.latch.validate(version)?;
-            (node, version) = (child, child_version);
+            (node, parent) = (child, Some((here, version)));
         }
     }
 }

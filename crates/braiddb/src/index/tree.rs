@@ -54,9 +54,16 @@ impl Index {
         let root = NodeRef(self.root.load(Ordering::Acquire));
         // SAFETY: linked when loaded, under the caller's guard.
         let version = unsafe { root.get() }.latch.version()?;
-        // A root that was split or removed before its version was taken is no root any more.
-        // Acquire as above.
-        if self.root.load(Ordering::Acquire) == root.0 { Ok((root, version)) } else { Err(Restart) }
+        self.check_root(root)?;
+        Ok((root, version))
+    }
+
+    /// Whether `node` is the root: one that was split or removed before its version was taken is
+    /// no root any more.
+    #[inline(always)]
+    pub(super) fn check_root(&self, node: NodeRef) -> Result<(), Restart> {
+        // Acquire pairs with the Release in `set_root`.
+        if self.root.load(Ordering::Acquire) == node.0 { Ok(()) } else { Err(Restart) }
     }
 
     /// Makes `root` the root; the caller holds the latch of the one before.
