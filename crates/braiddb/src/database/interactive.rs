@@ -36,7 +36,7 @@ enum Request {
 /// let db = Database::in_memory(Options::default().workers(1))?;
 /// let table: Table<str, u64> = db.open_or_create_table("stock").await?;
 /// let transaction = db.begin().await?;
-/// transaction.put(&table, "apples", 3).await?;
+/// transaction.put(&table, "apples", &3).await?;
 /// assert_eq!(transaction.get(&table, "apples").await?, Some(3));
 /// transaction.commit().await?;
 /// # Ok::<_, Error>(()) }).unwrap();

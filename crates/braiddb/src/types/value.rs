@@ -49,8 +49,9 @@ impl std::ops::Deref for EncodedValue<'_> {
 /// ```
 /// use braiddb::{Postcard, Value};
 ///
-/// let encoded = <Postcard<(u8, String)>>::encode(&(7, "seven".to_owned()))?;
-/// assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, (7, "seven".to_owned()));
+/// let pair = (7, "seven".to_owned());
+/// let encoded = <Postcard<(u8, String)>>::encode(&pair)?;
+/// assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, pair);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub trait Value: 'static {
