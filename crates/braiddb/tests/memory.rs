@@ -1,6 +1,6 @@
 //! Memory stays bounded whatever is written over and over, and is given back.
 
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Options, Table, Transaction};
 use pollster::block_on;
 
 fn open() -> Database {
@@ -45,6 +45,49 @@ fn updates_beside_a_reader_that_opens_and_closes() {
         let bound = settled + 3 * UPDATES * 32;
         assert!(db.stats().memory.versions < bound, "round {round}: {:?}", db.stats().memory);
     }
+    settle(&db);
+    assert_eq!(db.stats().memory.versions, settled);
+}
+
+#[test]
+fn old_snapshots_keep_what_they_see_and_no_more() {
+    const RECORDS: u64 = 100;
+    const ROUNDS: u64 = 12;
+    const UPDATES: u64 = 20_000;
+    let db = open();
+    let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
+    let update = |round: u64| {
+        let run = |worker: u64| {
+            let table = table.clone();
+            let keys = (0..UPDATES).map(move |n| (n * 7 + worker) % RECORDS);
+            let body = async move |tx: &Transaction, key: &u64| tx.put(&table, key, &round).await;
+            db.run_source(worker as usize, keys, body).unwrap()
+        };
+        [run(0), run(1)].into_iter().for_each(|run| run.wait().unwrap());
+    };
+    update(0);
+    settle(&db);
+    let settled = db.stats().memory.versions;
+    let mut readers = Vec::new();
+    for round in 1..ROUNDS {
+        readers.push((round - 1, block_on(db.begin()).unwrap()));
+        update(round);
+        if round == ROUNDS / 2 {
+            readers.remove(2);
+        }
+        for (before, reader) in &readers {
+            for key in 0..RECORDS {
+                let seen = block_on(reader.get(&table, &key)).unwrap();
+                assert_eq!(seen, Some(*before), "round {round}: its snapshot stands");
+            }
+        }
+    }
+    let stats = db.stats();
+    assert!(stats.versions_pruned > UPDATES, "{stats:?}");
+    // What each worker has not looked at yet, and what it looks at again only once it has doubled.
+    let bound = 2 * (2 * 8192 + 2 * ROUNDS * RECORDS) * 32;
+    assert!(stats.memory.versions - settled < bound, "{:?}", stats.memory);
+    drop(readers);
     settle(&db);
     assert_eq!(db.stats().memory.versions, settled);
 }

@@ -134,8 +134,8 @@ impl InteractiveTransaction {
     {
         let (table, key) = (table.clone(), encode(key));
         self.step(async move |tx: &Transaction| {
-            let value = tx.get_encoded(&table, &key).await?;
-            Ok(value.map(V::into_owned))
+            let found = tx.core.get(tx.records(&table)?, &key).await;
+            Ok(found.map(V::decode).transpose()?.map(V::into_owned))
         })
         .await
     }

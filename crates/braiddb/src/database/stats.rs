@@ -23,6 +23,9 @@ pub struct Stats {
     pub retries: u64,
     /// Superseded versions that were freed.
     pub versions_freed: u64,
+    /// Superseded versions that were freed although an old snapshot was open, because no snapshot
+    /// saw them.
+    pub versions_pruned: u64,
     /// Superseded versions and deleted records that somebody may still see.
     pub versions_waiting: u64,
     /// Deleted records whose index entry and id were reclaimed.
@@ -154,6 +157,7 @@ impl Stats {
         self.aborted.log += aborted(AbortCause::Log);
         self.retries += counters.retries.get();
         self.versions_freed += counters.versions_freed.get();
+        self.versions_pruned += counters.versions_pruned.get();
         self.versions_waiting += counters.versions_waiting.get();
         self.records_reclaimed += counters.records_reclaimed.get();
     }

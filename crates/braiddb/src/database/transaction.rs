@@ -15,7 +15,7 @@ use crate::types::{Key, KeyBuffer, Value};
 /// of its beginning, plus its own writes; references it is given are valid while it is active.
 #[derive(Debug)]
 pub struct Transaction {
-    core: transaction::Transaction,
+    pub(super) core: transaction::Transaction,
     attempt: u32,
 }
 
@@ -46,7 +46,7 @@ impl Transaction {
         self.core.begin().0
     }
 
-    fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Table>
+    pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Table>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
@@ -66,23 +66,9 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.get_encoded(table, &encode(key)).await
-    }
-
-    pub(super) async fn get_encoded<K, V>(
-        &self,
-        table: &Table<K, V>,
-        key: &[u8],
-    ) -> Result<Option<V::Ref<'_>>>
-    where
-        K: Key + ?Sized,
-        V: Value + ?Sized,
-    {
-        let records = self.records(table)?;
-        match self.core.get(records, key).await {
-            Some(bytes) => Ok(Some(V::decode(bytes)?)),
-            None => Ok(None),
-        }
+        let (records, key) = (self.records(table)?, encode(key));
+        let found = self.core.get(records, &key).await;
+        Ok(found.map(V::decode).transpose()?)
     }
 
     /// Whether `key` has a record.

@@ -5,6 +5,7 @@
 mod indirection;
 #[cfg(all(test, loom))]
 mod model;
+mod prune;
 mod read;
 mod rids;
 mod table;

@@ -139,7 +139,8 @@ impl Transaction {
             // SAFETY: in flight until stamped here, so nobody else can have superseded it.
             unsafe { write.version.get() }.set_stamp(stamp);
             if let Some(base) = write.base {
-                garbage.push(lsn, Garbage::Superseded { table: write.table, version: base });
+                let (table, rid) = (write.table, write.rid);
+                garbage.push(lsn, Garbage::Superseded { table, rid, version: base });
             }
             if write.kind == WriteKind::Delete {
                 let (table, rid, tombstone) = (write.table, write.rid, write.version);

@@ -30,6 +30,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) aborted: [Counter; AbortCause::COUNT],
     pub(crate) retries: Counter,
     pub(crate) versions_freed: Counter,
+    pub(crate) versions_pruned: Counter,
     pub(crate) records_reclaimed: Counter,
     pub(crate) versions_waiting: Counter,
 }

@@ -25,6 +25,8 @@ pub(crate) struct WorkerDriver {
     /// Whether an operation of this worker's has completed since its last turn: then it is this
     /// worker that tells the others.
     completed: bool,
+    /// When this worker last told its begin stamps.
+    told: Lsn,
 }
 
 impl WorkerDriver {
@@ -33,7 +35,7 @@ impl WorkerDriver {
         let participation = engine.domain.participate();
         let worker = Worker::install(engine, number);
         let flush = FlushState::default();
-        Self { worker, participation, flush, handles, completed: false }
+        Self { worker, participation, flush, handles, completed: false, told: Lsn::ZERO }
     }
 
     fn flush(&mut self, device: &mut dyn Device) -> bool {
@@ -56,14 +58,26 @@ impl WorkerDriver {
         turn.pending
     }
 
+    /// Tells the begin stamps of this worker's transactions; what it begins from here on is at or
+    /// after `recent`, or announced.
+    fn tell(&mut self, recent: Lsn) {
+        let (engine, number) = (self.worker.engine(), self.worker.number());
+        engine.readers.tell(number, &self.worker.begins(), recent);
+        self.told = recent;
+    }
+
     /// Publishes what this worker still needs, and frees what nobody does; whether more is due.
     fn collect(&mut self) -> bool {
-        let engine = self.worker.engine();
+        let engine = self.worker.engine().clone();
         let tail = engine.log.tail();
         let oldest = self.worker.oldest_begin().unwrap_or(tail);
         engine.horizon.publish(self.worker.number(), oldest);
         self.participation.turn();
+        if engine.readers.asks(self.told) {
+            self.tell(tail);
+        }
         let more = self.worker.collect_garbage();
+        self.worker.prune();
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         more
@@ -90,6 +104,7 @@ impl Driver for WorkerDriver {
 
     fn before_sleep(&mut self) {
         self.participation.sleep();
+        self.tell(Lsn::MAX);
         if self.worker.active() == 0 {
             self.worker.engine().horizon.publish(self.worker.number(), Lsn::MAX);
         }
@@ -97,9 +112,12 @@ impl Driver for WorkerDriver {
 
     fn after_sleep(&mut self) {
         self.participation.wake();
+        let (engine, number) = (self.worker.engine(), self.worker.number());
+        let tail = engine.log.tail();
+        engine.readers.wake(number, tail);
+        self.told = tail;
         if self.worker.active() == 0 {
-            let engine = self.worker.engine();
-            engine.horizon.wake(self.worker.number(), engine.log.tail());
+            engine.horizon.wake(number, tail);
         }
     }
 
@@ -114,6 +132,7 @@ impl Driver for WorkerDriver {
 
 impl Drop for WorkerDriver {
     fn drop(&mut self) {
+        self.tell(Lsn::MAX);
         let engine = self.worker.engine();
         engine.horizon.publish(self.worker.number(), Lsn::MAX);
         engine.leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));

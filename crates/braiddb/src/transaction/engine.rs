@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
+use crossbeam_utils::sync::ShardedLock;
 use parking_lot::{Mutex, RwLock};
 
 use super::counters::WorkerCounters;
@@ -13,7 +14,7 @@ use crate::reclaim::Domain;
 use crate::record::Table;
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::version::{Horizon, StatusTable};
+use crate::version::{Horizon, Readers, StatusTable};
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -36,6 +37,9 @@ pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) status: StatusTable,
     pub(crate) horizon: Horizon,
+    pub(super) readers: Readers,
+    /// Shared by workers that free superseded versions, exclusive to one that prunes.
+    pub(super) freeing: ShardedLock<()>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
@@ -61,6 +65,8 @@ impl Engine {
             log,
             status: StatusTable::new(workers, contexts_per_worker),
             horizon: Horizon::new(workers),
+            readers: Readers::new(workers),
+            freeing: ShardedLock::default(),
             domain,
             memory,
             durability,

@@ -22,17 +22,22 @@ const ITEMS_PER_TURN: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
     /// A version with a newer committed one in front of it.
-    Superseded { table: TableRef, version: VersionRef },
+    Superseded { table: TableRef, rid: Rid, version: VersionRef },
     /// A record whose newest version is this tombstone.
     Deleted { table: TableRef, rid: Rid, tombstone: VersionRef },
 }
 
 /// A worker's garbage.
 ///
-/// Invariant: sorted by LSN, because a worker's commits are.
+/// Invariant: `kept` and then `items` are sorted by LSN, because a worker's commits are.
 #[derive(Debug, Default)]
 pub(super) struct GarbageList {
+    /// What the pruner has found to be needed by an old reader.
+    kept: VecDeque<(Lsn, Garbage)>,
+    /// What it has not looked at yet.
     items: VecDeque<(Lsn, Garbage)>,
+    /// How much was kept when everything had last been looked at.
+    kept_before: usize,
 }
 
 impl GarbageList {
@@ -42,11 +47,39 @@ impl GarbageList {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.items.len()
+        self.kept.len() + self.items.len()
     }
 
     fn pop(&mut self, oldest_begin: Lsn) -> Option<(Lsn, Garbage)> {
-        self.items.pop_front_if(|(lsn, _)| *lsn < oldest_begin)
+        let due = |item: &mut (Lsn, Garbage)| item.0 < oldest_begin;
+        if self.kept.is_empty() {
+            return self.items.pop_front_if(due);
+        }
+        let item = self.kept.pop_front_if(due);
+        if self.kept.is_empty() {
+            self.kept_before = 0;
+        }
+        item
+    }
+
+    /// How much the pruner has not looked at.
+    pub(super) fn unexamined(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Takes the oldest item that the pruner has not looked at, if it is older than `recent`.
+    pub(super) fn examine(&mut self, recent: Lsn) -> Option<(Lsn, Garbage)> {
+        self.items.pop_front_if(|(lsn, _)| *lsn < recent)
+    }
+
+    /// Puts back what `examine` took. When as much has been kept again, everything will be looked
+    /// at anew, since readers come and go: a constant number of looks for each item, all in all.
+    pub(super) fn keep(&mut self, lsn: Lsn, garbage: Garbage) {
+        self.kept.push_back((lsn, garbage));
+        if self.items.is_empty() && self.kept.len() > 2 * self.kept_before {
+            self.kept_before = self.kept.len();
+            std::mem::swap(&mut self.kept, &mut self.items);
+        }
     }
 }
 
@@ -57,13 +90,16 @@ impl Worker {
             return false;
         }
         let engine = self.engine();
+        // Otherwise another worker prunes; the garbage waits for the next turn.
+        let Ok(_nobody_prunes) = engine.freeing.try_read() else { return false };
         let oldest_begin = engine.horizon.oldest(engine.log.tail());
+        engine.horizon.collect(self.number(), oldest_begin);
         for _ in 0..ITEMS_PER_TURN {
             let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin) else {
                 return false;
             };
             match item {
-                Garbage::Superseded { table, version } => {
+                Garbage::Superseded { table, version, .. } => {
                     // SAFETY: no transaction that begins or began before `lsn` is active, later
                     // ones never follow the link to it, and it is listed once.
                     unsafe { version.free(table.get().memory()) };
@@ -108,8 +144,8 @@ impl GarbageList {
     /// # Safety
     /// No transaction is active or will begin.
     pub(super) unsafe fn free_leftovers(&mut self) {
-        for (_, item) in self.items.drain(..) {
-            if let Garbage::Superseded { table, version } = item {
+        for (_, item) in self.kept.drain(..).chain(self.items.drain(..)) {
+            if let Garbage::Superseded { table, version, .. } = item {
                 // SAFETY: listed once, and nobody reads any more (the caller's contract). A
                 // tombstone is its record's newest version and goes with its table.
                 unsafe { version.free(table.get().memory()) };

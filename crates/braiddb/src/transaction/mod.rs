@@ -9,6 +9,7 @@ mod durable;
 mod engine;
 mod error;
 mod garbage;
+mod prune;
 mod read;
 mod scan;
 mod worker;

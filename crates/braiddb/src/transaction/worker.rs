@@ -4,7 +4,7 @@
 //! transaction in context `n`, or [`Lsn::MAX`]; the worker's published stamp is not later than any
 //! of them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -45,6 +45,7 @@ pub(crate) struct NoContext;
 impl Worker {
     /// Makes this thread the home of a worker's transactions.
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
+        engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
         let worker = Rc::new(Self {
             engine,
@@ -127,6 +128,11 @@ impl Worker {
         self.begins.borrow_mut()[context.number] = Lsn::MAX;
         self.active.set(self.active.get() - 1);
         self.free.borrow_mut().push(context);
+    }
+
+    /// The begin stamps of the worker's transactions; [`Lsn::MAX`] for contexts without one.
+    pub(super) fn begins(&self) -> Ref<'_, [Lsn]> {
+        Ref::map(self.begins.borrow(), |begins| &**begins)
     }
 
     /// The begin stamp of the worker's oldest active transaction.

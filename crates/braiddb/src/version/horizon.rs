@@ -14,12 +14,18 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 #[derive(Debug)]
 pub(crate) struct Horizon {
     published: Box<[CachePadded<AtomicU64>]>,
+    /// Up to where each worker has freed.
+    collected: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl Horizon {
     pub(crate) fn new(workers: usize) -> Self {
         let idle = || CachePadded::new(AtomicU64::new(Lsn::MAX.0));
-        Self { published: (0..workers).map(|_| idle()).collect() }
+        let nothing = || CachePadded::new(AtomicU64::new(0));
+        Self {
+            published: (0..workers).map(|_| idle()).collect(),
+            collected: (0..workers).map(|_| nothing()).collect(),
+        }
     }
 
     /// Publishes the oldest begin stamp of `worker`; what it begins from here on is not older.
@@ -45,6 +51,20 @@ impl Horizon {
         // Acquire pairs with the Release in `publish`.
         let stamps = self.published.iter().map(|p| Lsn(p.load(Ordering::Acquire)));
         stamps.fold(tail, Lsn::min)
+    }
+
+    /// Notes that `worker` frees what no begin stamp from `oldest` on needs.
+    pub(crate) fn collect(&self, worker: usize, oldest: Lsn) {
+        // Relaxed: ordered by the lock under which this is called and `collected` is.
+        self.collected[worker].store(oldest.0, Ordering::Relaxed);
+    }
+
+    /// A stamp that no active transaction's begin is older than, and from which on everything that
+    /// a begin stamp needs is still there. Nobody frees during the call.
+    pub(crate) fn collected(&self) -> Lsn {
+        // Relaxed: see `collect`.
+        let each = self.collected.iter().map(|worker| Lsn(worker.load(Ordering::Relaxed)));
+        each.max().unwrap_or(Lsn::ZERO)
     }
 }
 

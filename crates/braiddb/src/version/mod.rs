@@ -3,11 +3,13 @@
 
 mod horizon;
 mod layout;
+mod readers;
 mod stamp;
 mod status;
 
 pub(crate) use horizon::Horizon;
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};
+pub(crate) use readers::{BeginStamps, Readers};
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{Outcome, StatusTable, Visible};
