@@ -24,3 +24,6 @@ impl Rid {
 /// The number of a table, unique for the life of a database; the catalog is table 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(pub(crate) u32);
+
+/// The table of tables.
+pub(crate) const CATALOG: TableId = TableId(0);

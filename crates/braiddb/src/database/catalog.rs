@@ -9,12 +9,10 @@ use super::error::{Error, Result};
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record;
-use crate::rid::TableId;
+use crate::rid::{CATALOG, TableId};
 use crate::transaction::{Bounds, Intent, OperationError};
 use crate::types::{DecodeError, Key, Value};
 
-/// The catalog's own table id.
-pub(crate) const CATALOG: TableId = TableId(0);
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
 
@@ -136,7 +134,7 @@ impl Transaction {
         let bounds = Bounds { low: Bound::Unbounded, high: Bound::Unbounded };
         let mut scan = self.core().scan(&catalog, bounds);
         let mut tables = Vec::new();
-        while let Some((name, bytes)) = scan.next().await {
+        while let Some((name, bytes)) = scan.next().await? {
             tables.push(TableDescription::decode(&name, bytes)?);
         }
         Ok(tables)
@@ -144,7 +142,7 @@ impl Transaction {
 
     async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
         let catalog = self.catalog()?;
-        let Some(bytes) = self.core().get(&catalog, name.as_bytes()).await else {
+        let Some(bytes) = self.core().get(&catalog, name.as_bytes()).await? else {
             return Ok(None);
         };
         Ok(Some(TableDescription::decode(name.as_bytes(), bytes)?))

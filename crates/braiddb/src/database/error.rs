@@ -130,7 +130,7 @@ impl From<OperationError> for Error {
                 Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
             }
             OperationError::TableFull(full) => Error::TableFull(full.to_string()),
-            OperationError::Log(error) => Error::Log(error),
+            OperationError::Log(error) | OperationError::Storage(error) => Error::Log(error),
         }
     }
 }

@@ -134,7 +134,7 @@ impl InteractiveTransaction {
     {
         let (table, key) = (table.clone(), encode(key));
         self.step(async move |tx: &Transaction| {
-            let found = tx.core.get(tx.records(&table)?, &key).await;
+            let found = tx.core.get(tx.records(&table)?, &key).await?;
             Ok(found.map(V::decode).transpose()?.map(V::into_owned))
         })
         .await

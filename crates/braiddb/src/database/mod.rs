@@ -28,12 +28,12 @@ pub use transaction::Transaction;
 
 use crate::durability::{self, ReplayError};
 use crate::io;
-use crate::log::{Log, LogOptions};
+use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::rid::TableId;
 use crate::sched::{self, Executor, ExecutorOptions, Job};
-use crate::transaction::{Durability, Engine, WorkerDriver};
+use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::types::{Key, Value};
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
@@ -75,11 +75,12 @@ impl Database {
             ..LogOptions::new(directory.as_ref(), options.workers)
         };
         let (log, reader) = Log::open(log_options)?;
+        let store = log.cold_store();
         let (log, unused_log) = match options.durability {
             Durability::Volatile => (Log::volatile(options.workers), Some(log)),
             Durability::Group | Durability::Relaxed => (log, None),
         };
-        let engine = engine(&options, log);
+        let engine = engine(&options, log, store);
         let replayed = durability::replay(&engine, reader).map_err(|error| match error {
             ReplayError::Log(error) => Error::from(error),
             ReplayError::Table(reason) => Error::TableFull(reason),
@@ -106,7 +107,11 @@ impl Database {
     pub fn in_memory(options: Options) -> Result<Self> {
         let options = options.durability(Durability::Volatile);
         options.check().map_err(Error::Options)?;
-        let engine = engine(&options, Log::volatile(options.workers));
+        if options.memory_budget.is_some() {
+            let told = "a database in memory only has nowhere to put what exceeds memory_budget";
+            return Err(Error::Options(told.to_owned()));
+        }
+        let engine = engine(&options, Log::volatile(options.workers), None);
         Self::start(&options, engine, None)
     }
 
@@ -118,6 +123,7 @@ impl Database {
             hot_width: options.hot_width,
             cold_width: options.cold_width,
             max_open: options.max_open,
+            read_depth: options.read_depth,
         };
         let (device, for_drivers) = (options.device, engine.clone());
         let executor = Executor::start(
@@ -209,13 +215,18 @@ impl Database {
     }
 }
 
-fn engine(options: &Options, log: Log) -> Arc<Engine> {
+fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> {
     // Beside the workers, only the threads of recovery take part.
     const RECOVERY_THREADS: usize = 16;
     let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS));
     let memory = Arc::new(MemoryCounters::new());
-    let (workers, contexts) = (options.workers, options.max_open);
-    Arc::new(Engine::new(log, workers, contexts, options.durability, domain, memory))
+    let options = EngineOptions {
+        workers: options.workers,
+        contexts_per_worker: options.max_open,
+        durability: options.durability,
+        memory_budget: options.memory_budget,
+    };
+    Arc::new(Engine::new(&options, log, store, domain, memory))
 }
 
 /// Refuses what would block a worker, from its own thread.

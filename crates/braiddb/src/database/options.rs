@@ -25,6 +25,13 @@ pub struct Options {
     pub hot_width: Width,
     /// Transactions a worker lets wait for storage or for their commit. Default: 4096.
     pub cold_width: usize,
+    /// Reads of the disk a worker has under way at a time; more wait in order without being
+    /// issued. Default: 64.
+    pub read_depth: usize,
+    /// Bytes of memory that records, indexes and the log's ring may take together; records beyond
+    /// stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
+    /// memory. Default: no bound.
+    pub memory_budget: Option<u64>,
     /// Transactions a worker keeps open, waiting callers' own futures included. Default: 16 384.
     pub max_open: usize,
     /// When a result leaves the engine. Default: [`Durability::Group`].
@@ -47,6 +54,8 @@ impl Default for Options {
             policy: Policy::default(),
             hot_width: Width::Auto,
             cold_width: 4096,
+            read_depth: 64,
+            memory_budget: None,
             max_open: 16 << 10,
             durability: Durability::default(),
             device: DeviceKind::Auto,
@@ -79,6 +88,8 @@ setters! {
     policy: Policy,
     hot_width: Width,
     cold_width: usize,
+    read_depth: usize,
+    memory_budget: Option<u64>,
     max_open: usize,
     durability: Durability,
     device: DeviceKind,
@@ -98,6 +109,7 @@ impl Options {
         };
         range("workers", self.workers, 1, 256)?;
         range("cold_width", self.cold_width, 1, 1 << 14)?;
+        range("read_depth", self.read_depth, 1, 1 << 12)?;
         range("max_open", self.max_open, 64, 1 << 15)?;
         if let Width::Fixed(width) = self.hot_width {
             range("hot_width", width, 1, 1024)?;

@@ -50,7 +50,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
             return Ok(None);
         }
         self.left -= 1;
-        let Some((key, value)) = self.core.next().await else {
+        let Some((key, value)) = self.core.next().await? else {
             self.left = 0;
             return Ok(None);
         };

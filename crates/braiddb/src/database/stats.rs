@@ -28,6 +28,8 @@ pub struct Stats {
     pub versions_pruned: u64,
     /// Superseded versions and deleted records that somebody may still see.
     pub versions_waiting: u64,
+    /// Versions that gave way to their place on disk.
+    pub versions_evicted: u64,
     /// Deleted records whose index entry and id were reclaimed.
     pub records_reclaimed: u64,
     /// Each worker's scheduler.
@@ -158,6 +160,7 @@ impl Stats {
         self.retries += counters.retries.get();
         self.versions_freed += counters.versions_freed.get();
         self.versions_pruned += counters.versions_pruned.get();
+        self.versions_evicted += counters.evicted.get();
         self.versions_waiting += counters.versions_waiting.get();
         self.records_reclaimed += counters.records_reclaimed.get();
     }

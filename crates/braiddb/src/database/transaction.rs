@@ -67,7 +67,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let (records, key) = (self.records(table)?, encode(key));
-        let found = self.core.get(records, &key).await;
+        let found = self.core.get(records, &key).await?;
         Ok(found.map(V::decode).transpose()?)
     }
 
@@ -81,7 +81,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        Ok(self.core.get(records, &encode(key)).await.is_some())
+        Ok(self.core.get(records, &encode(key)).await?.is_some())
     }
 
     /// The values of many keys, in their order; the look-ups hide each other's cache misses even
@@ -100,7 +100,7 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let keys: Vec<KeyBuffer> = keys.into_iter().map(encode).collect();
-        let values = self.core.multi_get(records, &keys).await;
+        let values = self.core.multi_get(records, &keys).await?;
         values.into_iter().map(|bytes| Ok(bytes.map(V::decode).transpose()?)).collect()
     }
 

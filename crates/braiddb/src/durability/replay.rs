@@ -1,12 +1,13 @@
 //! Replay: every committed transaction in the log, applied to the tables by several threads.
 //!
 //! One thread reads blocks; each of the others applies the records whose key falls to it, so what
-//! happened to one key is applied in order. A record id that was freed and taken by another key
-//! may fall to two threads: the version with the later stamp stays, whoever comes last.
+//! happened to one key is applied in order. No record is brought to memory: entries get addresses.
+//! A record id that was freed and taken by another key may fall to two threads: the later record
+//! stays, whoever comes last.
 //!
 //! | block | what replay does |
 //! |---|---|
-//! | commit, no parts | applies its records, stamped with its LSN |
+//! | commit, no parts | applies its records |
 //! | part | keeps it until its commit block comes |
 //! | commit naming a first part | applies the parts kept under it, in order, then its own records |
 //! | part whose commit never comes | forgets it: the transaction did not commit |
@@ -23,7 +24,7 @@ use crate::record::{Entry, Table};
 use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
 use crate::transaction::Engine;
-use crate::version::{Stamp, VersionRef};
+use crate::version::{Address, Stamp, VersionRef};
 
 /// Blocks on their way to each thread.
 const BLOCKS_AHEAD: usize = 256;
@@ -47,9 +48,6 @@ pub(crate) enum ReplayError {
     #[error("no addresses are left for another table: {0}")]
     Table(String),
 }
-
-/// A block and the stamp its records get.
-type Stamped = (Block, Lsn);
 
 /// Reads the whole log into the engine's tables, which are empty.
 ///
@@ -82,7 +80,7 @@ pub(crate) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed,
 }
 
 /// Sends committed blocks to every thread, in commit order; returns how many commits there were.
-fn distribute(reader: &mut LogReader, senders: &[SyncSender<Stamped>]) -> Result<u64, LogError> {
+fn distribute(reader: &mut LogReader, senders: &[SyncSender<Block>]) -> Result<u64, LogError> {
     let mut parts: HashMap<Lsn, Vec<Block>> = HashMap::new();
     let mut transactions = 0;
     while let Some(block) = reader.next_block()? {
@@ -91,13 +89,12 @@ fn distribute(reader: &mut LogReader, senders: &[SyncSender<Stamped>]) -> Result
             BlockKind::Part { first_part } => parts.entry(first_part).or_default().push(block),
             BlockKind::Commit { first_part } => {
                 transactions += 1;
-                let stamp = block.lsn;
                 let before = first_part.and_then(|first| parts.remove(&first)).unwrap_or_default();
                 for block in before.into_iter().chain([block]) {
                     for sender in senders {
                         // A thread that failed has hung up; its error is reported when it is
                         // joined.
-                        _ = sender.send((block.clone(), stamp));
+                        _ = sender.send(block.clone());
                     }
                 }
             }
@@ -116,15 +113,15 @@ struct Share<'r> {
 
 impl Share<'_> {
     /// Applies its records of all blocks; returns how many there were.
-    fn apply_all(&self, blocks: &Receiver<Stamped>) -> Result<u64, ReplayError> {
+    fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, ReplayError> {
         let participation = self.engine.domain.participate();
         let mut applied = 0;
-        for (block, stamp) in blocks {
-            for record in block.records().filter(|record| self.is_mine(record)) {
+        for block in blocks {
+            for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
                 let _operation = reclaim::enter();
                 let table = self.engine.table(record.table);
                 let table = table.map_err(|error| ReplayError::Table(error.to_string()))?;
-                self.apply(&table, &record, stamp);
+                self.apply(&table, &record, lsn);
                 applied += 1;
             }
             participation.turn();
@@ -136,16 +133,16 @@ impl Share<'_> {
         crc32c::crc32c(record.key) as usize % self.threads == self.number
     }
 
-    fn apply(&self, table: &Table, record: &RecordView<'_>, stamp: Lsn) {
+    fn apply(&self, table: &Table, record: &RecordView<'_>, lsn: Lsn) {
         let (rid, key) = (record.rid, record.key);
         table.rids().raise(table.array(), rid);
         match record.kind {
             RecordKind::Delete => {
                 table.index.remove(key, rid);
-                self.set(table, rid, stamp, key, true);
+                self.set(table, rid, lsn, None);
             }
             RecordKind::Insert | RecordKind::Update => {
-                self.set(table, rid, stamp, record.value, false);
+                self.set(table, rid, lsn, Some(Address::new(lsn, record.value.len())));
                 if record.kind == RecordKind::Insert {
                     // The key's last record, if the index still leads to it, is long deleted.
                     if let Some(old) = run_now(table.index.get(key)).filter(|old| *old != rid) {
@@ -158,20 +155,23 @@ impl Share<'_> {
         }
     }
 
-    /// Makes a version the record's only one, unless there is a later one.
-    fn set(&self, table: &Table, rid: Rid, stamp: Lsn, payload: &[u8], tombstone: bool) {
+    /// Sets what a record's newest log entry at `lsn` left, unless a later one was here first: the
+    /// record's address, or for a deletion a tombstone that only tells the others its position.
+    fn set(&self, table: &Table, rid: Rid, lsn: Lsn, address: Option<Address>) {
         let _exclusive = self.stripes[rid.number() as usize % STRIPES].lock();
         let before = table.array().load(rid);
-        if let Entry::Version(there) = before {
+        let there = match before {
             // SAFETY: replaced and freed under the record's stripe only.
-            let there = unsafe { there.get() }.stamp().lsn().expect("replay stamps its versions");
-            if there > stamp {
-                return;
-            }
+            Entry::Version(tombstone) => unsafe { tombstone.get() }.stamp().lsn(),
+            Entry::Address(address) => Some(address.lsn()),
+            Entry::Empty | Entry::Dead => None,
+        };
+        if there.is_some_and(|there| there > lsn) {
+            return;
         }
-        let stamp = Stamp::committed(stamp);
-        let version = VersionRef::allocate(table.memory(), stamp, payload, tombstone);
-        let replaced = table.array().replace(rid, before, Entry::Version(version));
+        let tombstone = || VersionRef::allocate(table.memory(), Stamp::committed(lsn), &[], true);
+        let entry = address.map_or_else(|| Entry::Version(tombstone()), Entry::Address);
+        let replaced = table.array().replace(rid, before, entry);
         assert!(replaced, "changed under the record's stripe only");
         if let Entry::Version(old) = before {
             // SAFETY: unlinked under the record's stripe; no transaction runs during replay.
@@ -188,14 +188,12 @@ fn give_back_ids(engine: &Engine) {
             match table.array().load(rid) {
                 Entry::Dead => unreachable!("replay leaves no dead records"),
                 Entry::Empty => table.rids().give_back(rid),
-                Entry::Version(version) => {
-                    // SAFETY: the newest version; replay's threads are gone.
-                    if unsafe { version.get() }.is_tombstone() {
-                        table.array().clear(rid);
-                        table.rids().give_back(rid);
-                        // SAFETY: unlinked, and nobody else is there.
-                        unsafe { version.free(table.memory()) };
-                    }
+                Entry::Address(_) => {}
+                Entry::Version(tombstone) => {
+                    table.array().clear(rid);
+                    table.rids().give_back(rid);
+                    // SAFETY: unlinked, and nobody else is there: replay's threads are gone.
+                    unsafe { tombstone.free(table.memory()) };
                 }
             }
         }

@@ -28,10 +28,6 @@ pub(crate) const SECTOR_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) enum Operation {
     /// Reads `buffer.len()` bytes at `offset`.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the log is read in order, before devices run")
-    )]
     Read { file: Arc<File>, offset: u64, buffer: AlignedBuffer },
     /// Writes all of `source` at `offset`; with `sync` it is durable when it completes.
     Write { file: Arc<File>, offset: u64, source: WriteSource, sync: bool },
@@ -70,7 +66,6 @@ pub(crate) struct Completion {
     /// Bytes moved: all that were asked for, except a read that meets the end of the file.
     pub(crate) result: std::io::Result<usize>,
     /// The buffer of a `Read`, given back.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only reads have one"))]
     pub(crate) buffer: Option<AlignedBuffer>,
 }
 

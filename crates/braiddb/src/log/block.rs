@@ -1,13 +1,15 @@
 //! Log blocks: the header of one committed transaction's records (ELEDA §3.1).
 //!
 //! A block lies at its own LSN, so a header whose `lsn` is not its position is none: stale bytes
-//! are never taken for a block. The checksum covers the whole block, its own field taken as zero;
-//! of a skip block, whose body means nothing, only the header. `docs/format.md` has the table.
+//! are never taken for a block. The checksum covers the headers of the block's records, each with
+//! the record's own checksum, and then the block's header, its own field taken as zero; the body of
+//! a skip block means nothing. `docs/format.md` has the table.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::Lsn;
+use super::record::sum_records;
 
 /// Blocks start and end at multiples of this.
 pub(crate) const BLOCK_ALIGNMENT: usize = 8;
@@ -117,16 +119,17 @@ impl BlockHeader {
         Lsn(self.lsn.get() - u64::from(self.durable_distance.get()))
     }
 
-    /// The checksum of the block with this header and `body`.
-    pub(crate) fn checksum_over(&self, body: &[u8]) -> u32 {
+    /// The checksum of the block with this header, given that of its records' headers.
+    pub(crate) fn checksum_after(&self, records_sum: u32) -> u32 {
         let header = Self { checksum: 0.into(), ..*self };
-        crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), body)
+        crc32c::crc32c_append(records_sum, header.as_bytes())
     }
 
-    /// Whether the checksum is right; `block` is the whole block.
+    /// Whether all checksums are right; `block` is the whole block.
     pub(crate) fn verifies(&self, block: &[u8]) -> bool {
         let body = if self.kind == SKIP { &[][..] } else { &block[HEADER_BYTES..self.bytes()] };
-        self.checksum_over(body) == self.checksum.get()
+        let records_sum = sum_records(body, self.record_count.get().into());
+        records_sum.is_some_and(|sum| self.checksum_after(sum) == self.checksum.get())
     }
 }
 

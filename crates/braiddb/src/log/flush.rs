@@ -23,10 +23,11 @@ use super::stats::Counters;
 use super::tracker::InFlightMarks;
 use super::{LogError, Lsn};
 use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, WriteSource};
+use crate::sched;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Marks the operations of the engine's housekeeping, of which the log's are.
-pub(crate) const LOG_TOKEN: u64 = 1 << 63;
+pub(crate) const LOG_TOKEN: u64 = sched::HOUSEKEEPING_TOKEN;
 /// Marks the operations that prepare space.
 pub(super) const PREPARE_TOKEN: u64 = LOG_TOKEN | 1 << 62;
 

@@ -7,6 +7,7 @@
 //! changed once filled, nor sectors once durable.
 
 mod block;
+mod cold;
 mod error;
 mod flush;
 mod identity;
@@ -29,7 +30,8 @@ mod tracker;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, block_bytes};
+pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
+pub(crate) use cold::ColdStore;
 pub use error::LogError;
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
@@ -139,6 +141,16 @@ impl Log {
         Ok(())
     }
 
+    /// Bytes of memory that the log's ring takes.
+    pub(crate) fn ring_bytes(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.ring.bytes() as u64)
+    }
+
+    /// The durable log as a store of records; `None` for a volatile log.
+    pub(crate) fn cold_store(&self) -> Option<ColdStore> {
+        self.disk.as_ref().map(|disk| ColdStore::new(&disk.segments))
+    }
+
     /// Which database this is; `None` for a volatile log.
     #[cfg(test)]
     fn identity(&self) -> Option<identity::Identity> {
@@ -166,6 +178,15 @@ impl Log {
     #[inline]
     pub(crate) fn tick(&self) -> Lsn {
         self.space.tick(TICK)
+    }
+
+    /// Lets time pass without a commit, if there is room for a block that means nothing.
+    pub(crate) fn pass_time(&self, worker: usize) {
+        if self.disk.is_none() {
+            self.tick();
+        } else if self.admits(block_bytes(0)) {
+            self.reserve(worker, block_bytes(0)).finish_skip();
+        }
     }
 
     /// Whether a block of `block_bytes` may be reserved now. The worker that is told so reserves

@@ -21,11 +21,52 @@ pub(crate) struct RecordHeader {
     pub(crate) key_bytes: U16,
     pub(crate) kind: u8,
     /// Zero.
-    pub(crate) reserved: [u8; 5],
+    pub(crate) reserved: u8,
+    /// CRC-32C of the record, this field taken as zero and the padding left out.
+    pub(crate) checksum: U32,
 }
 
 const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_BYTES);
 const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
+
+impl RecordHeader {
+    /// The header of a record, its checksum included.
+    pub(crate) fn new(
+        table: TableId,
+        kind: RecordKind,
+        rid: Rid,
+        key: &[u8],
+        value: &[u8],
+    ) -> Self {
+        let mut header = Self {
+            rid: rid.number().into(),
+            table: table.0.into(),
+            value_bytes: u32::try_from(value.len()).expect("values are short").into(),
+            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
+            kind: kind as u8,
+            reserved: 0,
+            checksum: 0.into(),
+        };
+        let sum = crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), key);
+        header.checksum = crc32c::crc32c_append(sum, value).into();
+        header
+    }
+
+    /// Bytes of the record, padding included.
+    pub(crate) fn record_bytes(&self) -> usize {
+        record_bytes(self.key_bytes.get().into(), self.value_bytes.get() as usize)
+    }
+
+    /// Whether the checksum is right; `record` starts with this header and holds all of it.
+    pub(crate) fn verifies(&self, record: &[u8]) -> bool {
+        let header = Self { checksum: 0.into(), ..*self };
+        let end = RECORD_HEADER_BYTES
+            + usize::from(self.key_bytes.get())
+            + self.value_bytes.get() as usize;
+        let body = &record[RECORD_HEADER_BYTES..end];
+        crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), body) == self.checksum.get()
+    }
+}
 
 /// What a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +104,22 @@ pub(crate) struct RecordView<'b> {
     pub(crate) rid: Rid,
     pub(crate) key: &'b [u8],
     pub(crate) value: &'b [u8],
+}
+
+/// The checksum of the headers of so many records, which fill `body`; `None` if they do not, or
+/// one of them is damaged.
+pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
+    let (mut rest, mut sum) = (body, 0);
+    for _ in 0..records {
+        let (header, _) = RecordHeader::ref_from_prefix(rest).ok()?;
+        let (_, after) = split_record(rest)?;
+        if !header.verifies(rest) {
+            return None;
+        }
+        sum = crc32c::crc32c_append(sum, header.as_bytes());
+        rest = after;
+    }
+    rest.is_empty().then_some(sum)
 }
 
 /// Splits the first record off the bytes; `None` if they do not start with a record.

@@ -25,6 +25,8 @@ pub(crate) struct Reservation<'l> {
     /// Bytes filled, the header included.
     filled: usize,
     records: usize,
+    /// The checksum of the records' headers so far.
+    records_sum: u32,
 }
 
 impl<'l> Reservation<'l> {
@@ -36,7 +38,16 @@ impl<'l> Reservation<'l> {
         bytes: usize,
     ) -> Self {
         assert!(bytes >= HEADER_BYTES, "a block has a header");
-        Self { ring, space, filler, lsn: lsn.0, bytes, filled: HEADER_BYTES, records: 0 }
+        Self {
+            ring,
+            space,
+            filler,
+            lsn: lsn.0,
+            bytes,
+            filled: HEADER_BYTES,
+            records: 0,
+            records_sum: 0,
+        }
     }
 
     /// Where the block is: the transaction's commit LSN.
@@ -44,7 +55,7 @@ impl<'l> Reservation<'l> {
         Lsn(self.lsn)
     }
 
-    /// Adds a record.
+    /// Adds a record; returns its position.
     #[inline]
     pub(crate) fn append(
         &mut self,
@@ -53,17 +64,10 @@ impl<'l> Reservation<'l> {
         rid: Rid,
         key: &[u8],
         value: &[u8],
-    ) {
+    ) -> Lsn {
         let bytes = record_bytes(key.len(), value.len());
         assert!(self.filled + bytes <= self.bytes, "more records than were reserved for");
-        let header = RecordHeader {
-            rid: rid.number().into(),
-            table: table.0.into(),
-            value_bytes: u32::try_from(value.len()).expect("values are short").into(),
-            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
-            kind: kind as u8,
-            reserved: [0; 5],
-        };
+        let header = RecordHeader::new(table, kind, rid, key, value);
         let at = self.lsn + self.filled as u64;
         let key_at = at + RECORD_HEADER_BYTES as u64;
         let value_at = key_at + key.len() as u64;
@@ -79,6 +83,8 @@ impl<'l> Reservation<'l> {
         }
         self.filled += bytes;
         self.records += 1;
+        self.records_sum = crc32c::crc32c_append(self.records_sum, header.as_bytes());
+        Lsn(at)
     }
 
     /// Ends the block as a commit; `first_part` is where the transaction's parts start, if it has
@@ -105,20 +111,11 @@ impl<'l> Reservation<'l> {
         assert!(skip || self.filled == self.bytes, "as many records as were reserved for");
         let records = if skip { 0 } else { self.records };
         let durable = self.space.released();
-        let header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
-        let summed = if skip { HEADER_BYTES } else { self.bytes };
-        // SAFETY: within the reserved bytes, which only this reservation reads and changes; the
-        // slices are gone before the next change.
-        unsafe {
-            self.ring.copy_in(self.lsn, header.as_bytes());
-            let [block, rest] = self.ring.slices(self.lsn, summed);
-            let mut sum = crc32c::crc32c(block);
-            if !rest.is_empty() {
-                sum = crc32c::crc32c_append(sum, rest);
-            }
-            let at = self.lsn + std::mem::offset_of!(BlockHeader, checksum) as u64;
-            self.ring.copy_in(at, &sum.to_le_bytes());
-        }
+        let mut header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
+        let records_sum = if skip { 0 } else { self.records_sum };
+        header.checksum = header.checksum_after(records_sum).into();
+        // SAFETY: within the reserved bytes, which are this reservation's alone.
+        unsafe { self.ring.copy_in(self.lsn, header.as_bytes()) };
         self.filled = 0;
         self.space.tracker.end(self.filler);
     }

@@ -80,24 +80,6 @@ impl Ring {
             std::ptr::copy_nonoverlapping(rest.as_ptr(), start, rest.len());
         }
     }
-
-    /// The bytes at a position, in two pieces if they go around the end.
-    ///
-    /// # Safety
-    /// Nobody changes these bytes while the slices live.
-    #[inline]
-    pub(super) unsafe fn slices(&self, lsn: u64, bytes: usize) -> [&[u8]; 2] {
-        let offset = self.offset(lsn);
-        let first = bytes.min(self.bytes - offset);
-        let start = self.pointer.as_ptr();
-        // SAFETY: within the mapping, initialised (zero at first), and unchanging by contract.
-        unsafe {
-            [
-                std::slice::from_raw_parts(start.add(offset), first),
-                std::slice::from_raw_parts(start, bytes - first),
-            ]
-        }
-    }
 }
 
 impl Drop for Ring {

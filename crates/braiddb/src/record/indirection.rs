@@ -7,14 +7,15 @@
 //! |---|---|
 //! | 0 | empty: the id is not in use |
 //! | 2 | dead: the record is gone and its index entry is on the way out |
-//! | multiple of 8 | the newest version |
+//! | multiple of 8 | the newest version, in memory |
+//! | odd | the newest version, in the log: committed for every transaction, active or to come |
 //!
 //! Invariant: an entry leaves `dead` only by [`IndirectionArray::clear`], after the grace period
 //! in which operations may still hold the id.
 
 use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::VersionRef;
+use crate::version::{Address, Link, VersionRef};
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(crate) enum Entry {
     Dead,
     /// The newest version of the record.
     Version(VersionRef),
+    /// Where in the log the newest version is.
+    Address(Address),
 }
 
 const DEAD: u64 = 2;
@@ -33,7 +36,7 @@ impl Entry {
     fn from_word(word: u64) -> Self {
         match word {
             DEAD => Entry::Dead,
-            word => VersionRef::from_word(word).map_or(Entry::Empty, Entry::Version),
+            word => Link::from_word(word).map_or(Entry::Empty, Entry::from),
         }
     }
 
@@ -42,6 +45,16 @@ impl Entry {
             Entry::Empty => 0,
             Entry::Dead => DEAD,
             Entry::Version(version) => version.word(),
+            Entry::Address(address) => address.word(),
+        }
+    }
+}
+
+impl From<Link> for Entry {
+    fn from(link: Link) -> Self {
+        match link {
+            Link::Version(version) => Entry::Version(version),
+            Link::Address(address) => Entry::Address(address),
         }
     }
 }

@@ -2,6 +2,8 @@
 //! record ids to version chains, and the rules by which chains are read and extended
 //! (MosaicDB §2.1, CoroBase §2; first updater wins).
 
+mod cold;
+mod evict;
 mod indirection;
 #[cfg(all(test, loom))]
 mod model;
@@ -11,8 +13,9 @@ mod rids;
 mod table;
 mod write;
 
+pub(crate) use cold::Copies;
 pub(crate) use indirection::Entry;
-pub(crate) use read::{Seen, View};
+pub(crate) use read::{Far, Seen, View};
 pub(crate) use rids::TableFull;
 pub(crate) use table::{Table, TableRef};
 pub(crate) use write::{Base, Refusal};

@@ -5,7 +5,7 @@ use super::indirection::Entry;
 use super::table::Table;
 use crate::reclaim;
 use crate::rid::Rid;
-use crate::version::{Version, VersionRef};
+use crate::version::{Link, Version, VersionRef};
 
 impl Table {
     /// Unlinks and retires `versions`, newest first, from the chain of `rid`.
@@ -24,7 +24,9 @@ impl Table {
         // SAFETY: the head just loaded, under the guard above.
         let mut newer: Version<'_> = unsafe { head.get() };
         while let Some(&wanted) = left.peek() {
-            let next = newer.next().expect("what is to be unlinked is linked");
+            let Some(Link::Version(next)) = newer.next() else {
+                panic!("what is to be unlinked is linked")
+            };
             // SAFETY: linked, and not freed meanwhile (the caller's contract).
             let version = unsafe { next.get() };
             if next != wanted {

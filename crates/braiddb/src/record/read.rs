@@ -1,11 +1,12 @@
 //! Reading: the newest version of a record that a snapshot may see.
 
+use super::cold::Copies;
 use super::indirection::Entry;
 use super::table::Table;
-use crate::log::Lsn;
+use crate::log::{LogError, Lsn};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
-use crate::version::{StatusTable, TransactionName, Version, VersionRef, Visible};
+use crate::version::{Link, StatusTable, TransactionName, Version, VersionRef, Visible};
 
 /// What a transaction looks through: its begin stamp, its own name, and everyone's states.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +24,9 @@ pub(crate) struct Seen<'a> {
     pub(crate) committed: Option<Lsn>,
 }
 
-/// Another worker is about to decide whether a version is seen.
+/// What is seen takes waiting: another worker is about to decide it, or it is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Undecided;
+pub(crate) struct Far;
 
 impl View<'_> {
     /// Whether the transaction sees a version; `None` while another worker decides.
@@ -38,16 +39,35 @@ impl View<'_> {
 impl Table {
     /// The version of `rid` that `view` sees: `None` if the record is absent or deleted there.
     ///
+    /// # Errors
+    /// The log's, if the version is there and cannot be read.
+    ///
     /// # Safety
     /// The caller holds an operation guard for the length of the call and an active transaction
-    /// with `view`'s begin stamp for the length of `'a`.
-    pub(crate) async unsafe fn read<'a>(&self, rid: Rid, view: View<'_>) -> Option<Seen<'a>> {
+    /// with `view`'s begin stamp, which keeps `copies`, for the length of `'a`.
+    pub(crate) async unsafe fn read<'a>(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        copies: &Copies,
+    ) -> Result<Option<Seen<'a>>, LogError> {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
-        let Entry::Version(mut reference) = self.array().load(rid) else { return None };
+        let mut link = match self.array().load(rid) {
+            Entry::Version(head) => Link::Version(head),
+            Entry::Address(address) => Link::Address(address),
+            Entry::Empty | Entry::Dead => return Ok(None),
+        };
         let cold = self.versions_are_cold();
         loop {
+            let reference = match link {
+                Link::Version(reference) => reference,
+                Link::Address(address) => {
+                    // SAFETY: the caller's contract.
+                    return unsafe { self.fetch(rid, address, copies).await.map(Some) };
+                }
+            };
             if cold {
                 sched::touch(reference.pointer()).await;
             }
@@ -56,19 +76,22 @@ impl Table {
             let version = unsafe { reference.get::<'a>() };
             let next = match view.sees(version) {
                 Some(Visible::No) => version.next(),
-                Some(Visible::Own) => return live(version, None),
-                Some(Visible::Committed(lsn)) => return live(version, Some(lsn)),
+                Some(Visible::Own) => return Ok(live(version, None)),
+                Some(Visible::Committed(lsn)) => {
+                    self.refer(version);
+                    return Ok(live(version, Some(lsn)));
+                }
                 None => {
                     sched::yield_now(Cause::Undecided).await;
-                    Some(reference)
+                    Some(link)
                 }
             };
-            reference = next?;
+            let Some(next) = next else { return Ok(None) };
+            link = next;
         }
     }
 
-    /// Like `read`, for a record whose cache lines are near: does not suspend. `Err` while another
-    /// worker decides what is seen.
+    /// Like `read`, for a record whose cache lines are near: does not suspend.
     ///
     /// # Safety
     /// As for `read`.
@@ -76,18 +99,23 @@ impl Table {
         &self,
         rid: Rid,
         view: View<'_>,
-    ) -> Result<Option<Seen<'a>>, Undecided> {
+    ) -> Result<Option<Seen<'a>>, Far> {
         let mut next = match self.array().load(rid) {
-            Entry::Version(newest) => Some(newest),
+            Entry::Version(newest) => Some(Link::Version(newest)),
+            Entry::Address(address) => Some(Link::Address(address)),
             Entry::Empty | Entry::Dead => None,
         };
-        while let Some(reference) = next {
+        while let Some(link) = next {
+            let Link::Version(reference) = link else { return Err(Far) };
             // SAFETY: as in `read`.
             let version = unsafe { reference.get::<'a>() };
-            match view.sees(version).ok_or(Undecided)? {
+            match view.sees(version).ok_or(Far)? {
                 Visible::No => next = version.next(),
                 Visible::Own => return Ok(live(version, None)),
-                Visible::Committed(lsn) => return Ok(live(version, Some(lsn))),
+                Visible::Committed(lsn) => {
+                    self.refer(version);
+                    return Ok(live(version, Some(lsn)));
+                }
             }
         }
         Ok(None)

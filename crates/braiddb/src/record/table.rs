@@ -6,10 +6,12 @@ use std::sync::Arc;
 use super::indirection::{Entry, IndirectionArray};
 use super::rids::{RidAllocator, TableFull};
 use crate::index::Index;
+use crate::log::ColdStore;
 use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
-use crate::version::VersionRef;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::version::{Version, VersionRef};
 
 /// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
 const CACHED_BYTES: u64 = 2 << 20;
@@ -27,6 +29,12 @@ pub(crate) struct Table {
     array: IndirectionArray,
     rids: RidAllocator,
     memory: Arc<MemoryCounters>,
+    /// Where evicted records are read; none without a log.
+    store: Option<ColdStore>,
+    /// Whether records are evicted, and so reads note what is of use.
+    evicts: bool,
+    /// The clock's hand: the next record id that eviction looks at.
+    hand: AtomicU64,
 }
 
 impl Table {
@@ -34,10 +42,34 @@ impl Table {
     ///
     /// # Errors
     /// When no addresses are left for its indirection array.
-    pub(crate) fn new(id: TableId, memory: Arc<MemoryCounters>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        id: TableId,
+        memory: Arc<MemoryCounters>,
+        store: Option<ColdStore>,
+        evicts: bool,
+    ) -> std::io::Result<Self> {
         let index = Index::new(memory.clone());
-        let array = IndirectionArray::reserve()?;
-        Ok(Self { id, index, array, rids: RidAllocator::default(), memory })
+        let (array, rids) = (IndirectionArray::reserve()?, RidAllocator::default());
+        Ok(Self { id, index, array, rids, memory, store, evicts, hand: AtomicU64::new(0) })
+    }
+
+    pub(super) fn store(&self) -> Option<&ColdStore> {
+        self.store.as_ref()
+    }
+
+    /// Notes that a version was of use.
+    #[inline(always)]
+    pub(super) fn refer(&self, version: Version<'_>) {
+        if self.evicts {
+            version.refer();
+        }
+    }
+
+    /// The next `count` of the record ids below `bound` that the clock's hand comes by.
+    pub(super) fn turn_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
+        // Relaxed: workers only share out the ids.
+        let start = self.hand.fetch_add(count, Ordering::Relaxed);
+        (start..start + count).map(move |number| number % bound)
     }
 
     pub(crate) fn array(&self) -> &IndirectionArray {
@@ -57,9 +89,14 @@ impl Table {
         self.rids.take(&self.array)
     }
 
+    /// Bytes that the indirection array takes.
+    pub(crate) fn array_bytes(&self) -> u64 {
+        self.rids.bound() * size_of::<u64>() as u64
+    }
+
     /// Whether the indirection array is too large to stay cached.
     pub(crate) fn array_is_cold(&self) -> bool {
-        self.rids.bound() * size_of::<u64>() as u64 > CACHED_BYTES
+        self.array_bytes() > CACHED_BYTES
     }
 
     /// Whether the versions are too many to stay cached.
@@ -127,7 +164,7 @@ impl Drop for Table {
         for number in 0..self.rids.handed_out() {
             let mut entry = match self.array.load(Rid::new(number)) {
                 Entry::Version(version) => Some(version),
-                Entry::Empty | Entry::Dead => None,
+                Entry::Address(_) | Entry::Empty | Entry::Dead => None,
             };
             // Only the newest version is the table's own; older ones belong to the garbage lists
             // of the workers that superseded them.

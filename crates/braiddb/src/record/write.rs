@@ -8,13 +8,15 @@ use super::read::View;
 use super::table::Table;
 use crate::rid::Rid;
 use crate::sched;
-use crate::version::{Outcome, Version, VersionRef};
+use crate::version::{Address, Link, Outcome, Version, VersionRef};
 
 /// What a new version would be installed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Base<'a> {
     /// A committed version that the writer sees.
     Committed(Version<'a>),
+    /// A version in the log, which everyone sees.
+    Cold(Address),
     /// A version the writer itself installed.
     Own(Version<'a>),
 }
@@ -33,6 +35,8 @@ impl<'a> Base<'a> {
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
             Base::Committed(version) | Base::Own(version) => version.is_tombstone(),
+            // Eviction leaves tombstones alone.
+            Base::Cold(_) => false,
         }
     }
 }
@@ -60,6 +64,7 @@ impl Table {
     pub(crate) unsafe fn base<'a>(&self, rid: Rid, view: View<'_>) -> Result<Base<'a>, Refusal> {
         let head = match self.array().load(rid) {
             Entry::Version(head) => head,
+            Entry::Address(address) => return Ok(Base::Cold(address)),
             Entry::Empty | Entry::Dead => return Err(Refusal::Dead),
         };
         // SAFETY: the head just loaded, under the caller's guard and active transaction.
@@ -87,20 +92,23 @@ impl Table {
 
     /// Installs `new` on `base`, which `base` returned.
     ///
-    /// # Errors
-    /// Another transaction was faster; `new` is still the caller's.
-    pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> Result<(), Refusal> {
+    /// `false` if another transaction was faster, or the record was just evicted or brought back:
+    /// `new` is still the caller's, who looks at the base again.
+    pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> bool {
         let (head, next) = match base {
-            Base::Committed(version) => (version.reference(), Some(version.reference())),
+            Base::Committed(version) => {
+                let head = Link::Version(version.reference());
+                (head, Some(head))
+            }
+            Base::Cold(address) => (Link::Address(address), Some(Link::Address(address))),
             // A second write takes the first one's place: only the last is logged and committed.
-            Base::Own(version) => (version.reference(), version.next()),
+            Base::Own(version) => (Link::Version(version.reference()), version.next()),
         };
         // SAFETY: `new` is not shared yet.
         unsafe { new.get() }.set_next(next);
-        if self.array().replace(rid, Entry::Version(head), Entry::Version(new)) {
-            return Ok(());
-        }
-        assert!(matches!(base, Base::Committed(_)), "nobody else replaces a version in flight");
-        Err(Refusal::Conflict)
+        let installed = self.array().replace(rid, head.into(), Entry::Version(new));
+        let own = matches!(base, Base::Own(_));
+        assert!(installed || !own, "nobody else replaces a version in flight");
+        installed
     }
 }

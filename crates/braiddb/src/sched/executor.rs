@@ -34,6 +34,8 @@ pub(crate) struct ExecutorOptions {
     pub(crate) hot_width: Width,
     pub(crate) cold_width: usize,
     pub(crate) max_open: usize,
+    /// Reads of storage that one worker has under way at most.
+    pub(crate) read_depth: usize,
 }
 
 /// The executor has been stopped.
@@ -49,6 +51,19 @@ pub(crate) struct Executor {
     /// Held shared while a job is sent, and exclusively while the end is announced: a job that was
     /// taken is run.
     open: RwLock<bool>,
+}
+
+/// Ends the process when a worker itself panics: an invariant of the engine is broken, what is in
+/// memory is not to be trusted, and everyone who waits for the worker would wait for ever.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a worker of the database failed: the process is aborted");
+            std::process::abort();
+        }
+    }
 }
 
 /// Waits for a typed source to be done.
@@ -110,8 +125,9 @@ impl Executor {
                 remote.set_notifier(device.notifier());
                 let driver = Box::new(make_driver(number, handles));
                 _ = ready.send(Ok(()));
-                let local = WorkerLocal::new(number);
+                let local = WorkerLocal::new(number, options.read_depth);
                 let _entered = local::enter(&local);
+                let _abort = AbortOnPanic;
                 Worker::new(&local, remote, counters, options, device, driver).main();
             })?;
             executor.threads.lock().push(thread);

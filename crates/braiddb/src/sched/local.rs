@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use super::storage::Reads;
+
 /// Why a task suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -49,16 +51,19 @@ pub(super) struct WorkerLocal {
     pub(super) slot: Cell<u32>,
     /// Slots resumed by this worker's own tasks or housekeeping.
     pub(super) resumed: RefCell<Vec<u32>>,
+    /// The tasks' reads of storage.
+    pub(super) reads: Reads,
 }
 
 impl WorkerLocal {
-    pub(super) fn new(worker: usize) -> Self {
+    pub(super) fn new(worker: usize, most_reads: usize) -> Self {
         Self {
             worker: worker as u32,
             interleave: Cell::new(false),
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
             resumed: RefCell::default(),
+            reads: Reads::new(most_reads),
         }
     }
 }

@@ -11,6 +11,7 @@ mod policy;
 mod queues;
 mod remote;
 mod slot;
+mod storage;
 mod suspend;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -22,6 +23,7 @@ pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, 
 pub use local::Cause;
 pub(crate) use local::{SlotId, on_worker};
 pub use policy::{Policy, Width};
+pub(crate) use storage::{HOUSEKEEPING_TOKEN, read};
 pub(crate) use suspend::{
     Interleaved, current_slot, has_resumed, park, prefetch, resume, run_now, suspend_memory, touch,
     yield_now,

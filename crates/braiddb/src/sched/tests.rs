@@ -71,8 +71,15 @@ impl Driver for NoHousekeeping {
 }
 
 fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
-    let options =
-        ExecutorOptions { workers, pin: false, policy, hot_width, cold_width: 64, max_open: 4096 };
+    let options = ExecutorOptions {
+        workers,
+        pin: false,
+        policy,
+        hot_width,
+        cold_width: 64,
+        max_open: 4096,
+        read_depth: 4,
+    };
     let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
     Executor::start(options, device, |_, _| NoHousekeeping).unwrap()
 }

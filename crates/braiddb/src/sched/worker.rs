@@ -13,6 +13,7 @@ use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::remote::Remote;
 use super::slot::{NoTask, Task};
+use super::storage::Reads;
 use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::atomic::Ordering;
@@ -37,7 +38,7 @@ pub(crate) trait Driver {
     /// Does what is due; may submit operations to the device. `idle` says that no task is ready.
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn;
 
-    /// Takes the completion of an operation that `turn` submitted.
+    /// Takes the completion of an operation that `turn` or `drain` submitted.
     fn complete(&mut self, completion: Completion);
 
     /// The worker is about to sleep in the kernel.
@@ -170,10 +171,25 @@ impl<'w> Worker<'w> {
                 None => break,
             }
         }
-        while !self.driver.drain(&mut *self.device) {
-            let (device, driver) = (&mut self.device, &mut self.driver);
-            device.wait(Some(Duration::from_millis(10)), &mut |c| driver.complete(c));
+        loop {
+            self.poll_device();
+            if self.driver.drain(&mut *self.device) {
+                break;
+            }
+            self.wait_for_device(Some(Duration::from_millis(10)));
         }
+    }
+
+    /// Starts what is due and takes what has completed.
+    fn poll_device(&mut self) {
+        let Self { local, device, driver, .. } = self;
+        local.reads.issue(&mut **device);
+        device.poll(&mut |completion| deliver(local, &mut **driver, completion));
+    }
+
+    fn wait_for_device(&mut self, timeout: Option<Duration>) {
+        let Self { local, device, driver, .. } = self;
+        device.wait(timeout, &mut |completion| deliver(local, &mut **driver, completion));
     }
 
     /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
@@ -203,6 +219,15 @@ impl<'w> Worker<'w> {
     }
 }
 
+/// Hands a completion to whom it belongs: a task's read, or housekeeping.
+fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion) {
+    if !Reads::owns(&completion) {
+        driver.complete(completion);
+    } else if let Some(slot) = local.reads.complete(completion) {
+        local.resumed.borrow_mut().push(slot);
+    }
+}
+
 /// A worker while it runs one source.
 struct Run<'r, 'w, S: Source> {
     worker: &'r mut Worker<'w>,
@@ -226,6 +251,9 @@ impl<S: Source> Run<'_, '_, S> {
             }
             self.round();
             self.worker.rounds_since_turn += 1;
+            if self.worker.local.reads.are_due() || self.worker.local.reads.issued() > 0 {
+                self.worker.poll_device();
+            }
             let due = self.worker.finished_since_turn >= TASKS_PER_TURN
                 || self.worker.rounds_since_turn >= ROUNDS_PER_TURN;
             if due {
@@ -387,9 +415,8 @@ impl<S: Source> Run<'_, '_, S> {
         if worker.options.hot_width == Width::Auto {
             worker.tuner.advance(finished, Instant::now());
         }
-        let driver = &mut worker.driver;
-        worker.device.poll(&mut |completion| driver.complete(completion));
-        worker.turn = driver.turn(&mut *worker.device, idle);
+        worker.poll_device();
+        worker.turn = worker.driver.turn(&mut *worker.device, idle);
         let counters = &worker.counters;
         counters.hot.set(self.queues.hot.len() as u64);
         counters.cold.set(self.queues.cold as u64);
@@ -424,8 +451,7 @@ impl<S: Source> Run<'_, '_, S> {
         let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         worker.counters.sleeps.add(1);
         worker.driver.before_sleep();
-        let driver = &mut worker.driver;
-        worker.device.wait(timeout, &mut |completion| driver.complete(completion));
+        worker.wait_for_device(timeout);
         worker.driver.after_sleep();
         worker.remote.doorbell.get_up();
     }

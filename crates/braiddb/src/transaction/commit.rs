@@ -19,7 +19,7 @@ use super::garbage::Garbage;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
 use crate::record::Entry;
-use crate::version::{Stamp, VersionRef};
+use crate::version::{Link, Stamp, VersionRef};
 
 /// The LSN of the first part of a transaction that was too large for one block.
 type FirstPart = Option<Lsn>;
@@ -137,8 +137,10 @@ impl Transaction {
         let mut writes = self.writes().borrow_mut();
         for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
             // SAFETY: in flight until stamped here, so nobody else can have superseded it.
-            unsafe { write.version.get() }.set_stamp(stamp);
-            if let Some(base) = write.base {
+            let version = unsafe { write.version.get() };
+            version.set_record(lsn, write.logged.get());
+            version.set_stamp(stamp);
+            if let Some(Link::Version(base)) = write.base {
                 let (table, rid) = (write.table, write.rid);
                 garbage.push(lsn, Garbage::Superseded { table, rid, version: base });
             }
@@ -171,7 +173,7 @@ impl Transaction {
     fn take_back(&self, writes: &WriteSet, write: &Write) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
-        let before = write.base.map_or(Entry::Dead, Entry::Version);
+        let before = write.base.map_or(Entry::Dead, Entry::from);
         let replaced = table.array().replace(write.rid, Entry::Version(write.version), before);
         assert!(replaced, "nobody else replaces a version in flight");
         // SAFETY: unlinked just now, freed only by the retirement below.
@@ -182,7 +184,8 @@ impl Transaction {
                 table.index.remove(writes.key(write), write.rid);
                 table.retire_rid(write.rid);
             }
-            Some(base) => self.keep_deleted(write, base),
+            Some(Link::Version(base)) => self.keep_deleted(write, base),
+            Some(Link::Address(_)) => {}
         }
         // SAFETY: unlinked; this transaction alone knows that it is to be freed.
         unsafe { table.retire_version(write.version) };
@@ -225,7 +228,8 @@ fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
     };
     // SAFETY: tables live as long as the engine.
     let table = unsafe { write.table.get() }.id;
-    block.append(table, kind, write.rid, writes.key(write), writes.value(write));
+    let lsn = block.append(table, kind, write.rid, writes.key(write), writes.value(write));
+    write.logged.set(Some(lsn));
 }
 
 /// Versions that the transaction itself replaced are unlinked, but operations may still pass them.

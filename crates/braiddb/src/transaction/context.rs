@@ -9,7 +9,7 @@ use super::error::OperationError;
 use super::worker::Worker;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
-use crate::record::{Seen, Table, TableRef, View};
+use crate::record::{Copies, Seen, Table, TableRef, View};
 use crate::rid::Rid;
 use crate::version::TransactionName;
 
@@ -19,6 +19,8 @@ pub(super) struct Context {
     /// Which of the worker's contexts this is.
     pub(super) number: usize,
     pub(super) writes: RefCell<WriteSet>,
+    /// What it read from the log for itself alone.
+    pub(super) copies: Copies,
 }
 
 /// A record this transaction has just read, so that the write that follows need not search again.
@@ -81,6 +83,10 @@ impl Transaction {
 
     pub(super) fn writes(&self) -> &RefCell<WriteSet> {
         &self.context.as_ref().expect("an active transaction has a context").writes
+    }
+
+    pub(super) fn copies(&self) -> &Copies {
+        &self.context.as_ref().expect("an active transaction has a context").copies
     }
 
     /// What the transaction sees: versions committed before this LSN, and its own.

@@ -33,4 +33,5 @@ pub(crate) struct WorkerCounters {
     pub(crate) versions_pruned: Counter,
     pub(crate) records_reclaimed: Counter,
     pub(crate) versions_waiting: Counter,
+    pub(crate) evicted: Counter,
 }

@@ -78,6 +78,7 @@ impl WorkerDriver {
         }
         let more = self.worker.collect_garbage();
         self.worker.prune();
+        self.worker.evict();
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         more
@@ -123,7 +124,6 @@ impl Driver for WorkerDriver {
 
     fn drain(&mut self, device: &mut dyn Device) -> bool {
         let engine = self.worker.engine().clone();
-        device.poll(&mut |completion| self.complete(completion));
         engine.log.turn(&mut self.flush, device, true);
         let flushed = engine.log.durable() >= engine.log.tail();
         (flushed || engine.log.poisoned().is_some()) && self.flush.outstanding() == 0

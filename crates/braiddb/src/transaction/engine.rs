@@ -8,13 +8,13 @@ use parking_lot::{Mutex, RwLock};
 
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
-use crate::log::Log;
-use crate::memory::MemoryCounters;
+use crate::log::{ColdStore, Log};
+use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::Domain;
 use crate::record::Table;
 use crate::rid::TableId;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::version::{Horizon, Readers, StatusTable};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -28,6 +28,16 @@ pub enum Durability {
     Relaxed,
     /// As soon as its commit is decided; nothing is logged.
     Volatile,
+}
+
+/// How an engine is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EngineOptions {
+    pub(crate) workers: usize,
+    pub(crate) contexts_per_worker: usize,
+    pub(crate) durability: Durability,
+    /// Bytes that tables, indexes and the log's ring may take together.
+    pub(crate) memory_budget: Option<u64>,
 }
 
 /// Shared state of a database's workers.
@@ -44,6 +54,11 @@ pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
+    /// Where records that are not in memory are read.
+    store: Option<ColdStore>,
+    memory_budget: Option<u64>,
+    /// Bytes of versions that were evicted, but are not freed yet.
+    evicted: AtomicU64,
     tables: RwLock<Vec<Option<Arc<Table>>>>,
     next_table: AtomicU32,
     /// Garbage of workers that have stopped.
@@ -53,16 +68,21 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// An engine without tables. `store` is the log that was opened, even where `log` is only a
+    /// clock.
     pub(crate) fn new(
+        options: &EngineOptions,
         log: Log,
-        workers: usize,
-        contexts_per_worker: usize,
-        durability: Durability,
+        store: Option<ColdStore>,
         domain: Arc<Domain>,
         memory: Arc<MemoryCounters>,
     ) -> Self {
+        let EngineOptions { workers, contexts_per_worker, durability, memory_budget } = *options;
         Self {
             log,
+            store,
+            memory_budget,
+            evicted: AtomicU64::new(0),
             status: StatusTable::new(workers, contexts_per_worker),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
@@ -99,9 +119,49 @@ impl Engine {
         if let Some(table) = &tables[place] {
             return Ok(table.clone());
         }
-        let table = Arc::new(Table::new(id, self.memory.clone())?);
+        let evicts = self.memory_budget.is_some();
+        let table = Arc::new(Table::new(id, self.memory.clone(), self.store.clone(), evicts)?);
         tables[place] = Some(table.clone());
         Ok(table)
+    }
+
+    /// Bytes in use above those that eviction aims at; 0 without a budget.
+    pub(super) fn excess_memory(&self) -> u64 {
+        let Some(budget) = self.memory_budget else { return 0 };
+        let kinds = [Kind::Version, Kind::Node, Kind::Key];
+        let counted: u64 = kinds.into_iter().map(|kind| self.memory.bytes(kind)).sum();
+        let arrays: u64 = self.tables.read().iter().flatten().map(|t| t.array_bytes()).sum();
+        // Relaxed: a statistic.
+        let on_the_way_out = self.evicted.load(Ordering::Relaxed);
+        let used = counted + arrays + self.log.ring_bytes();
+        // What the allocator keeps for itself has the rest.
+        let aim = budget / 16 * 15;
+        used.saturating_sub(on_the_way_out).saturating_sub(aim)
+    }
+
+    /// Whether evicted versions that are not freed yet take a notable part of the memory.
+    pub(super) fn much_is_evicted(&self) -> bool {
+        // Relaxed: a statistic.
+        self.memory_budget.is_some_and(|b| self.evicted.load(Ordering::Relaxed) > b / 64)
+    }
+
+    /// Counts versions that were evicted.
+    pub(super) fn note_evicted(&self, bytes: u64) {
+        // Relaxed: a statistic.
+        self.evicted.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Frees an evicted version.
+    ///
+    /// # Safety
+    /// No active transaction can reach it, and it is freed once.
+    pub(super) unsafe fn free_evicted(&self, version: VersionRef) {
+        // SAFETY: alive until freed below (the caller's contract).
+        let bytes = VersionRef::bytes(unsafe { version.get() }.payload_bytes());
+        // Relaxed: a statistic.
+        self.evicted.fetch_sub(bytes, Ordering::Relaxed);
+        // SAFETY: the caller's contract.
+        unsafe { version.free(&self.memory) };
     }
 
     /// Whether a table is one of this engine's.
@@ -154,7 +214,7 @@ impl Drop for Engine {
         self.domain.drain();
         for mut garbage in self.leftovers.get_mut().drain(..) {
             // SAFETY: no worker is left, so no transaction is or will be.
-            unsafe { garbage.free_leftovers() };
+            unsafe { garbage.free_leftovers(&self.memory) };
         }
     }
 }

@@ -26,4 +26,14 @@ pub(crate) enum OperationError {
     /// The log failed: nothing can be committed any more.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),
+    /// A record that is not in memory could not be read.
+    #[error("a record cannot be read: {0}")]
+    Storage(Arc<LogError>),
+}
+
+impl OperationError {
+    /// A record could not be read.
+    pub(super) fn storage(error: LogError) -> Self {
+        Self::Storage(Arc::new(error))
+    }
 }

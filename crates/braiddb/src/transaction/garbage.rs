@@ -10,19 +10,27 @@ use std::collections::VecDeque;
 
 use super::worker::Worker;
 use crate::log::Lsn;
+use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::record::{Entry, TableRef};
 use crate::rid::Rid;
+use crate::sched;
 use crate::version::VersionRef;
 
 /// Most items one turn frees, so that housekeeping never delays transactions for long.
 const ITEMS_PER_TURN: usize = 4096;
+
+/// How many items ahead a version's cache line is asked for before it is freed: by then it has
+/// long left the caches.
+const PREFETCH_AHEAD: usize = 12;
 
 /// Something that will be nobody's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
     /// A version with a newer committed one in front of it.
     Superseded { table: TableRef, rid: Rid, version: VersionRef },
+    /// A version that gave way to its address.
+    Evicted { version: VersionRef },
     /// A record whose newest version is this tombstone.
     Deleted { table: TableRef, rid: Rid, tombstone: VersionRef },
 }
@@ -50,6 +58,11 @@ impl GarbageList {
         self.kept.len() + self.items.len()
     }
 
+    /// When the last item was listed.
+    pub(super) fn newest(&self) -> Option<Lsn> {
+        self.items.back().or(self.kept.back()).map(|(lsn, _)| *lsn)
+    }
+
     fn pop(&mut self, oldest_begin: Lsn) -> Option<(Lsn, Garbage)> {
         let due = |item: &mut (Lsn, Garbage)| item.0 < oldest_begin;
         if self.kept.is_empty() {
@@ -60,6 +73,14 @@ impl GarbageList {
             self.kept_before = 0;
         }
         item
+    }
+
+    /// Asks for the cache line of the version that will be the `ahead`-th to be freed.
+    fn prefetch(&self, ahead: usize) {
+        let items = if self.kept.is_empty() { &self.items } else { &self.kept };
+        if let Some((_, Garbage::Superseded { version, .. })) = items.get(ahead) {
+            sched::prefetch(version.pointer());
+        }
     }
 
     /// How much the pruner has not looked at.
@@ -98,12 +119,18 @@ impl Worker {
             let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin) else {
                 return false;
             };
+            self.garbage.borrow().prefetch(PREFETCH_AHEAD);
             match item {
-                Garbage::Superseded { table, version, .. } => {
+                Garbage::Superseded { version, .. } => {
                     // SAFETY: no transaction that begins or began before `lsn` is active, later
                     // ones never follow the link to it, and it is listed once.
-                    unsafe { version.free(table.get().memory()) };
+                    unsafe { version.free(&engine.memory) };
                     self.counters().versions_freed.add(1);
+                }
+                Garbage::Evicted { version } => {
+                    // SAFETY: whoever could reach it was active when it was evicted, at `lsn` or
+                    // before; it is listed once.
+                    unsafe { engine.free_evicted(version) };
                 }
                 Garbage::Deleted { table, rid, tombstone } => {
                     self.reclaim_record(table, rid, tombstone, lsn);
@@ -143,12 +170,15 @@ impl GarbageList {
     ///
     /// # Safety
     /// No transaction is active or will begin.
-    pub(super) unsafe fn free_leftovers(&mut self) {
+    pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
         for (_, item) in self.kept.drain(..).chain(self.items.drain(..)) {
-            if let Garbage::Superseded { table, version, .. } = item {
-                // SAFETY: listed once, and nobody reads any more (the caller's contract). A
-                // tombstone is its record's newest version and goes with its table.
-                unsafe { version.free(table.get().memory()) };
+            match item {
+                Garbage::Superseded { version, .. } | Garbage::Evicted { version } => {
+                    // SAFETY: listed once, and nobody reads any more (the caller's contract).
+                    unsafe { version.free(memory) };
+                }
+                // The tombstone is its record's newest version and goes with its table.
+                Garbage::Deleted { .. } => {}
             }
         }
     }

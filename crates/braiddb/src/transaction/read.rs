@@ -1,6 +1,7 @@
 //! Point reads.
 
 use super::context::Transaction;
+use super::error::OperationError;
 use crate::reclaim;
 use crate::record::Table;
 use crate::sched::Interleaved;
@@ -8,14 +9,22 @@ use crate::types::KeyBuffer;
 
 impl Transaction {
     /// The value of `key` as the transaction sees it; valid while the transaction is active.
-    pub(crate) async fn get<'a>(&'a self, table: &Table, key: &[u8]) -> Option<&'a [u8]> {
+    ///
+    /// # Errors
+    /// The log's, if the value is there and cannot be read.
+    pub(crate) async fn get<'a>(
+        &'a self,
+        table: &Table,
+        key: &[u8],
+    ) -> Result<Option<&'a [u8]>, OperationError> {
         let _operation = reclaim::enter();
-        let rid = table.index.get(key).await?;
+        let Some(rid) = table.index.get(key).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
-        let seen = unsafe { table.read(rid, self.view()).await }?;
+        let seen = unsafe { table.read(rid, self.view(), self.copies()).await };
+        let Some(seen) = seen.map_err(OperationError::storage)? else { return Ok(None) };
         self.note(&seen);
         self.remember(table, key, rid);
-        Some(seen.version.payload())
+        Ok(Some(seen.version.payload()))
     }
 
     /// The values of many keys, in their order, looked up side by side.
@@ -23,13 +32,15 @@ impl Transaction {
         &'a self,
         table: &Table,
         keys: &[KeyBuffer],
-    ) -> Vec<Option<&'a [u8]>> {
+    ) -> Result<Vec<Option<&'a [u8]>>, OperationError> {
         /// Look-ups in flight at a time: more would push each other's lines out of the cache.
         const WIDTH: usize = 32;
         let mut values = Vec::with_capacity(keys.len());
         for some in keys.chunks(WIDTH) {
-            values.extend(Interleaved::new(some.iter().map(|key| self.get(table, key))).await);
+            for value in Interleaved::new(some.iter().map(|key| self.get(table, key))).await {
+                values.push(value?);
+            }
         }
-        values
+        Ok(values)
     }
 }

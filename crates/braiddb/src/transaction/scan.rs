@@ -7,14 +7,17 @@
 use std::ops::Bound;
 
 use super::context::Transaction;
+use super::error::OperationError;
 use crate::index::{Cursor, Entry};
 use crate::reclaim;
-use crate::record::{Seen, Table, TableRef};
+use crate::record::{Far, Seen, Table, TableRef};
 use crate::sched;
 use crate::types::KeyBuffer;
 
 /// Entries taken at a time, at most: a leaf's.
 const BATCH: usize = 64;
+/// Records that are read from the log at a time.
+const FAR_AT_A_TIME: usize = 32;
 
 /// Where a scan starts and ends, by key.
 #[derive(Clone, Debug)]
@@ -75,22 +78,25 @@ impl<'tx> Scan<'tx> {
     }
 
     /// The next record's key and value.
-    pub(crate) async fn next(&mut self) -> Option<(KeyBuffer, &'tx [u8])> {
+    ///
+    /// # Errors
+    /// The log's, if a value is there and cannot be read.
+    pub(crate) async fn next(&mut self) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
         while self.ready.is_empty() {
-            if !self.read_batch().await {
-                return None;
+            if !self.read_batch().await? {
+                return Ok(None);
             }
         }
-        let (entry, value) = self.ready.pop()?;
+        let Some((entry, value)) = self.ready.pop() else { return Ok(None) };
         self.expected = self.expected.saturating_sub(1);
         let mut key = KeyBuffer::new();
         // SAFETY: the transaction is active and sees the entry's record.
         unsafe { entry.copy_key(key.inner_mut()) };
-        Some((key, value))
+        Ok(Some((key, value)))
     }
 
     /// Reads the next batch of records; `false` at the end of the range.
-    async fn read_batch(&mut self) -> bool {
+    async fn read_batch(&mut self) -> Result<bool, OperationError> {
         let _operation = reclaim::enter();
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Table = unsafe { self.table.get() };
@@ -101,23 +107,38 @@ impl<'tx> Scan<'tx> {
         });
         let most = self.expected.clamp(1, BATCH as u64) as usize;
         if !cursor.next_batch(&mut self.entries, most).await {
-            return false;
+            return Ok(false);
         }
         self.approach(table).await;
+        let (view, copies) = (self.transaction.view(), self.transaction.copies());
+        let mut near: Vec<Option<Seen<'tx>>> = Vec::with_capacity(self.entries.len());
+        let mut far = Vec::new();
         for entry in self.entries.iter().rev() {
-            let view = self.transaction.view();
             // SAFETY: the guard above covers the call, and the transaction is active for `'tx`.
-            let seen: Option<Seen<'tx>> = match unsafe { table.read_near(entry.rid, view) } {
-                Ok(seen) => seen,
-                // SAFETY: as above.
-                Err(_) => unsafe { table.read(entry.rid, view).await },
-            };
+            match unsafe { table.read_near(entry.rid, view) } {
+                Ok(seen) => near.push(seen),
+                Err(Far) => {
+                    far.push((near.len(), entry.rid));
+                    near.push(None);
+                }
+            }
+        }
+        // What is far is read side by side: a scan reads ahead.
+        for some in far.chunks(FAR_AT_A_TIME) {
+            // SAFETY: as above.
+            let reads = some.iter().map(|(_, rid)| unsafe { table.read(*rid, view, copies) });
+            let seen = sched::Interleaved::new(reads).await;
+            for ((place, _), seen) in some.iter().zip(seen) {
+                near[*place] = seen.map_err(OperationError::storage)?;
+            }
+        }
+        for (entry, seen) in self.entries.iter().rev().zip(near) {
             if let Some(seen) = seen {
                 self.transaction.note(&seen);
                 self.ready.push((*entry, seen.version.payload()));
             }
         }
-        true
+        Ok(true)
     }
 
     /// Brings the batch's records near, all at once.

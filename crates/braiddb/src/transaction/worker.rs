@@ -13,8 +13,8 @@ use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
 use super::engine::Engine;
 use super::garbage::GarbageList;
-use super::write_set::WriteSet;
 use crate::log::Lsn;
+use crate::record::Copies;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
@@ -119,12 +119,14 @@ impl Worker {
             return Err(NoContext);
         }
         begins.push(Lsn::MAX);
-        Ok(Box::new(Context { number, writes: RefCell::new(WriteSet::default()) }))
+        Ok(Box::new(Context { number, writes: RefCell::default(), copies: Copies::default() }))
     }
 
     /// Ends a transaction: its begin stamp holds nothing back any more.
     pub(super) fn end(&self, context: Box<Context>) {
         context.writes.borrow_mut().clear();
+        // SAFETY: the transaction is over.
+        unsafe { context.copies.free(&self.engine.memory) };
         self.begins.borrow_mut()[context.number] = Lsn::MAX;
         self.active.set(self.active.get() - 1);
         self.free.borrow_mut().push(context);

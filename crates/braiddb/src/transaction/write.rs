@@ -84,24 +84,26 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<Result<bool, OperationError>, Dead> {
-        // SAFETY: the caller holds the operation's guard, and `self` is active.
-        let base = match unsafe { table.base(rid, self.view()) } {
-            Ok(base) => base,
-            Err(Refusal::Dead) => return Err(Dead),
-            Err(Refusal::Conflict) => return Ok(Err(self.conflict())),
-        };
-        match (intent, base.is_tombstone()) {
-            (Intent::Insert(_), false) => return Ok(Err(OperationError::KeyExists)),
-            (Intent::Update(_), true) => return Ok(Err(OperationError::KeyNotFound)),
-            (Intent::Delete, true) => return Ok(Ok(false)),
-            _ => {}
-        }
-        let version = self.allocate(table, key, intent.value());
-        if table.install(rid, base, version).is_err() {
+        let (base, version) = loop {
+            // SAFETY: the caller holds the operation's guard, and `self` is active.
+            let base = match unsafe { table.base(rid, self.view()) } {
+                Ok(base) => base,
+                Err(Refusal::Dead) => return Err(Dead),
+                Err(Refusal::Conflict) => return Ok(Err(self.conflict())),
+            };
+            match (intent, base.is_tombstone()) {
+                (Intent::Insert(_), false) => return Ok(Err(OperationError::KeyExists)),
+                (Intent::Update(_), true) => return Ok(Err(OperationError::KeyNotFound)),
+                (Intent::Delete, true) => return Ok(Ok(false)),
+                _ => {}
+            }
+            let version = self.allocate(table, key, intent.value());
+            if table.install(rid, base, version) {
+                break (base, version);
+            }
             // SAFETY: never shared.
             unsafe { version.free(table.memory()) };
-            return Ok(Err(self.conflict()));
-        }
+        };
         let writes = &mut *self.writes().borrow_mut();
         // SAFETY: just installed by this transaction, which alone may replace it.
         let installed = unsafe { version.get() };
@@ -110,14 +112,14 @@ impl Transaction {
                 installed.set_place(own.place());
                 writes.replace(own.place(), version, intent == Intent::Delete);
             }
-            Base::Committed(committed) => {
+            Base::Committed(_) | Base::Cold(_) => {
                 installed.set_place(writes.next_place());
                 let kind = match (intent, base.is_tombstone()) {
                     (Intent::Delete, _) => WriteKind::Delete,
                     (_, true) => WriteKind::Insert,
                     (_, false) => WriteKind::Update,
                 };
-                let base = Some(committed.reference());
+                let base = installed.next();
                 writes.push(TableRef::new(table), rid, version, base, kind, key);
             }
         }

@@ -1,9 +1,11 @@
 //! What a transaction wrote: enough to log it, to stamp it and to take it back.
 
-use crate::log;
+use std::cell::Cell;
+
+use crate::log::{self, Lsn};
 use crate::record::TableRef;
 use crate::rid::Rid;
-use crate::version::VersionRef;
+use crate::version::{Link, VersionRef};
 
 /// What a write did to its record, as the log tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +21,17 @@ pub(crate) enum WriteKind {
 }
 
 /// One record that the transaction wrote.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) table: TableRef,
     pub(crate) rid: Rid,
     /// The version in flight, at the head of the record's chain.
     pub(crate) version: VersionRef,
     /// The committed version it was installed on; none if the record is new.
-    pub(crate) base: Option<VersionRef>,
+    pub(crate) base: Option<Link>,
     pub(crate) kind: WriteKind,
+    /// Where it was logged, once it was.
+    pub(crate) logged: Cell<Option<Lsn>>,
     key_start: usize,
     key_bytes: usize,
 }
@@ -68,24 +72,27 @@ impl WriteSet {
         table: TableRef,
         rid: Rid,
         version: VersionRef,
-        base: Option<VersionRef>,
+        base: Option<Link>,
         kind: WriteKind,
         key: &[u8],
     ) {
         let (key_start, key_bytes) = (self.keys.len(), key.len());
         self.keys.extend_from_slice(key);
-        self.writes.push(Write { table, rid, version, base, kind, key_start, key_bytes });
+        let logged = Cell::new(None);
+        self.writes.push(Write { table, rid, version, base, kind, logged, key_start, key_bytes });
     }
 
     /// A later write to the record at `place` replaced its version.
     pub(crate) fn replace(&mut self, place: u32, version: VersionRef, deleted: bool) {
         let write = &mut self.writes[place as usize];
         assert_ne!(write.kind, WriteKind::Void);
-        let existed = write.base.is_some_and(|base| {
+        let existed = match write.base {
             // SAFETY: the base is superseded only by this transaction's version, so it lives at
             // least until this transaction is over.
-            !unsafe { base.get() }.is_tombstone()
-        });
+            Some(Link::Version(base)) => !unsafe { base.get() }.is_tombstone(),
+            Some(Link::Address(_)) => true,
+            None => false,
+        };
         write.kind = match (existed, deleted) {
             (_, true) => WriteKind::Delete,
             (true, false) => WriteKind::Update,

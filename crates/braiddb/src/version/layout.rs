@@ -3,14 +3,15 @@
 //! ```text
 //! offset  size  field
 //!      0     8  stamp: commit LSN or transaction name
-//!      8     8  next: the next older version, or 0
-//!     16     4  length: payload bytes (bits 0..25), tombstone (bit 31)
-//!     20     4  in flight: position in the write set; committed: offset of the record from the
-//!               start of its log block, in units of 8 bytes
+//!      8     8  next: the next older version, the address of a record in the log, or 0
+//!     16     4  length: payload bytes (bits 0..25), referenced (bit 30), tombstone (bit 31)
+//!     20     4  in flight: position in the write set; committed: where its record is in the log,
+//!               as a signed distance from the stamp in units of 8 bytes
 //!     24     …  payload: the value, or for a tombstone the key
 //! ```
 //!
-//! Invariants: the payload and `length` never change after the version is published. `stamp` goes
+//! Invariants: the payload, its length and the tombstone bit never change after the version is
+//! published. `stamp` goes
 //! from a name to an LSN once. `next` of a published version changes only while no transaction
 //! whose begin stamp needs what is cut off is active.
 
@@ -18,7 +19,9 @@ use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use super::address::Link;
 use super::stamp::Stamp;
+use crate::log::Lsn;
 use crate::memory::{Kind, MemoryCounters};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -27,6 +30,10 @@ pub const MAX_VALUE_BYTES: usize = 16 << 20;
 
 const LENGTH_MASK: u32 = (1 << 25) - 1;
 const TOMBSTONE: u32 = 1 << 31;
+const REFERENCED: u32 = 1 << 30;
+/// The place of a committed version that the log does not have, or not near its stamp.
+const NOWHERE: i32 = i32::MIN;
+const PLACE_UNIT: i64 = 8;
 const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 24 && align_of::<Header>() == 8);
@@ -37,7 +44,7 @@ const _: () = assert!(size_of::<Header>() == 24 && align_of::<Header>() == 8);
 struct Header {
     stamp: AtomicU64,
     next: AtomicU64,
-    length: u32,
+    length: AtomicU32,
     place: AtomicU32,
 }
 
@@ -69,7 +76,7 @@ impl VersionRef {
         let header = Header {
             stamp: AtomicU64::new(stamp.bits()),
             next: AtomicU64::new(0),
-            length,
+            length: AtomicU32::new(length),
             place: AtomicU32::new(0),
         };
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header + payload.
@@ -118,6 +125,11 @@ impl VersionRef {
         NonNull::new(word as *mut Header).map(Self)
     }
 
+    /// Bytes of memory of a version with such a payload.
+    pub(crate) fn bytes(payload_bytes: usize) -> u64 {
+        Self::layout(payload_bytes).size() as u64
+    }
+
     fn layout(payload_bytes: usize) -> Layout {
         Layout::from_size_align(size_of::<Header>() + payload_bytes, align_of::<Header>())
             .expect("payloads are bounded far below isize::MAX")
@@ -147,22 +159,22 @@ impl<'a> Version<'a> {
     }
 
     /// The next older version. Acquire pairs with the Release in `set_next`.
-    pub(crate) fn next(self) -> Option<VersionRef> {
-        VersionRef::from_word(self.header().next.load(Ordering::Acquire))
+    pub(crate) fn next(self) -> Option<Link> {
+        Link::from_word(self.header().next.load(Ordering::Acquire))
     }
 
     /// Links the next older version. Release pairs with the Acquire in `next`.
-    pub(crate) fn set_next(self, next: Option<VersionRef>) {
-        self.header().next.store(next.map_or(0, VersionRef::word), Ordering::Release);
+    pub(crate) fn set_next(self, next: Option<Link>) {
+        self.header().next.store(next.map_or(0, Link::word), Ordering::Release);
     }
 
     /// Whether the record is deleted as of this version.
     pub(crate) fn is_tombstone(self) -> bool {
-        self.header().length & TOMBSTONE != 0
+        self.length_word() & TOMBSTONE != 0
     }
 
     pub(crate) fn payload_bytes(self) -> usize {
-        (self.header().length & LENGTH_MASK) as usize
+        (self.length_word() & LENGTH_MASK) as usize
     }
 
     /// The value, or for a tombstone the key.
@@ -175,7 +187,41 @@ impl<'a> Version<'a> {
         }
     }
 
-    /// Where the version stands in its transaction's write set, or in its log block.
+    fn length_word(self) -> u32 {
+        // Relaxed: the link that led here was loaded with Acquire, and only `REFERENCED` changes.
+        self.header().length.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the version was of use, for eviction to give it a second chance.
+    pub(crate) fn refer(self) {
+        if self.length_word() & REFERENCED == 0 {
+            // Relaxed: a hint.
+            self.header().length.fetch_or(REFERENCED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the version was of use since this was last asked.
+    pub(crate) fn take_reference(self) -> bool {
+        // Relaxed: a hint.
+        self.length_word() & REFERENCED != 0
+            && self.header().length.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    }
+
+    /// Notes where the record of a version that commits at `stamp` is in the log; before the
+    /// version is stamped.
+    pub(crate) fn set_record(self, stamp: Lsn, record: Option<Lsn>) {
+        let distance = record.map(|record| (record.0 as i64 - stamp.0 as i64) / PLACE_UNIT);
+        let place = distance.and_then(|distance| i32::try_from(distance).ok());
+        self.set_place(place.unwrap_or(NOWHERE) as u32);
+    }
+
+    /// Where the record of a committed version is in the log, if it is there.
+    pub(crate) fn record(self) -> Option<Lsn> {
+        let (stamp, place) = (self.stamp().lsn()?, self.place() as i32);
+        (place != NOWHERE).then(|| Lsn((stamp.0 as i64 + i64::from(place) * PLACE_UNIT) as u64))
+    }
+
+    /// Where the version stands in its transaction's write set.
     pub(crate) fn place(self) -> u32 {
         // Relaxed: read by the worker that wrote it, or after the stamp's Acquire.
         self.header().place.load(Ordering::Relaxed)
@@ -190,7 +236,6 @@ impl<'a> Version<'a> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::log::Lsn;
 
     #[test]
     fn holds_what_it_was_given() {

@@ -1,12 +1,14 @@
 //! Versions of records: their layout, the state of the transactions that made them, and who may
 //! see them (MosaicDB §2.1, Umbra MVCC §3; visibility as in CoroBase §4.5).
 
+mod address;
 mod horizon;
 mod layout;
 mod readers;
 mod stamp;
 mod status;
 
+pub(crate) use address::{Address, Link};
 pub(crate) use horizon::Horizon;
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};

@@ -68,6 +68,7 @@ fn the_headers_of_files() {
 fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: usize) -> Vec<u8> {
     let bytes = 32 + body.len() + skip;
     let mut block = [&[0; 32], body].concat();
+    let record_header = &body[..body.len().min(24)];
     fill(
         "Block",
         &mut block,
@@ -82,10 +83,17 @@ fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: 
             ("zero", 0),
         ],
     );
-    let sum = crc32c::crc32c(&block);
+    let sum = crc32c::crc32c_append(crc32c::crc32c(record_header), &block[..32]);
     block[field("Block", "checksum")].copy_from_slice(&sum.to_le_bytes());
     block.resize(bytes, 0);
     block
+}
+
+/// Gives a record its key and value, and its checksum.
+fn sum_record(record: &mut Vec<u8>, body: &[u8]) {
+    record.extend(body);
+    let sum = crc32c::crc32c(record);
+    record[field("Record", "checksum")].copy_from_slice(&sum.to_le_bytes());
 }
 
 #[test]
@@ -126,9 +134,11 @@ fn blocks_and_records() {
             ("bytes of the key", 3),
             ("kind", 2),
             ("zero", 0),
+            ("checksum", 0),
         ],
     );
-    record.extend(b"key0123456789\0\0\0");
+    sum_record(&mut record, b"key0123456789");
+    record.extend(b"\0\0\0");
     let mut expected = block(4096, 1, 0, 4096, &record, 0);
     let part = 4096 + expected.len() as u64;
     expected.extend(block(part, 2, part, 4096, &record, 0));
@@ -147,8 +157,10 @@ fn blocks_and_records() {
             ("bytes of the key", 0),
             ("kind", 1),
             ("zero", 0),
+            ("checksum", 0),
         ],
     );
+    sum_record(&mut empty, b"");
     expected.extend(block(8192, 1, 0, 8192, &empty, 0));
     let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
     // File offset of LSN 4096.

@@ -86,7 +86,7 @@ fn read_all(reader: &mut LogReader) -> Result<Found, LogError> {
         assert_eq!(block.lsn, position, "blocks lie end to end");
         assert!(block.durable <= block.lsn);
         position = block.end;
-        let records = block.records().map(|r| (r.key.to_vec(), r.value.to_vec()));
+        let records = block.records().map(|(_, r)| (r.key.to_vec(), r.value.to_vec()));
         let records: Vec<_> = records.collect();
         if block.kind == BlockKind::Skip {
             assert!(records.is_empty());

@@ -74,7 +74,7 @@ fn parts_skips_and_large_blocks_keep_their_kinds() {
     while let Some(block) = reader.next_block().unwrap() {
         kinds.push(block.kind);
         if block.lsn == first {
-            let record = block.records().next().unwrap();
+            let (_, record) = block.records().next().unwrap();
             assert_eq!((record.kind, record.rid), (RecordKind::Update, Rid::new(5)));
             assert!(record.key == b"key" && record.value == large);
         }

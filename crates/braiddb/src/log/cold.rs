@@ -1,0 +1,112 @@
+//! Reading single records from segments: the log as the store of what is not in memory.
+
+use std::sync::{Arc, Weak};
+
+use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordView, split_record};
+use super::segment::Segments;
+use super::{LARGE_BLOCK_BYTES, LogError, Lsn};
+use crate::io::{AlignedBuffer, SECTOR_BYTES};
+use crate::sched;
+use zerocopy::FromBytes;
+
+/// The durable part of a log, as records at positions. It does not keep the log open: those who
+/// read are transactions, which do.
+#[derive(Clone, Debug)]
+pub(crate) struct ColdStore(Weak<Segments>);
+
+/// A record read from a segment, and checked.
+#[derive(Debug)]
+pub(crate) struct ColdRecord {
+    memory: AlignedBuffer,
+    start: usize,
+}
+
+impl ColdRecord {
+    pub(crate) fn view(&self) -> RecordView<'_> {
+        split_record(&self.memory[self.start..]).expect("checked when it was read").0
+    }
+}
+
+impl ColdStore {
+    pub(super) fn new(segments: &Arc<Segments>) -> Self {
+        Self(Arc::downgrade(segments))
+    }
+
+    fn segments(&self) -> Arc<Segments> {
+        self.0.upgrade().expect("an active transaction keeps the log open")
+    }
+
+    /// The record at a durable position. `bytes` says how much to read at first.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` if there is no whole record.
+    pub(crate) async fn read(&self, lsn: Lsn, bytes: usize) -> Result<ColdRecord, LogError> {
+        let mut bytes = bytes.max(RECORD_HEADER_BYTES);
+        loop {
+            let sector = SECTOR_BYTES as u64;
+            let from = Lsn(lsn.0 / sector * sector);
+            let start = (lsn.0 - from.0) as usize;
+            let memory = self.read_sectors(from, start + bytes).await?;
+            let header = RecordHeader::ref_from_prefix(&memory[start..]);
+            let (header, _) = header.expect("read at least a header");
+            let whole = header.record_bytes();
+            if whole > LARGE_BLOCK_BYTES {
+                return Err(self.damaged(lsn, "a record is longer than any"));
+            }
+            if start + whole > memory.len() {
+                bytes = whole;
+                continue;
+            }
+            let sound = header.verifies(&memory[start..start + whole])
+                && split_record(&memory[start..]).is_some();
+            return if sound {
+                Ok(ColdRecord { memory, start })
+            } else {
+                Err(self.damaged(lsn, "a record's checksum is wrong"))
+            };
+        }
+    }
+
+    /// The error that says that what is at `lsn` is not what was written.
+    pub(crate) fn damaged(&self, lsn: Lsn, reason: &str) -> LogError {
+        LogError::corrupt(self.segments().place(lsn), lsn, reason)
+    }
+
+    /// At least `bytes` bytes from a sector on.
+    async fn read_sectors(&self, from: Lsn, bytes: usize) -> Result<AlignedBuffer, LogError> {
+        let piece = self.read_piece(from, bytes.min(self.segments().rest(from) as usize)).await?;
+        if piece.len() >= bytes {
+            return Ok(piece);
+        }
+        // A record may cross from one segment into the next ones.
+        let mut whole = AlignedBuffer::zeroed(bytes);
+        let mut done = piece.len();
+        whole[..done].copy_from_slice(&piece);
+        while done < bytes {
+            let at = Lsn(from.0 + done as u64);
+            let piece =
+                self.read_piece(at, (bytes - done).min(self.segments().rest(at) as usize)).await?;
+            let length = piece.len().min(whole.len() - done);
+            whole[done..done + length].copy_from_slice(&piece[..length]);
+            done += length;
+        }
+        Ok(whole)
+    }
+
+    /// Bytes of one segment, rounded up to whole sectors.
+    async fn read_piece(&self, from: Lsn, bytes: usize) -> Result<AlignedBuffer, LogError> {
+        let (path, offset) = self.segments().place(from);
+        let Some((file, offset)) = self.segments().locate(from) else {
+            let reason = "a segment that holds records is missing";
+            return Err(LogError::corrupt((path, offset), from, reason));
+        };
+        let buffer = AlignedBuffer::zeroed(bytes);
+        let wanted = buffer.len();
+        let (result, buffer) = sched::read(file, offset, buffer).await;
+        match result {
+            Ok(read) if read == wanted => Ok(buffer),
+            Ok(_) => Err(LogError::corrupt((path, offset), from, "the segment is cut short")),
+            Err(error) => Err(LogError::io("read", &path, offset, error)),
+        }
+    }
+}

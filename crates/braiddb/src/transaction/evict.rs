@@ -1,0 +1,47 @@
+//! Keeping the tables within their memory: each worker, at its turns, evicts what is not of use.
+
+use super::garbage::Garbage;
+use super::worker::Worker;
+use crate::rid::CATALOG;
+
+/// Entries looked at in one turn, at most.
+const ENTRIES_PER_TURN: u64 = 16 << 10;
+/// Entries looked at between two looks at what is due.
+const STRIDE: u64 = 1024;
+
+impl Worker {
+    /// Evicts versions if the database uses more memory than it may.
+    pub(super) fn evict(&self) {
+        let engine = self.engine();
+        let mut excess = engine.excess_memory();
+        if excess == 0 {
+            return;
+        }
+        // This worker's published stamp, which is not later, holds back who would free what the
+        // clock's hand looks at.
+        let oldest = engine.horizon.oldest(engine.log.tail());
+        let durable = engine.log.durable();
+        let tables = engine.tables();
+        let mut looked_at = 0;
+        // The catalog is small and always of use.
+        for table in tables.iter().filter(|table| table.id != CATALOG).cycle() {
+            if excess == 0 || looked_at >= ENTRIES_PER_TURN {
+                break;
+            }
+            looked_at += STRIDE;
+            let mut garbage = self.garbage.borrow_mut();
+            let freed = table.evict(STRIDE, oldest, durable, |version| {
+                self.counters().evicted.add(1);
+                garbage.push(engine.log.tail(), Garbage::Evicted { version });
+            });
+            engine.note_evicted(freed);
+            excess = excess.saturating_sub(freed);
+        }
+        // Those that begin from here on cannot hold what was evicted; where nobody writes, time
+        // has to be told to pass for that to show.
+        let newest = self.garbage.borrow().newest();
+        if newest == Some(engine.log.tail()) && engine.much_is_evicted() {
+            engine.log.pass_time(self.number());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Links of version chains: to a version in memory, or to a record in the log.
+//!
+//! ```text
+//! bits 16..64  the record's LSN, in units of 8 bytes
+//! bits  1..16  how much to read, in units of 1 KiB: enough for most records of this size
+//! bit       0  1: tells an address from a version's pointer
+//! ```
+
+use super::layout::VersionRef;
+use crate::log::{Lsn, record_bytes};
+
+const TAG: u64 = 1;
+const LSN_SHIFT: u32 = 16;
+const LSN_UNIT: u64 = 8;
+const READ_UNIT: usize = 1024;
+const MOST_UNITS: usize = (1 << 15) - 1;
+/// The key length that a hint of how much to read allows for.
+const USUAL_KEY_BYTES: usize = 64;
+
+/// Where in the log the bytes of a committed record are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address(u64);
+
+/// What a version's `next` or an indirection entry leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// A version in memory.
+    Version(VersionRef),
+    /// A record in the log, which everyone who meets the link may see.
+    Address(Address),
+}
+
+impl Address {
+    /// The address of the record at `lsn` with a value of `value_bytes`.
+    pub(crate) fn new(lsn: Lsn, value_bytes: usize) -> Self {
+        assert!(lsn.0.is_multiple_of(LSN_UNIT), "records are aligned");
+        let units = record_bytes(USUAL_KEY_BYTES, value_bytes).div_ceil(READ_UNIT);
+        let position = lsn.0 / LSN_UNIT;
+        assert!(position < 1 << (64 - LSN_SHIFT), "the log is not longer than 2^51 bytes");
+        Self(position << LSN_SHIFT | (units.min(MOST_UNITS) as u64) << 1 | TAG)
+    }
+
+    /// The record's position.
+    pub(crate) fn lsn(self) -> Lsn {
+        Lsn((self.0 >> LSN_SHIFT) * LSN_UNIT)
+    }
+
+    /// How many bytes to read at first: a hint.
+    pub(crate) fn read_bytes(self) -> usize {
+        (self.0 as usize >> 1 & MOST_UNITS) * READ_UNIT
+    }
+
+    /// The address as the word that links hold.
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    /// The address in a word; `None` if it is something else.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        (word & TAG != 0).then_some(Self(word))
+    }
+}
+
+impl Link {
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Link::Version(version) => version.word(),
+            Link::Address(address) => address.word(),
+        }
+    }
+
+    /// The link in a word; `None` for 0.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        match Address::from_word(word) {
+            Some(address) => Some(Link::Address(address)),
+            None => VersionRef::from_word(word).map(Link::Version),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::version::MAX_VALUE_BYTES;
+
+    #[test]
+    fn addresses_keep_their_parts() {
+        for lsn in [Lsn(8), Lsn(4096 + 24), Lsn((1 << 51) - 8)] {
+            for bytes in [0, 8, 1000, 100_000, MAX_VALUE_BYTES] {
+                let address = Address::new(lsn, bytes);
+                assert_eq!(address.lsn(), lsn);
+                assert!(address.read_bytes() >= record_bytes(USUAL_KEY_BYTES, bytes));
+                assert_eq!(Link::from_word(address.word()), Some(Link::Address(address)));
+            }
+        }
+    }
+}
