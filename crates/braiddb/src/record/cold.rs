@@ -1,6 +1,8 @@
 //! Records whose newest version is in the log (MosaicDB §4.1): read, and brought back to memory.
 
 use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::Arc;
 
 use super::indirection::Entry;
 use super::read::Seen;
@@ -31,6 +33,9 @@ impl Copies {
     }
 }
 
+/// What reading a record from the log gives.
+type Fetched<'a> = Result<Seen<'a>, Arc<LogError>>;
+
 impl Table {
     /// Reads the record at `address`, which the chain of `rid` led to. From the head of the chain
     /// it is installed there as a version; else the transaction keeps it for itself.
@@ -38,7 +43,23 @@ impl Table {
     /// # Safety
     /// The caller holds an operation guard for the length of the call, and an active transaction
     /// that keeps `copies` for the length of `'a`.
-    pub(super) async unsafe fn fetch<'a>(
+    #[cold]
+    pub(super) unsafe fn fetch<'f, 'a: 'f>(
+        &'f self,
+        rid: Rid,
+        address: Address,
+        copies: &'f Copies,
+    ) -> Pin<Box<dyn Future<Output = Fetched<'a>> + 'f>> {
+        // Boxed, so that reads of memory do not carry the state of reads of storage.
+        Box::pin(async move {
+            // SAFETY: the caller's contract.
+            unsafe { self.fetch_now(rid, address, copies).await.map_err(Arc::new) }
+        })
+    }
+
+    /// # Safety
+    /// As for `fetch`.
+    async unsafe fn fetch_now<'a>(
         &self,
         rid: Rid,
         address: Address,

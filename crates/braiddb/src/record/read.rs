@@ -1,5 +1,7 @@
 //! Reading: the newest version of a record that a snapshot may see.
 
+use std::sync::Arc;
+
 use super::cold::Copies;
 use super::indirection::Entry;
 use super::table::Table;
@@ -50,7 +52,7 @@ impl Table {
         rid: Rid,
         view: View<'_>,
         copies: &Copies,
-    ) -> Result<Option<Seen<'a>>, LogError> {
+    ) -> Result<Option<Seen<'a>>, Arc<LogError>> {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }

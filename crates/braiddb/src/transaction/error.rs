@@ -30,10 +30,3 @@ pub(crate) enum OperationError {
     #[error("a record cannot be read: {0}")]
     Storage(Arc<LogError>),
 }
-
-impl OperationError {
-    /// A record could not be read.
-    pub(super) fn storage(error: LogError) -> Self {
-        Self::Storage(Arc::new(error))
-    }
-}

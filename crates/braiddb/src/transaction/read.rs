@@ -21,7 +21,7 @@ impl Transaction {
         let Some(rid) = table.index.get(key).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
         let seen = unsafe { table.read(rid, self.view(), self.copies()).await };
-        let Some(seen) = seen.map_err(OperationError::storage)? else { return Ok(None) };
+        let Some(seen) = seen.map_err(OperationError::Storage)? else { return Ok(None) };
         self.note(&seen);
         self.remember(table, key, rid);
         Ok(Some(seen.version.payload()))

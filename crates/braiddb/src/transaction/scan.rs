@@ -129,7 +129,7 @@ impl<'tx> Scan<'tx> {
             let reads = some.iter().map(|(_, rid)| unsafe { table.read(*rid, view, copies) });
             let seen = sched::Interleaved::new(reads).await;
             for ((place, _), seen) in some.iter().zip(seen) {
-                near[*place] = seen.map_err(OperationError::storage)?;
+                near[*place] = seen.map_err(OperationError::Storage)?;
             }
         }
         for (entry, seen) in self.entries.iter().rev().zip(near) {
