@@ -90,6 +90,9 @@ pub enum Error {
     /// An interactive transaction is over: committed, aborted, or ended by an earlier error.
     #[error("the transaction is over")]
     TransactionOver,
+    /// A checkpoint is being written already.
+    #[error("a checkpoint is being written already; wait until it is done")]
+    CheckpointUnderWay,
     /// The log cannot be written or read.
     #[error(transparent)]
     Log(Arc<LogError>),
@@ -130,6 +133,11 @@ impl From<OperationError> for Error {
                 Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
             }
             OperationError::TableFull(full) => Error::TableFull(full.to_string()),
+            OperationError::Unlogged => {
+                Error::Options("a checkpoint is of what is logged, and nothing is".to_owned())
+            }
+            OperationError::CheckpointUnderWay => Error::CheckpointUnderWay,
+            OperationError::Overloaded => Error::Overloaded,
             OperationError::Log(error) | OperationError::Storage(error) => Error::Log(error),
         }
     }

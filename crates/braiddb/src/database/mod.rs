@@ -11,6 +11,7 @@ mod stats;
 mod table;
 mod transaction;
 
+use futures_channel::oneshot;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -26,7 +27,7 @@ pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, W
 pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
 
-use crate::durability::{self, ReplayError};
+use crate::durability::{self, RecoveryError};
 use crate::io;
 use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
@@ -35,6 +36,17 @@ use crate::rid::TableId;
 use crate::sched::{self, Executor, ExecutorOptions, Job};
 use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::types::{Key, Value};
+
+/// A checkpoint that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Checkpoint {
+    /// What was committed before this LSN is in it.
+    pub lsn: u64,
+    /// Records it lists, those of the catalog included.
+    pub records: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
 /// dropped closes the database.
@@ -76,22 +88,20 @@ impl Database {
         };
         let (log, reader) = Log::open(log_options)?;
         let store = log.cold_store();
+        let files = log.files().expect("a log that was opened has files");
         let (log, unused_log) = match options.durability {
             Durability::Volatile => (Log::volatile(options.workers), Some(log)),
             Durability::Group | Durability::Relaxed => (log, None),
         };
         let engine = engine(&options, log, store);
-        let replayed = durability::replay(&engine, reader).map_err(|error| match error {
-            ReplayError::Log(error) => Error::from(error),
-            ReplayError::Table(reason) => Error::TableFull(reason),
+        let recovered = durability::recover(&engine, &files, reader);
+        let recovered = recovered.map_err(|error| match error {
+            RecoveryError::Log(error) => Error::from(error),
+            RecoveryError::Table(reason) => Error::TableFull(reason),
         })?;
-        engine.log.resume_at(replayed.end)?;
-        tracing::info!(
-            transactions = replayed.transactions,
-            records = replayed.records,
-            end = replayed.end.0,
-            "replayed the log"
-        );
+        engine.log.resume_at(recovered.replayed.end)?;
+        drop(files);
+        tracing::info!(?recovered, "recovered");
         let db = Self::start(&options, engine, unused_log)?;
         // A table may be listed and empty: then only the catalog tells that its id is taken.
         for table in db.run_blocking(async |tx| tx.tables().await)? {
@@ -196,6 +206,24 @@ impl Database {
         self.run(async |tx| tx.tables().await).await
     }
 
+    /// Writes a checkpoint, so that the next opening need not replay the log before it.
+    /// Transactions go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; the device's.
+    pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        let (reply, written) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(durability::checkpoint().await);
+            })
+        })?;
+        let written = written.await.map_err(|oneshot::Canceled| Error::Closed)??;
+        let (lsn, records, bytes) = (written.lsn.0, written.records, written.bytes);
+        Ok(Checkpoint { lsn, records, bytes })
+    }
+
     /// Closes the database: no transaction begins any more, those under way end, the log is
     /// flushed. A transaction that waits for something outside the engine, and an interactive one,
     /// is aborted if it does not end at once. Closing twice is no error.
@@ -225,6 +253,8 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
         contexts_per_worker: options.max_open,
         durability: options.durability,
         memory_budget: options.memory_budget,
+        checkpoint_bytes: options.checkpoint_bytes,
+        checkpoint_job: durability::checkpoint_job,
     };
     Arc::new(Engine::new(&options, log, store, domain, memory))
 }

@@ -42,6 +42,9 @@ pub struct Options {
     pub log_ring_bytes: usize,
     /// Bytes of one log segment file; a multiple of 4 KiB. Default: 64 MiB.
     pub log_segment_bytes: u64,
+    /// Bytes of log after which a checkpoint is written, so that the next opening need not replay
+    /// them. Default: 1 GiB.
+    pub checkpoint_bytes: u64,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
 }
@@ -61,6 +64,7 @@ impl Default for Options {
             device: DeviceKind::Auto,
             log_ring_bytes: 64 << 20,
             log_segment_bytes: 64 << 20,
+            checkpoint_bytes: 1 << 30,
             create: true,
         }
     }
@@ -95,6 +99,7 @@ setters! {
     device: DeviceKind,
     log_ring_bytes: usize,
     log_segment_bytes: u64,
+    checkpoint_bytes: u64,
     create: bool,
 }
 

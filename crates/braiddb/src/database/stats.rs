@@ -102,6 +102,8 @@ pub struct LogPositions {
     pub tail: u64,
     /// Everything before is in memory or on disk without a gap.
     pub buffered: u64,
+    /// Where recovery would start: the newest checkpoint, or 0.
+    pub checkpoint: u64,
     /// Everything before is on disk; [`u64::MAX`] if nothing is logged.
     pub durable: u64,
 }
@@ -139,6 +141,7 @@ impl Database {
         stats.lsn = LogPositions {
             tail: engine.log.tail().0,
             buffered: engine.log.buffered().0,
+            checkpoint: engine.checkpoints.newest().0,
             durable: engine.log.durable().0,
         };
         stats.log = engine.log.stats();

@@ -1,5 +1,53 @@
-//! Recovery: from the log on disk to tables in memory.
+//! Recovery, from the disk to tables: the newest checkpoint, then the log after it.
+//!
+//! | on disk | what is recovered |
+//! |---|---|
+//! | no checkpoint | the whole log is replayed |
+//! | a checkpoint of LSN `c` | what it lists, then the log from `c` on |
+//! | several | the newest; the older ones were about to be removed |
+//! | one without its final name | removed: it was not complete, and the one before still counts |
+//! | a damaged one | an error that names it; without the file the log is replayed from its start |
+//! | a checkpoint past the end of the log | an error: durable log is missing |
 
+mod checkpoint;
 mod replay;
 
-pub(crate) use replay::{ReplayError, replay};
+pub(crate) use checkpoint::{Checkpoint, job as checkpoint_job, run as checkpoint};
+pub(crate) use replay::Replayed;
+
+use crate::log::{LogError, LogFiles, LogReader};
+use crate::transaction::Engine;
+
+/// Why a recovery failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum RecoveryError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("no addresses are left for another table: {0}")]
+    Table(String),
+}
+
+/// What a recovery did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) replayed: Replayed,
+}
+
+/// Brings the engine's tables, which are empty, to the state that is on disk.
+///
+/// # Errors
+/// When something cannot be read, or is damaged.
+pub(crate) fn recover(
+    engine: &Engine,
+    files: &LogFiles,
+    mut reader: LogReader,
+) -> Result<Recovered, RecoveryError> {
+    let checkpoint = checkpoint::load_newest(engine, files)?;
+    if let Some(checkpoint) = checkpoint {
+        reader.start_at(checkpoint.lsn);
+        engine.checkpoints.note(checkpoint.lsn);
+    }
+    let replayed = replay::replay(engine, reader)?;
+    Ok(Recovered { checkpoint, replayed })
+}

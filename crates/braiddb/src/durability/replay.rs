@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 
+use super::RecoveryError;
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::{Entry, Table};
@@ -40,20 +41,11 @@ pub(crate) struct Replayed {
     pub(crate) end: Lsn,
 }
 
-/// Why a replay failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum ReplayError {
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error("no addresses are left for another table: {0}")]
-    Table(String),
-}
-
-/// Reads the whole log into the engine's tables, which are empty.
+/// Applies what the reader reads to the engine's tables.
 ///
 /// # Errors
 /// The log's: it cannot be read, or is damaged before its end.
-pub(crate) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed, ReplayError> {
+pub(super) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed, RecoveryError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(16);
     let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
     let mut replayed = std::thread::scope(|scope| {
@@ -72,7 +64,7 @@ pub(crate) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed,
             replayed.records += applied;
         }
         replayed.transactions = transactions?;
-        Ok::<_, ReplayError>(replayed)
+        Ok::<_, RecoveryError>(replayed)
     })?;
     replayed.end = reader.end();
     give_back_ids(engine);
@@ -113,14 +105,14 @@ struct Share<'r> {
 
 impl Share<'_> {
     /// Applies its records of all blocks; returns how many there were.
-    fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, ReplayError> {
+    fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, RecoveryError> {
         let participation = self.engine.domain.participate();
         let mut applied = 0;
         for block in blocks {
             for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
                 let _operation = reclaim::enter();
                 let table = self.engine.table(record.table);
-                let table = table.map_err(|error| ReplayError::Table(error.to_string()))?;
+                let table = table.map_err(|error| RecoveryError::Table(error.to_string()))?;
                 self.apply(&table, &record, lsn);
                 applied += 1;
             }

@@ -10,9 +10,9 @@ use super::tree::{Index, Path, Step};
 use crate::rid::Rid;
 
 /// The lower end of a new right sibling's range.
-struct Separator {
-    head: u64,
-    word: Word,
+pub(super) struct Separator {
+    pub(super) head: u64,
+    pub(super) word: Word,
 }
 
 impl Index {
@@ -119,8 +119,7 @@ impl Index {
             let (place, _) = node.lower_bound(key);
             if place == FANOUT {
                 let (left_head, left_word) = (node.get().head(place - 1), node.key_word(place - 1));
-                let separator =
-                    with_bytes(left_head, left_word, |left| self.separator(left, key.bytes));
+                let separator = self.separator_after(left_head, left_word, key.bytes);
                 return (right, separator);
             }
             let from = FANOUT / 2;
@@ -132,6 +131,15 @@ impl Index {
             node.move_tail(from, right);
             (right, separator)
         }
+    }
+
+    /// The separator between the key that `head` and `word` hold and `right`.
+    ///
+    /// # Safety
+    /// As for [`with_bytes`].
+    pub(super) unsafe fn separator_after(&self, head: u64, word: Word, right: &[u8]) -> Separator {
+        // SAFETY: the caller's contract.
+        unsafe { with_bytes(head, word, |left| self.separator(left, right)) }
     }
 
     /// The shortest key above `left` that is not above `right`.

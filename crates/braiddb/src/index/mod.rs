@@ -5,6 +5,7 @@
 //! (three lines in two hops; Masstree's 8-byte slices, without its layers). Concurrency is
 //! optimistic lock coupling: readers validate versions, writers latch, nobody suspends with a latch.
 
+mod append;
 mod cursor;
 mod insert;
 mod key;
@@ -17,6 +18,7 @@ mod search;
 mod tests;
 mod tree;
 
+pub(crate) use append::Appender;
 pub(crate) use cursor::{Cursor, Entry};
 pub use key::MAX_KEY_BYTES;
 pub(crate) use tree::Index;

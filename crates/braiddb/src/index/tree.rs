@@ -20,7 +20,7 @@ const MOST_LEVELS: usize = 16;
 /// an operation guard for the length of each call, or for as long as they use a cursor's entries.
 #[derive(Debug)]
 pub(crate) struct Index {
-    root: AtomicU64,
+    pub(super) root: AtomicU64,
     /// Bit `l` is set while level `l` is too large to stay cached.
     cold_levels: AtomicU64,
     nodes: [AtomicU64; MOST_LEVELS],

@@ -80,7 +80,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(super) fn io(
+    pub(crate) fn io(
         action: &'static str,
         path: &Path,
         offset: u64,

@@ -17,7 +17,7 @@ use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(super) const META_NAME: &str = "braid.meta";
 /// What a file is called until it is complete.
-pub(super) const UNFINISHED: &str = ".new";
+pub(crate) const UNFINISHED: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
 const SMALLEST_SEGMENT: u64 = 64 << 10;
@@ -40,11 +40,15 @@ pub(crate) struct FileHeader {
     pub(crate) checksum: U32,
     pub(crate) database: [u8; 16],
     pub(crate) segment_bytes: U64,
-    /// The LSN of a segment's first byte after this sector; 0 in `braid.meta`.
+    /// The LSN of a segment's first byte after this sector, or that of a checkpoint; 0 in
+    /// `braid.meta`.
     pub(crate) start: U64,
+    /// Two numbers that each kind of file uses as it likes.
+    pub(crate) own: [U64; 2],
 }
 
-const _: () = assert!(size_of::<FileHeader>() == 48);
+const FILE_HEADER_BYTES: usize = size_of::<FileHeader>();
+const _: () = assert!(FILE_HEADER_BYTES == 64);
 
 impl Identity {
     pub(super) fn fresh(segment_bytes: u64) -> Result<Self, LogError> {
@@ -60,7 +64,7 @@ impl Identity {
         Ok(Self { database, segment_bytes })
     }
 
-    fn sector(&self, magic: [u8; 8], start: u64) -> AlignedBuffer {
+    pub(super) fn sector(&self, magic: [u8; 8], start: u64, own: [u64; 2]) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
             magic,
@@ -69,21 +73,31 @@ impl Identity {
             database: self.database,
             segment_bytes: self.segment_bytes.into(),
             start: start.into(),
+            own: own.map(U64::new),
         };
-        sector[..48].copy_from_slice(header.as_bytes());
+        sector[..FILE_HEADER_BYTES].copy_from_slice(header.as_bytes());
         header.checksum = crc32c::crc32c(&sector).into();
-        sector[..48].copy_from_slice(header.as_bytes());
+        sector[..FILE_HEADER_BYTES].copy_from_slice(header.as_bytes());
         sector
     }
 
     /// The first sector of the segment that starts at `start`.
     pub(super) fn segment_header(&self, start: Lsn) -> AlignedBuffer {
-        self.sector(SEGMENT_MAGIC, start.0)
+        self.sector(SEGMENT_MAGIC, start.0, [0; 2])
     }
 
     /// Checks the first sector of the segment that starts at `start`.
     pub(super) fn check_segment(&self, file: &File, start: Lsn) -> Result<(), LogError> {
-        let header = read_header(file, SEGMENT_MAGIC)?;
+        self.check(&read_header(file, SEGMENT_MAGIC)?, file, start)
+    }
+
+    /// Checks that a file is this database's, and the one its name says.
+    pub(super) fn check(
+        &self,
+        header: &FileHeader,
+        file: &File,
+        start: Lsn,
+    ) -> Result<(), LogError> {
         let wrong = if header.database != self.database {
             "it belongs to another database"
         } else if header.segment_bytes.get() != self.segment_bytes {
@@ -114,7 +128,7 @@ impl Identity {
         let path = directory.path().join(META_NAME);
         let unfinished = directory.path().join(format!("{META_NAME}{UNFINISHED}"));
         let written = File::open_direct(&unfinished, OpenMode::Emptied).and_then(|file| {
-            file.inner().write_all_at(&self.sector(META_MAGIC, 0), 0)?;
+            file.inner().write_all_at(&self.sector(META_MAGIC, 0, [0; 2]), 0)?;
             file.inner().sync_all()
         });
         written.map_err(|error| LogError::io("write", &unfinished, 0, error))?;
@@ -129,7 +143,7 @@ fn damaged(path: &Path, reason: &str) -> LogError {
 }
 
 /// Reads and checks the first sector of a file.
-fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, LogError> {
+pub(super) fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, LogError> {
     let path = file.path();
     let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
     match file.inner().read_exact_at(&mut sector, 0) {

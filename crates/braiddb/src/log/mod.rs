@@ -9,6 +9,7 @@
 mod block;
 mod cold;
 mod error;
+mod files;
 mod flush;
 mod identity;
 mod lsn;
@@ -33,8 +34,10 @@ use std::sync::Arc;
 pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::ColdStore;
 pub use error::LogError;
+pub(crate) use files::LogFiles;
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
+pub(crate) use identity::UNFINISHED;
 pub(crate) use lsn::Lsn;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
@@ -139,6 +142,11 @@ impl Log {
         disk.start(next);
         self.space.start(next, next);
         Ok(())
+    }
+
+    /// The directory; `None` for a volatile log.
+    pub(crate) fn files(&self) -> Option<LogFiles> {
+        self.disk.as_ref().map(|disk| LogFiles::new(disk.segments.clone()))
     }
 
     /// Bytes of memory that the log's ring takes.

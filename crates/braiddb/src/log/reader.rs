@@ -113,6 +113,11 @@ impl LogReader {
         Self { segments, window, position: Lsn::FIRST, ended: false }
     }
 
+    /// Skips what is before `lsn`, where a block starts, or the log ends.
+    pub(crate) fn start_at(&mut self, lsn: Lsn) {
+        self.position = lsn;
+    }
+
     /// The next block; `None` at the end of the log.
     ///
     /// # Errors

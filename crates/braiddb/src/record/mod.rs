@@ -15,7 +15,7 @@ mod write;
 
 pub(crate) use cold::Copies;
 pub(crate) use indirection::Entry;
-pub(crate) use read::{Far, Seen, View};
+pub(crate) use read::{Far, Located, Seen, View};
 pub(crate) use rids::TableFull;
 pub(crate) use table::{Table, TableRef};
 pub(crate) use write::{Base, Refusal};

@@ -8,7 +8,7 @@ use super::table::Table;
 use crate::log::{LogError, Lsn};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
-use crate::version::{Link, StatusTable, TransactionName, Version, VersionRef, Visible};
+use crate::version::{Address, Link, StatusTable, TransactionName, Version, VersionRef, Visible};
 
 /// What a transaction looks through: its begin stamp, its own name, and everyone's states.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,14 @@ pub(crate) struct Seen<'a> {
 /// What is seen takes waiting: another worker is about to decide it, or it is in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Far;
+
+/// Where a version's record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    At(Address),
+    /// The log does not have it.
+    Unlogged,
+}
 
 impl View<'_> {
     /// Whether the transaction sees a version; `None` while another worker decides.
@@ -117,6 +125,35 @@ impl Table {
                 Visible::Committed(lsn) => {
                     self.refer(version);
                     return Ok(live(version, Some(lsn)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where in the log the version of `rid` is that `view` sees; `None` if it sees none.
+    ///
+    /// # Safety
+    /// As for `read`.
+    pub(crate) unsafe fn locate(&self, rid: Rid, view: View<'_>) -> Result<Option<Located>, Far> {
+        let mut next = match self.array().load(rid) {
+            Entry::Version(newest) => Some(Link::Version(newest)),
+            Entry::Address(address) => Some(Link::Address(address)),
+            Entry::Empty | Entry::Dead => None,
+        };
+        while let Some(link) = next {
+            let reference = match link {
+                Link::Version(reference) => reference,
+                Link::Address(address) => return Ok(Some(Located::At(address))),
+            };
+            // SAFETY: as in `read`.
+            let version = unsafe { reference.get() };
+            match view.sees(version).ok_or(Far)? {
+                Visible::No => next = version.next(),
+                Visible::Own | Visible::Committed(_) if version.is_tombstone() => return Ok(None),
+                Visible::Own | Visible::Committed(_) => {
+                    let at = |lsn| Located::At(Address::new(lsn, version.payload_bytes()));
+                    return Ok(Some(version.record().map_or(Located::Unlogged, at)));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::storage::Reads;
+use super::storage::Transfers;
 
 /// Why a task suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub(super) struct WorkerLocal {
     pub(super) slot: Cell<u32>,
     /// Slots resumed by this worker's own tasks or housekeeping.
     pub(super) resumed: RefCell<Vec<u32>>,
-    /// The tasks' reads of storage.
-    pub(super) reads: Reads,
+    /// The tasks' reads and writes of storage.
+    pub(super) transfers: Transfers,
 }
 
 impl WorkerLocal {
@@ -63,7 +63,7 @@ impl WorkerLocal {
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
             resumed: RefCell::default(),
-            reads: Reads::new(most_reads),
+            transfers: Transfers::new(most_reads),
         }
     }
 }

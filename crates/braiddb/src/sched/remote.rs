@@ -11,7 +11,7 @@ use std::task::Wake;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
-use super::executor::Message;
+use super::executor::{Job, Message};
 use crate::io::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -105,6 +105,13 @@ pub(crate) struct WorkerHandle(pub(super) Arc<Remote>);
 impl WorkerHandle {
     /// Makes the worker take a turn soon, from sleep if need be.
     pub(crate) fn wake(&self) {
+        self.0.ring();
+    }
+
+    /// Gives the worker a job. To be called on its own thread only, between its tasks: it has not
+    /// stopped then, so the job will run.
+    pub(crate) fn give(&self, job: Job) {
+        self.0.messages.push(Message::Job(job));
         self.0.ring();
     }
 }

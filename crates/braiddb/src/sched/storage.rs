@@ -1,10 +1,10 @@
-//! Reads of storage inside tasks (MosaicDB §4.1).
+//! Reads and writes of storage inside tasks (MosaicDB §4.1).
 //!
-//! A task's read is queued with its worker, which submits it to its device and resumes the task's
-//! slot when it completes. At most so many reads are under way at a time; those beyond wait in
-//! order without being issued. Invariants: a ticket is in use from the first poll of its read to
-//! the later of the read's completion and the drop of its future; a read whose future is gone still
-//! owns its buffer and file until it completes.
+//! A task's transfer is queued with its worker, which submits it to its device and resumes the task's
+//! slot when it completes. At most so many are under way at a time; those beyond wait in order
+//! without being issued. Invariants: a ticket is in use from the first poll of its transfer to the
+//! later of the transfer's completion and the drop of its future; a transfer whose future is gone
+//! still owns its buffer and file until it completes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::local::{Cause, local};
-use crate::io::{AlignedBuffer, Completion, Device, File, Operation};
+use crate::io::{AlignedBuffer, Completion, Device, File, Operation, WriteSource};
 
 /// Marks the tokens of housekeeping's operations among those of a worker's device; the others are
-/// tasks' reads.
+/// tasks' transfers.
 pub(crate) const HOUSEKEEPING_TOKEN: u64 = 1 << 63;
 
-/// Where a read stands.
+/// Where a transfer stands.
 #[derive(Debug)]
 enum Ticket {
     Free,
@@ -34,15 +34,18 @@ enum Ticket {
     },
     /// Its future is gone.
     Abandoned,
-    Done(io::Result<usize>, AlignedBuffer),
+    Done(Done),
 }
 
-/// A worker's reads.
+/// How many bytes were moved, and a read's buffer.
+type Done = (io::Result<usize>, Option<AlignedBuffer>);
+
+/// A worker's transfers for its tasks.
 #[derive(Debug)]
-pub(super) struct Reads(RefCell<ReadsState>);
+pub(super) struct Transfers(RefCell<TransfersState>);
 
 #[derive(Debug)]
-struct ReadsState {
+struct TransfersState {
     tickets: Vec<Ticket>,
     free: Vec<usize>,
     /// Tickets to be issued, in order; those of futures that are gone are freed when met.
@@ -51,24 +54,24 @@ struct ReadsState {
     most: usize,
 }
 
-impl Reads {
-    /// At most `most` reads are under way at a time.
+impl Transfers {
+    /// At most `most` are under way at a time.
     pub(super) fn new(most: usize) -> Self {
         let (tickets, free, queue) = Default::default();
-        Self(RefCell::new(ReadsState { tickets, free, queue, issued: 0, most: most.max(1) }))
+        Self(RefCell::new(TransfersState { tickets, free, queue, issued: 0, most: most.max(1) }))
     }
 
-    /// Whether a completion is that of a task's read.
+    /// Whether a completion is that of a task's transfer.
     pub(super) fn owns(completion: &Completion) -> bool {
         completion.token & HOUSEKEEPING_TOKEN == 0
     }
 
-    /// Reads issued and not completed.
+    /// Transfers issued and not completed.
     pub(super) fn issued(&self) -> usize {
         self.0.borrow().issued
     }
 
-    /// Whether reads wait that could be issued now.
+    /// Whether some wait that could be issued now.
     pub(super) fn are_due(&self) -> bool {
         let state = self.0.borrow();
         !state.queue.is_empty() && state.issued < state.most
@@ -92,22 +95,21 @@ impl Reads {
         }
     }
 
-    /// Takes the completion of a read; returns the slot to be resumed.
+    /// Takes the completion of a transfer; returns the slot to be resumed.
     pub(super) fn complete(&self, completion: Completion) -> Option<u32> {
         let state = &mut *self.0.borrow_mut();
         let number = completion.token as usize;
         state.issued -= 1;
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
             Ticket::Issued { slot } => {
-                let buffer = completion.buffer.expect("reads give their buffer back");
-                state.tickets[number] = Ticket::Done(completion.result, buffer);
+                state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
                 Some(slot)
             }
             Ticket::Abandoned => {
                 state.free.push(number);
                 None
             }
-            other => unreachable!("a completed read's ticket is {other:?}"),
+            other => unreachable!("a completed transfer's ticket is {other:?}"),
         }
     }
 
@@ -122,18 +124,18 @@ impl Reads {
         number
     }
 
-    fn take(&self, number: usize) -> Option<(io::Result<usize>, AlignedBuffer)> {
+    fn take(&self, number: usize) -> Option<Done> {
         let state = &mut *self.0.borrow_mut();
-        if !matches!(state.tickets[number], Ticket::Done(..)) {
-            return None;
+        match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
+            Ticket::Done(done) => {
+                state.free.push(number);
+                Some(done)
+            }
+            under_way => {
+                state.tickets[number] = under_way;
+                None
+            }
         }
-        let Ticket::Done(result, buffer) =
-            std::mem::replace(&mut state.tickets[number], Ticket::Free)
-        else {
-            unreachable!("seen just now")
-        };
-        state.free.push(number);
-        Some((result, buffer))
     }
 
     fn abandon(&self, number: usize) {
@@ -155,40 +157,69 @@ impl Reads {
 ///
 /// # Panics
 /// Off the workers.
-pub(crate) fn read(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -> StorageRead {
-    StorageRead { state: ReadState::New(Operation::Read { file, offset, buffer }) }
+pub(crate) async fn read(
+    file: Arc<File>,
+    offset: u64,
+    buffer: AlignedBuffer,
+) -> (io::Result<usize>, AlignedBuffer) {
+    let (result, buffer) = Transfer::new(Operation::Read { file, offset, buffer }).await;
+    (result, buffer.expect("reads give their buffer back"))
 }
 
-/// A read of storage, to be awaited on a worker.
+/// Writes all of `buffer` at `offset` of a file; it is durable after the next [`sync`].
+///
+/// # Panics
+/// Off the workers.
+pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -> io::Result<()> {
+    let source = WriteSource::Buffer(buffer);
+    let (result, _) = Transfer::new(Operation::Write { file, offset, source, sync: false }).await;
+    result.map(drop)
+}
+
+/// Makes what was written to a file durable.
+///
+/// # Panics
+/// Off the workers.
+pub(crate) async fn sync(file: Arc<File>) -> io::Result<()> {
+    Transfer::new(Operation::Sync { file }).await.0.map(drop)
+}
+
+/// A transfer from or to storage, to be awaited on a worker.
 #[derive(Debug)]
-#[must_use = "a read happens when it is awaited"]
-pub(crate) struct StorageRead {
-    state: ReadState,
+#[must_use = "a transfer happens when it is awaited"]
+struct Transfer {
+    state: TransferState,
+}
+
+impl Transfer {
+    fn new(operation: Operation) -> Self {
+        Self { state: TransferState::New(operation) }
+    }
 }
 
 #[derive(Debug)]
-enum ReadState {
+enum TransferState {
     New(Operation),
     Ticket(usize),
     Over,
 }
 
-impl Future for StorageRead {
-    type Output = (io::Result<usize>, AlignedBuffer);
+impl Future for Transfer {
+    type Output = Done;
 
     fn poll(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Self::Output> {
         local(|local| {
-            let local = local.expect("only a worker's tasks read storage");
-            match std::mem::replace(&mut self.state, ReadState::Over) {
-                ReadState::New(operation) => {
-                    let number = local.reads.queue(local.slot.get(), operation);
-                    self.state = ReadState::Ticket(number);
+            let local = local.expect("only a worker's tasks reach storage");
+            match std::mem::replace(&mut self.state, TransferState::Over) {
+                TransferState::New(operation) => {
+                    let number = local.transfers.queue(local.slot.get(), operation);
+                    self.state = TransferState::Ticket(number);
                 }
-                ReadState::Ticket(number) => match local.reads.take(number) {
+                TransferState::Ticket(number) => match local.transfers.take(number) {
                     Some(done) => return Poll::Ready(done),
-                    None => self.state = ReadState::Ticket(number),
+                    None => self.state = TransferState::Ticket(number),
                 },
-                ReadState::Over => unreachable!("not polled again once it is over"),
+                TransferState::Over => unreachable!("not polled again once it is over"),
             }
             local.cause.set(Cause::Storage);
             Poll::Pending
@@ -196,10 +227,12 @@ impl Future for StorageRead {
     }
 }
 
-impl Drop for StorageRead {
+impl Drop for Transfer {
     fn drop(&mut self) {
-        if let ReadState::Ticket(number) = self.state {
-            local(|local| local.expect("tasks are dropped on their worker").reads.abandon(number));
+        if let TransferState::Ticket(number) = self.state {
+            local(|local| {
+                local.expect("tasks are dropped on their worker").transfers.abandon(number)
+            });
         }
     }
 }

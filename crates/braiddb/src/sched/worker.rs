@@ -13,7 +13,7 @@ use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::remote::Remote;
 use super::slot::{NoTask, Task};
-use super::storage::Reads;
+use super::storage::Transfers;
 use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::atomic::Ordering;
@@ -183,7 +183,7 @@ impl<'w> Worker<'w> {
     /// Starts what is due and takes what has completed.
     fn poll_device(&mut self) {
         let Self { local, device, driver, .. } = self;
-        local.reads.issue(&mut **device);
+        local.transfers.issue(&mut **device);
         device.poll(&mut |completion| deliver(local, &mut **driver, completion));
     }
 
@@ -219,11 +219,11 @@ impl<'w> Worker<'w> {
     }
 }
 
-/// Hands a completion to whom it belongs: a task's read, or housekeeping.
+/// Hands a completion to whom it belongs: a task's transfer, or housekeeping.
 fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion) {
-    if !Reads::owns(&completion) {
+    if !Transfers::owns(&completion) {
         driver.complete(completion);
-    } else if let Some(slot) = local.reads.complete(completion) {
+    } else if let Some(slot) = local.transfers.complete(completion) {
         local.resumed.borrow_mut().push(slot);
     }
 }
@@ -251,7 +251,7 @@ impl<S: Source> Run<'_, '_, S> {
             }
             self.round();
             self.worker.rounds_since_turn += 1;
-            if self.worker.local.reads.are_due() || self.worker.local.reads.issued() > 0 {
+            if self.worker.local.transfers.are_due() || self.worker.local.transfers.issued() > 0 {
                 self.worker.poll_device();
             }
             let due = self.worker.finished_since_turn >= TASKS_PER_TURN

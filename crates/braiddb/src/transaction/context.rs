@@ -99,15 +99,20 @@ impl Transaction {
     }
 
     /// The latest commit among the versions it read.
-    pub(super) fn newest_read(&self) -> Lsn {
+    pub(crate) fn newest_read(&self) -> Lsn {
         self.newest_read.get()
     }
 
     /// Remembers what a read depends on: the result may leave the engine only when it is durable.
     pub(super) fn note(&self, seen: &Seen<'_>) {
-        if let Some(lsn) = seen.committed
-            && lsn > self.newest_read.get()
-        {
+        if let Some(lsn) = seen.committed {
+            self.note_lsn(lsn);
+        }
+    }
+
+    /// Remembers that the result depends on what is in the log at `lsn`.
+    pub(super) fn note_lsn(&self, lsn: Lsn) {
+        if lsn > self.newest_read.get() {
             self.newest_read.set(lsn);
         }
     }

@@ -79,6 +79,9 @@ impl WorkerDriver {
         let more = self.worker.collect_garbage();
         self.worker.prune();
         self.worker.evict();
+        if engine.durability != Durability::Volatile && engine.checkpoints.take_due(tail) {
+            self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
+        }
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         more

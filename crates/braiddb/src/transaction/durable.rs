@@ -53,7 +53,7 @@ impl Worker {
     ///
     /// # Errors
     /// The log's, if it failed first.
-    pub(super) async fn wait_durable(&self, lsn: Lsn) -> Result<(), OperationError> {
+    pub(crate) async fn wait_durable(&self, lsn: Lsn) -> Result<(), OperationError> {
         let log = &self.engine().log;
         while lsn >= log.durable() {
             if let Some(error) = log.poisoned() {

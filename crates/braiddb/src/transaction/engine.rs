@@ -6,6 +6,7 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::{Mutex, RwLock};
 
+use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
 use crate::log::{ColdStore, Log};
@@ -13,6 +14,7 @@ use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::Domain;
 use crate::record::Table;
 use crate::rid::TableId;
+use crate::sched::Job;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 
@@ -38,6 +40,10 @@ pub(crate) struct EngineOptions {
     pub(crate) durability: Durability,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
+    /// Bytes of log after which a checkpoint is written.
+    pub(crate) checkpoint_bytes: u64,
+    /// Makes the task that writes it.
+    pub(crate) checkpoint_job: fn() -> Job,
 }
 
 /// Shared state of a database's workers.
@@ -48,6 +54,8 @@ pub(crate) struct Engine {
     pub(crate) status: StatusTable,
     pub(crate) horizon: Horizon,
     pub(super) readers: Readers,
+    pub(crate) checkpoints: Checkpoints,
+    pub(super) checkpoint_job: fn() -> Job,
     /// Shared by workers that free superseded versions, exclusive to one that prunes.
     pub(super) freeing: ShardedLock<()>,
     pub(crate) domain: Arc<Domain>,
@@ -77,7 +85,8 @@ impl Engine {
         domain: Arc<Domain>,
         memory: Arc<MemoryCounters>,
     ) -> Self {
-        let EngineOptions { workers, contexts_per_worker, durability, memory_budget } = *options;
+        let EngineOptions { workers, contexts_per_worker, durability, memory_budget, .. } =
+            *options;
         Self {
             log,
             store,
@@ -86,6 +95,8 @@ impl Engine {
             status: StatusTable::new(workers, contexts_per_worker),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
+            checkpoints: Checkpoints::new(options.checkpoint_bytes),
+            checkpoint_job: options.checkpoint_job,
             freeing: ShardedLock::default(),
             domain,
             memory,

@@ -23,6 +23,12 @@ pub(crate) enum OperationError {
     ValueTooLong(usize),
     #[error(transparent)]
     TableFull(#[from] TableFull),
+    #[error("a record is not in the log")]
+    Unlogged,
+    #[error("a checkpoint is being written already")]
+    CheckpointUnderWay,
+    #[error("every context of the worker is in use")]
+    Overloaded,
     /// The log failed: nothing can be committed any more.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),

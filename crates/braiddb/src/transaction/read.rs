@@ -3,9 +3,11 @@
 use super::context::Transaction;
 use super::error::OperationError;
 use crate::reclaim;
-use crate::record::Table;
-use crate::sched::Interleaved;
+use crate::record::{Far, Located, Table};
+use crate::rid::Rid;
+use crate::sched::{self, Cause, Interleaved};
 use crate::types::KeyBuffer;
+use crate::version::Address;
 
 impl Transaction {
     /// The value of `key` as the transaction sees it; valid while the transaction is active.
@@ -25,6 +27,30 @@ impl Transaction {
         self.note(&seen);
         self.remember(table, key, rid);
         Ok(Some(seen.version.payload()))
+    }
+
+    /// Where in the log the version of a record is that the transaction sees; `None` if it sees
+    /// none. The caller holds an operation guard.
+    ///
+    /// # Errors
+    /// `Unlogged` if the log does not have it.
+    pub(crate) async fn locate(
+        &self,
+        table: &Table,
+        rid: Rid,
+    ) -> Result<Option<Address>, OperationError> {
+        loop {
+            // SAFETY: the caller's guard, and `self` is active.
+            match unsafe { table.locate(rid, self.view()) } {
+                Ok(None) => return Ok(None),
+                Ok(Some(Located::At(address))) => {
+                    self.note_lsn(address.lsn());
+                    return Ok(Some(address));
+                }
+                Ok(Some(Located::Unlogged)) => return Err(OperationError::Unlogged),
+                Err(Far) => sched::yield_now(Cause::Undecided).await,
+            }
+        }
     }
 
     /// The values of many keys, in their order, looked up side by side.

@@ -1,0 +1,106 @@
+//! Loading a checkpoint: indexes are built leaf by leaf, entries get addresses.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::chunk::{CHUNK_BYTES, ChunkReader};
+use super::{Checkpoint, MAGIC, parse_name, path};
+use crate::durability::RecoveryError;
+use crate::index::Appender;
+use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
+use crate::log::{LogError, LogFiles};
+use crate::record::{Entry, Table};
+use crate::transaction::Engine;
+
+/// Loads the newest checkpoint into the engine's tables, which are empty; `None` if there is none.
+///
+/// # Errors
+/// The operating system's; `Corrupt` if the file is damaged.
+pub(crate) fn load_newest(
+    engine: &Engine,
+    files: &LogFiles,
+) -> Result<Option<Checkpoint>, RecoveryError> {
+    let names = files.list()?;
+    let Some(lsn) = names.iter().filter_map(|name| parse_name(name)).max() else {
+        return Ok(None);
+    };
+    let path = path(files.directory(), lsn);
+    let file = File::open_direct(&path, OpenMode::Existing)
+        .map_err(|error| LogError::io("open", &path, 0, error))?;
+    let [records, chunks] = files.read_header_sector(&file, MAGIC, lsn)?;
+    let chunks = u32::try_from(chunks).map_err(|_| damaged(&path, 0, "it is too large"))?;
+    let damaged_at = |number, reason| damaged(&path, offset(number), reason);
+    let mut buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
+    let (mut loaded, mut number, mut last_table) = (0, 0, None);
+    while number < chunks {
+        read(&file, number, &mut buffer)?;
+        let chunk = ChunkReader::new(&buffer, number).map_err(|why| damaged_at(number, why))?;
+        if last_table.is_some_and(|last| chunk.table <= last) {
+            return Err(damaged_at(number, "tables are not in order").into());
+        }
+        last_table = Some(chunk.table);
+        let table = engine.table(chunk.table);
+        let table = table.map_err(|error| RecoveryError::Table(error.to_string()))?;
+        let mut index = table.index.appender();
+        while number < chunks {
+            read(&file, number, &mut buffer)?;
+            let chunk = ChunkReader::new(&buffer, number);
+            let mut chunk = chunk.map_err(|why| damaged_at(number, why))?;
+            if chunk.table != table.id {
+                break;
+            }
+            let entries = load_chunk(&table, &mut index, &mut chunk);
+            loaded += entries.map_err(|why| damaged_at(number, why))?;
+            number += 1;
+        }
+    }
+    if loaded != records {
+        return Err(damaged(&path, 0, "it does not hold as many records as it says").into());
+    }
+    let bytes = offset(chunks);
+    Ok(Some(Checkpoint { lsn, records, bytes }))
+}
+
+fn offset(number: u32) -> u64 {
+    SECTOR_BYTES as u64 + u64::from(number) * CHUNK_BYTES as u64
+}
+
+fn read(file: &File, number: u32, into: &mut AlignedBuffer) -> Result<(), LogError> {
+    match file.inner().read_exact_at(into, offset(number)) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(damaged(file.path(), offset(number), "it is cut short"))
+        }
+        read => read.map_err(|error| LogError::io("read", file.path(), offset(number), error)),
+    }
+}
+
+/// Loads the entries of one chunk; returns how many there were, or what is wrong with them.
+fn load_chunk(
+    table: &Table,
+    index: &mut Appender<'_>,
+    chunk: &mut ChunkReader<'_>,
+) -> Result<u64, &'static str> {
+    let mut loaded = 0;
+    while let Some(entry) = chunk.next() {
+        let entry = entry?;
+        if entry.key.len() > crate::index::MAX_KEY_BYTES {
+            return Err("a key is too long");
+        }
+        index.append(entry.key, entry.rid).map_err(|_| "keys are not in order")?;
+        table.rids().raise(table.array(), entry.rid);
+        let set = table.array().replace(entry.rid, Entry::Empty, Entry::Address(entry.address));
+        if !set {
+            return Err("two keys have one record");
+        }
+        loaded += 1;
+    }
+    Ok(loaded)
+}
+
+fn damaged(path: &Path, offset: u64, reason: &str) -> LogError {
+    LogError::Corrupt {
+        path: path.to_owned(),
+        offset,
+        reason: format!("{reason}; without this file, the log is replayed from its start"),
+    }
+}

@@ -1,0 +1,120 @@
+//! Writing a checkpoint, as a task among the transactions.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::chunk::{CHUNK_BYTES, ChunkWriter};
+use super::{Checkpoint, MAGIC, parse_name, path};
+use crate::index::Entry;
+use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
+use crate::log::{LogError, LogFiles, Lsn, UNFINISHED};
+use crate::reclaim;
+use crate::record::Table;
+use crate::sched;
+use crate::transaction::{OperationError, Transaction, Worker};
+use crate::types::KeyBuffer;
+
+/// Index entries looked at between two suspensions.
+const BATCH: usize = 64;
+
+/// Writes a checkpoint of the database whose worker's thread this is, into its directory.
+///
+/// # Errors
+/// The device's. What is left behind then is overwritten by the next, or removed by recovery.
+pub(super) async fn write(files: &LogFiles) -> Result<Checkpoint, OperationError> {
+    let worker = Worker::current();
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+    let lsn = transaction.begin();
+    let unfinished = files.directory().join(format!("checkpoint{UNFINISHED}"));
+    let file = File::open_direct(&unfinished, OpenMode::Emptied)
+        .map_err(|error| failed("create", &unfinished, error))?;
+    let mut output = Output { file: Arc::new(file), chunks: 0, records: 0 };
+    for table in worker.engine().tables() {
+        output.write_table(&transaction, &table).await?;
+    }
+    // The log goes on from here after a crash, so it must not end before.
+    worker.wait_durable(Lsn(lsn.0 - 1)).await?;
+    let header = files.header_sector(MAGIC, lsn, [output.records, u64::from(output.chunks)]);
+    output.write(0, header).await?;
+    let synced = sched::sync(output.file.clone()).await;
+    synced.map_err(|error| failed("sync", &unfinished, error))?;
+    transaction.commit().await?;
+    let named = path(files.directory(), lsn);
+    std::fs::rename(&unfinished, &named).map_err(|error| failed("rename", &unfinished, error))?;
+    files.sync_directory().map_err(storage)?;
+    remove_older(files, lsn)?;
+    let bytes = output.offset(output.chunks);
+    Ok(Checkpoint { lsn, records: output.records, bytes })
+}
+
+fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
+    for name in files.list().map_err(storage)? {
+        if parse_name(&name).is_some_and(|lsn| lsn < newest) {
+            let path = files.directory().join(name);
+            std::fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// The file being written.
+struct Output {
+    file: Arc<File>,
+    chunks: u32,
+    records: u64,
+}
+
+impl Output {
+    /// Where a chunk starts in the file.
+    fn offset(&self, chunk: u32) -> u64 {
+        SECTOR_BYTES as u64 + u64::from(chunk) * CHUNK_BYTES as u64
+    }
+
+    async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
+        let written = sched::write(self.file.clone(), offset, bytes).await;
+        written.map_err(|error| failed("write", self.file.path(), error))
+    }
+
+    async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
+        let (offset, bytes) = (self.offset(self.chunks), chunk.finish(self.chunks));
+        self.chunks += 1;
+        self.write(offset, bytes).await
+    }
+
+    async fn write_table(
+        &mut self,
+        transaction: &Transaction,
+        table: &Table,
+    ) -> Result<(), OperationError> {
+        let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
+        let mut chunk = ChunkWriter::new(table.id);
+        let (mut entries, mut key) = (Vec::<Entry>::new(), KeyBuffer::new());
+        loop {
+            let _operation = reclaim::enter();
+            if !cursor.next_batch(&mut entries, BATCH).await {
+                break;
+            }
+            for entry in &entries {
+                let Some(address) = transaction.locate(table, entry.rid).await? else { continue };
+                key.inner_mut().clear();
+                // SAFETY: the guard above is older than the batch.
+                unsafe { entry.copy_key(key.inner_mut()) };
+                if !chunk.push(&key, entry.rid, address) {
+                    let full = std::mem::replace(&mut chunk, ChunkWriter::new(table.id));
+                    self.write_chunk(full).await?;
+                    assert!(chunk.push(&key, entry.rid, address), "a chunk holds any entry");
+                }
+                self.records += 1;
+            }
+        }
+        if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
+    }
+}
+
+fn failed(action: &'static str, path: &std::path::Path, error: std::io::Error) -> OperationError {
+    storage(LogError::io(action, path, 0, error))
+}
+
+fn storage(error: LogError) -> OperationError {
+    OperationError::Storage(Arc::new(error))
+}

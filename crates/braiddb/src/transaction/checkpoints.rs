@@ -1,0 +1,62 @@
+//! When a checkpoint is due, and that there is one at a time.
+
+use crate::log::Lsn;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The state of a database's checkpoints.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    /// Bytes of log after which the next one is due.
+    every: u64,
+    /// Where the log will be when it is.
+    due_at: AtomicU64,
+    under_way: AtomicBool,
+    newest: AtomicU64,
+}
+
+/// A checkpoint under way.
+#[derive(Debug)]
+pub(crate) struct UnderWay<'c>(&'c Checkpoints);
+
+impl Checkpoints {
+    pub(super) fn new(every: u64) -> Self {
+        let (due_at, newest) = (AtomicU64::new(every), AtomicU64::new(0));
+        Self { every, due_at, under_way: AtomicBool::new(false), newest }
+    }
+
+    /// Whether so much was logged that the caller should begin a checkpoint; says so once.
+    pub(super) fn take_due(&self, tail: Lsn) -> bool {
+        // Relaxed: only one exchange succeeds, and that is all that matters.
+        let due_at = self.due_at.load(Ordering::Relaxed);
+        let next = tail.0.saturating_add(self.every);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        tail.0 >= due_at && self.due_at.compare_exchange(due_at, next, success, failure).is_ok()
+    }
+
+    /// Begins one; `None` if one is under way.
+    pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
+        // Acquire pairs with the Release at the end of the one before: its files are in place.
+        let taken = self.under_way.swap(true, Ordering::Acquire);
+        (!taken).then_some(UnderWay(self))
+    }
+
+    /// Where the newest checkpoint is: what was logged before need not be replayed.
+    pub(crate) fn newest(&self) -> Lsn {
+        // Relaxed: a statistic.
+        Lsn(self.newest.load(Ordering::Relaxed))
+    }
+
+    /// Notes that there is a checkpoint of `lsn`.
+    pub(crate) fn note(&self, lsn: Lsn) {
+        // Relaxed: a statistic, and a hint to `take_due`.
+        self.newest.store(lsn.0, Ordering::Relaxed);
+        self.due_at.store(lsn.0.saturating_add(self.every), Ordering::Relaxed);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `begin`.
+        self.0.under_way.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,143 @@
+//! Checkpoints: what they hold, what is replayed after them, and what becomes of damaged ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use braiddb::{Database, Error, LogError, Options, Table, Transaction};
+use pollster::block_on;
+
+const MIB: u64 = 1 << 20;
+
+fn options() -> Options {
+    Options::default().workers(2).log_segment_bytes(4 * MIB).checkpoint_bytes(u64::MAX)
+}
+
+fn checkpoints(directory: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "ckpt"))
+        .collect();
+    found.sort();
+    found
+}
+
+fn name(n: u64) -> String {
+    format!("{}{n:05}", "a long common beginning ".repeat((n % 7) as usize))
+}
+
+fn contents(db: &Database, table: &Table<str, u64>) -> BTreeMap<String, u64> {
+    let table = table.clone();
+    let read = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
+        while let Some((key, value)) = scan.next().await? {
+            assert!(found.insert(key, value).is_none());
+        }
+        Ok::<_, Error>(found)
+    });
+    read.unwrap()
+}
+
+/// Inserts, updates and deletes at random among `keys`, on one worker.
+fn churn(db: &Database, table: &Table<str, u64>, worker: usize, seed: u64, count: u64) {
+    let table = table.clone();
+    let body = async move |tx: &Transaction, n: &u64| {
+        let random = (n ^ seed << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+        let key = name(random % 5000);
+        match random % 3 {
+            0 => drop(tx.delete(&table, &key).await?),
+            _ => tx.put(&table, &key, n).await?,
+        }
+        Ok(())
+    };
+    db.run_source(worker, 0..count, body).unwrap().wait().unwrap();
+}
+
+#[test]
+fn recovery_from_checkpoints_taken_under_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut db = Database::open(directory.path(), options()).unwrap();
+    let mut table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
+    for round in 0..6 {
+        std::thread::scope(|scope| {
+            for worker in 0..2 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || churn(db, table, worker, round * 2 + worker as u64, 20_000));
+            }
+            let checkpoint = block_on(db.checkpoint()).unwrap();
+            assert!(checkpoint.bytes >= 4096 && checkpoint.lsn >= 4096);
+        });
+        assert_eq!(checkpoints(directory.path()).len(), 1, "only the newest is kept");
+        if round % 2 == 0 {
+            churn(&db, &table, 0, 1000 + round, 500);
+        }
+        let expected = contents(&db, &table);
+        drop(table);
+        db.close().unwrap();
+        drop(db);
+        db = Database::open(directory.path(), options()).unwrap();
+        table = block_on(db.open_table("names")).unwrap();
+        assert!(contents(&db, &table) == expected, "round {round}");
+        assert!(db.stats().lsn.checkpoint > 0);
+    }
+}
+
+#[test]
+fn checkpoints_are_written_as_the_log_grows() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options().checkpoint_bytes(MIB);
+    let db = Database::open(directory.path(), options.clone()).unwrap();
+    let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
+    for seed in 0..20 {
+        churn(&db, &table, 0, seed, 10_000);
+    }
+    let expected = contents(&db, &table);
+    assert!(db.stats().lsn.checkpoint > MIB, "{:?}", db.stats().lsn);
+    db.close().unwrap();
+    drop((db, table));
+    assert_eq!(checkpoints(directory.path()).len(), 1);
+    let db = Database::open(directory.path(), options).unwrap();
+    let table = block_on(db.open_table("names")).unwrap();
+    assert!(contents(&db, &table) == expected);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
+    churn(&db, &table, 0, 1, 20_000);
+    block_on(db.checkpoint()).unwrap();
+    churn(&db, &table, 0, 2, 1000);
+    let expected = contents(&db, &table);
+    db.close().unwrap();
+    drop((db, table));
+    let path = checkpoints(directory.path()).remove(0);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(directory.path().join("checkpoint.new"), &whole[..5000]).unwrap();
+    for place in [0, 9, 30, 50, 4096, 4100, 4108, 5000, 200_000] {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 0x20;
+        std::fs::write(&path, &damaged).unwrap();
+        let error = Database::open(directory.path(), options()).unwrap_err();
+        let Error::Log(error) = error else { panic!("byte {place}: {error}") };
+        let named = match &*error {
+            LogError::Corrupt { path, .. } | LogError::WrongVersion { path, .. } => path,
+            other => panic!("byte {place}: {other}"),
+        };
+        assert_eq!(named, &path, "byte {place}");
+    }
+    std::fs::write(&path, &whole[..whole.len() - 4096]).unwrap();
+    assert!(Database::open(directory.path(), options()).is_err(), "cut short");
+    std::fs::remove_file(&path).unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    assert!(!directory.path().join("checkpoint.new").exists());
+    let table = block_on(db.open_table("names")).unwrap();
+    assert!(contents(&db, &table) == expected);
+}
+
+#[test]
+fn nothing_to_checkpoint_in_memory() {
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    assert!(matches!(block_on(db.checkpoint()), Err(Error::Options(_))));
+}
