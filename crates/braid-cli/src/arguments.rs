@@ -18,9 +18,6 @@ Examples:\n  braid import airports.csv --table airports --key icao\n  \
 braid get airports LJLJ\n  braid scan airports --prefix LJ --limit 5 --json\n  braid bench airports"
 )]
 pub struct Arguments {
-    #[command(flatten)]
-    pub store: StoreArguments,
-
     /// Print data as JSON, one document a line.
     #[arg(long, global = true)]
     pub json: bool,
@@ -33,9 +30,19 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Import a CSV file with a header, or JSON lines, into a table, all or nothing.
-    Import(Import),
+    Import {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+        /// What to import.
+        #[command(flatten)]
+        import: Import,
+    },
     /// Print the value of a key.
     Get {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
         /// Table to read.
         table: String,
         /// Key to look up.
@@ -43,6 +50,9 @@ pub enum Verb {
     },
     /// Give a key a value; makes the table if need be.
     Put {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
         /// Table to write.
         table: String,
         /// Key to write.
@@ -52,19 +62,47 @@ pub enum Verb {
     },
     /// Delete a key.
     Delete {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
         /// Table to write.
         table: String,
         /// Key to delete.
         key: String,
     },
     /// Print the records of a range of keys, in their order.
-    Scan(Scan),
+    Scan {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+        /// What to scan.
+        #[command(flatten)]
+        scan: Scan,
+    },
     /// List the tables.
-    Tables,
+    Tables {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Show what the database has done since it was opened, and what it holds.
-    Stats,
+    Stats {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Write a checkpoint, so that the next opening need not replay the log before it.
+    Checkpoint {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Type commands one by one, in transactions if you like.
-    Shell,
+    Shell {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Measure the engine on this machine.
     Bench(braid_workloads::bench::Command),
     /// Kill a database under load over and over, and check that it loses nothing.
@@ -73,6 +111,7 @@ pub enum Verb {
 
 /// An import.
 #[derive(Args, Debug)]
+#[group(skip)]
 pub struct Import {
     /// File to read.
     pub file: PathBuf,
@@ -101,6 +140,7 @@ pub enum Format {
 
 /// A scan.
 #[derive(Args, Debug, Default)]
+#[group(skip)]
 pub struct Scan {
     /// Table to read.
     pub table: String,

@@ -32,18 +32,22 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
-    let store = &arguments.store;
     match arguments.verb {
-        Verb::Import(import) => verb::import::run(&import, store, output),
-        Verb::Get { table, key } => verb::point::get(&store.open_existing()?, &table, &key, output),
-        Verb::Put { table, key, value } => {
+        Verb::Import { store, import } => verb::import::run(&import, &store, output),
+        Verb::Get { store, table, key } => {
+            verb::point::get(&store.open_existing()?, &table, &key, output)
+        }
+        Verb::Put { store, table, key, value } => {
             verb::point::put(&store.open_or_create()?, &table, &key, &value)
         }
-        Verb::Delete { table, key } => verb::point::delete(&store.open_existing()?, &table, &key),
-        Verb::Scan(scan) => verb::scan::run(&store.open_existing()?, &scan, output),
-        Verb::Tables => verb::overview::tables(&store.open_existing()?, output),
-        Verb::Stats => verb::overview::stats(&store.open_existing()?, output),
-        Verb::Shell => verb::shell::run(&store.open_or_create()?, output),
+        Verb::Delete { store, table, key } => {
+            verb::point::delete(&store.open_existing()?, &table, &key)
+        }
+        Verb::Scan { store, scan } => verb::scan::run(&store.open_existing()?, &scan, output),
+        Verb::Tables { store } => verb::overview::tables(&store.open_existing()?, output),
+        Verb::Stats { store } => verb::overview::stats(&store.open_existing()?, output),
+        Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
+        Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
         Verb::Bench(bench) => {
             bench.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)

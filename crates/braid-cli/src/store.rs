@@ -13,14 +13,18 @@ pub type TextTable = Table<str, str>;
 #[derive(Args, Debug)]
 pub struct StoreArguments {
     /// Directory of the database.
-    #[arg(long, global = true, env = "BRAID_DB", default_value = "braid.db")]
+    #[arg(long, env = "BRAID_DB", default_value = "braid.db")]
     pub db: PathBuf,
     /// Worker threads; by default one a core.
-    #[arg(long = "threads", global = true, value_name = "N")]
+    #[arg(long = "threads", value_name = "N")]
     pub threads: Option<usize>,
     /// When a write counts as done.
-    #[arg(long, global = true, default_value = "group")]
+    #[arg(long, default_value = "group")]
     pub durability: DurabilityArgument,
+    /// MiB of memory for records, indexes and the log's buffer (64 MiB); records beyond stay on
+    /// disk. By default there is no bound.
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<u64>,
 }
 
 /// When a write counts as done.
@@ -48,6 +52,7 @@ impl StoreArguments {
             DurabilityArgument::Group => Durability::Group,
             DurabilityArgument::Relaxed => Durability::Relaxed,
         });
+        options = options.memory_budget(self.memory.map(|mebibytes| mebibytes << 20));
         if let Some(threads) = self.threads {
             options = options.workers(threads);
         }

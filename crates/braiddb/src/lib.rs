@@ -41,7 +41,7 @@ mod version;
 pub use database::{
     AbortStats, Checkpoint, Database, Error, InteractiveTransaction, KeyRange, LogPositions,
     MemoryStats, Options, Outcome, PrefixKey, Result, RunOptions, Scan, SourceRun, Stats,
-    SuspensionStats, Table, TableDescription, Transaction, WorkerStats,
+    SuspensionStats, Table, TableDescription, TableOptions, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

@@ -10,7 +10,9 @@ use crate::harness::machine::Machine;
 use crate::harness::report::Document;
 use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
-use crate::workload::{airports, all, churn, commit, idle, load, paths, reads, rmw, scan, updates};
+use crate::workload::{
+    airports, all, churn, commit, hot_cold, idle, load, paths, reads, rmw, scan, updates,
+};
 
 /// Measure Braid on this machine.
 ///
@@ -55,6 +57,11 @@ enum Workload {
         after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
     )]
     Commit(commit::CommitArguments),
+    /// 10 reads a transaction, some of records on disk, under the four schedulers.
+    #[command(
+        after_help = "Give --dir to choose the disk. Takes three minutes and 8 GiB of memory."
+    )]
+    HotCold(hot_cold::HotColdArguments),
     /// Load in key order: records a second, bytes a record.
     #[command(
         after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
@@ -87,7 +94,7 @@ impl Command {
         let document = self.measure()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         if json {
-            serde_json::to_writer_pretty(&mut out, &document).map_err(std::io::Error::from)?;
+            serde_json::to_writer(&mut out, &document).map_err(std::io::Error::from)?;
             writeln!(out)?;
         } else {
             table::write(&mut out, &document)?;
@@ -109,6 +116,7 @@ impl Command {
             Workload::Rmw(arguments) => vec![arguments.run(stage)?],
             Workload::Scan(arguments) => vec![arguments.run(stage)?],
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
+            Workload::HotCold(arguments) => vec![arguments.run(stage)?],
             Workload::Load(arguments) => vec![arguments.run(stage)?],
             Workload::Paths(arguments) => vec![arguments.run(stage)?],
             Workload::Churn(arguments) => vec![arguments.run(stage)?],
@@ -188,6 +196,7 @@ mod tests {
         rmw: ["rmw", "-q", "-w", "2"] => ["braided", "sequential", "braided, 2 workers"];
         scan: ["scan", "-q", "--width", "4"] => ["braided", "sequential"];
         commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
+        hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
         load: ["load", "--quick"] => ["in key order"];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];

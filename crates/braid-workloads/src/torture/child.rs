@@ -9,12 +9,20 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
 
+const CHECKPOINT_BYTES: u64 = 4 << 20;
+/// The log's buffer takes 64 MiB of it.
+const MEMORY_BUDGET: u64 = 69 << 20;
 /// The first line: the database is open.
 const READY: &str = "ready";
 
 /// Writes until it is killed.
 pub(super) fn run(dir: &Path, workers: usize, writers: u64, seed: u64) -> Result<()> {
-    let options = Options::default().workers(workers).durability(Durability::Group);
+    // Checkpoints and eviction go on all the time, so that kills fall into them too.
+    let options = Options::default()
+        .workers(workers)
+        .durability(Durability::Group)
+        .checkpoint_bytes(CHECKPOINT_BYTES)
+        .memory_budget(Some(MEMORY_BUDGET));
     let db = Database::open(dir, options).context("opening the database")?;
     let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;
     println!("{READY}");

@@ -50,6 +50,12 @@ pub(crate) const IDLE_PERCENT: Limit = (Side::AtMost, 1.0, "%");
 /// Memory at the end of a churn over memory after its first quarter.
 pub(crate) const CHURN_GROWTH: Limit = (Side::AtMost, 1.10, "×");
 
+/// Transactions of which a tenth read storage: dual-queue over sequential.
+pub(crate) const DUAL_OVER_SEQUENTIAL: Limit = at_least(3.0);
+/// The same transactions/s, of MosaicDB.
+pub(crate) const MOSAICDB_HOT_COLD: f64 = 117e3;
+pub(crate) const HOT_COLD_OVER_MOSAICDB: f64 = 2.0;
+
 /// A rate that must be reached.
 pub(crate) fn rate(limit: f64) -> Limit {
     (Side::AtLeast, limit, "/s")

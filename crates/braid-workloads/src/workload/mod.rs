@@ -6,6 +6,7 @@ pub(crate) mod bars;
 pub(crate) mod churn;
 pub(crate) mod commit;
 pub(crate) mod flights;
+pub(crate) mod hot_cold;
 pub(crate) mod idle;
 pub(crate) mod load;
 pub(crate) mod paths;

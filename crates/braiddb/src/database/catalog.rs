@@ -1,7 +1,7 @@
 //! The catalog: a table of tables, transactional like any other.
 //!
 //! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
-//! type, each as a length `u16` and UTF-8 bytes.
+//! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached.
 
 use std::ops::Bound;
 
@@ -16,6 +16,30 @@ use crate::types::{DecodeError, Key, Value};
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
 
+/// How a table is created. Start from `TableOptions::default()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[non_exhaustive]
+pub struct TableOptions {
+    /// Whether records read from disk stay in memory, as far as [`crate::Options::memory_budget`]
+    /// has room. Default: yes. Without it, records that are rarely read again push nothing out.
+    pub cache_cold: bool,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { cache_cold: true }
+    }
+}
+
+impl TableOptions {
+    /// Sets [`TableOptions::cache_cold`].
+    #[must_use]
+    pub fn cache_cold(mut self, cache_cold: bool) -> Self {
+        self.cache_cold = cache_cold;
+        self
+    }
+}
+
 /// A table, as the catalog lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TableDescription {
@@ -27,7 +51,12 @@ pub struct TableDescription {
     pub key_type: String,
     /// The type of its values.
     pub value_type: String,
+    /// How it was created.
+    pub options: TableOptions,
 }
+
+/// Set in a catalog entry's flags if the table does not cache what is cold.
+const UNCACHED: u8 = 1;
 
 impl TableDescription {
     fn encode(&self) -> Vec<u8> {
@@ -37,6 +66,7 @@ impl TableDescription {
             bytes.extend_from_slice(&length.to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
         }
+        bytes.push(if self.options.cache_cold { 0 } else { UNCACHED });
         bytes
     }
 
@@ -52,11 +82,14 @@ impl TableDescription {
             *kind = text(name)?;
             rest = tail;
         }
-        if !rest.is_empty() {
-            return Err(malformed());
-        }
+        let cache_cold = match rest {
+            [0] => true,
+            [UNCACHED] => false,
+            _ => return Err(malformed()),
+        };
         let [key_type, value_type] = types;
-        Ok(Self { name: text(name)?, id: u32::from_le_bytes(*id), key_type, value_type })
+        let (name, id) = (text(name)?, u32::from_le_bytes(*id));
+        Ok(Self { name, id, key_type, value_type, options: TableOptions { cache_cold } })
     }
 
     fn types(&self) -> String {
@@ -74,6 +107,22 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
+        self.create_table_with(name, TableOptions::default()).await
+    }
+
+    /// Creates a table with options; it exists for others once the transaction has committed.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_table`].
+    pub async fn create_table_with<K, V>(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
         check_name(name)?;
         let engine = self.engine();
         let description = TableDescription {
@@ -81,6 +130,7 @@ impl Transaction {
             id: engine.next_table_id().0,
             key_type: type_name(K::type_name())?,
             value_type: type_name(V::type_name())?,
+            options,
         };
         let catalog = self.catalog()?;
         let bytes = description.encode();
@@ -157,7 +207,9 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        Ok(Table::new(&description.name, self.table_by_id(TableId(description.id))?))
+        let core = self.table_by_id(TableId(description.id))?;
+        core.set_caches(description.options.cache_cold);
+        Ok(Table::new(&description.name, core))
     }
 
     fn table_by_id(&self, id: TableId) -> Result<std::sync::Arc<record::Table>> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-pub use catalog::TableDescription;
+pub use catalog::{TableDescription, TableOptions};
 pub use error::{Error, Result};
 pub use interactive::InteractiveTransaction;
 pub use options::{Options, Outcome, RunOptions};

@@ -38,7 +38,8 @@ type Fetched<'a> = Result<Seen<'a>, Arc<LogError>>;
 
 impl Table {
     /// Reads the record at `address`, which the chain of `rid` led to. From the head of the chain
-    /// it is installed there as a version; else the transaction keeps it for itself.
+    /// it is installed there as a version, unless the table does not cache what is cold; else the
+    /// transaction keeps it for itself.
     ///
     /// # Safety
     /// The caller holds an operation guard for the length of the call, and an active transaction
@@ -78,7 +79,9 @@ impl Table {
         unsafe { version.get() }.set_record(lsn, Some(lsn));
         // An address never comes back once its record was written again, so what is replaced is
         // what was read.
-        if !self.array().replace(rid, Entry::Address(address), Entry::Version(version)) {
+        let installed = self.caches()
+            && self.array().replace(rid, Entry::Address(address), Entry::Version(version));
+        if !installed {
             copies.keep(version);
         }
         // SAFETY: in the chain, where it stays allocated for an active transaction, or kept.

@@ -10,7 +10,7 @@ use crate::log::ColdStore;
 use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::version::{Version, VersionRef};
 
 /// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
@@ -33,6 +33,8 @@ pub(crate) struct Table {
     store: Option<ColdStore>,
     /// Whether records are evicted, and so reads note what is of use.
     evicts: bool,
+    /// Whether records read from the log stay in memory.
+    caches: AtomicBool,
     /// The clock's hand: the next record id that eviction looks at.
     hand: AtomicU64,
 }
@@ -50,7 +52,19 @@ impl Table {
     ) -> std::io::Result<Self> {
         let index = Index::new(memory.clone());
         let (array, rids) = (IndirectionArray::reserve()?, RidAllocator::default());
-        Ok(Self { id, index, array, rids, memory, store, evicts, hand: AtomicU64::new(0) })
+        let (caches, hand) = (AtomicBool::new(true), AtomicU64::new(0));
+        Ok(Self { id, index, array, rids, memory, store, evicts, caches, hand })
+    }
+
+    /// Says whether records read from the log stay in memory.
+    pub(crate) fn set_caches(&self, caches: bool) {
+        // Relaxed: a matter of speed only.
+        self.caches.store(caches, Ordering::Relaxed);
+    }
+
+    pub(super) fn caches(&self) -> bool {
+        // Relaxed: see `set_caches`.
+        self.caches.load(Ordering::Relaxed)
     }
 
     pub(super) fn store(&self) -> Option<&ColdStore> {

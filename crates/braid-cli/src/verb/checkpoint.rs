@@ -1,0 +1,20 @@
+//! `checkpoint`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use braiddb::Database;
+
+use crate::output::Output;
+
+/// Writes a checkpoint and says what is in it.
+pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
+    let written = pollster::block_on(db.checkpoint())?;
+    if output.json {
+        output.document(&written)?;
+    } else {
+        let (lsn, records, bytes) = (written.lsn, written.records, written.bytes);
+        output.line(&format!("checkpoint at LSN {lsn}: {records} records, {bytes} bytes"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
