@@ -71,10 +71,10 @@ impl Transfers {
         self.0.borrow().issued
     }
 
-    /// Whether some wait that could be issued now.
-    pub(super) fn are_due(&self) -> bool {
+    /// How many wait that could be issued now.
+    pub(super) fn due(&self) -> usize {
         let state = self.0.borrow();
-        !state.queue.is_empty() && state.issued < state.most
+        state.queue.len().min(state.most - state.issued)
     }
 
     /// Submits what is due.

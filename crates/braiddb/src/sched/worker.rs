@@ -21,6 +21,9 @@ use crate::sync::atomic::Ordering;
 /// Finished tasks, and rounds over the hot queue, after which housekeeping has a turn.
 const TASKS_PER_TURN: u64 = 32;
 const ROUNDS_PER_TURN: u32 = 64;
+/// Transfers that are issued at once; fewer wait for so many rounds.
+const TRANSFERS_AT_ONCE: usize = 16;
+const ROUNDS_PER_TRANSFER: u32 = 8;
 /// How long tasks that wait for foreign futures may hold up the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
@@ -251,9 +254,7 @@ impl<S: Source> Run<'_, '_, S> {
             }
             self.round();
             self.worker.rounds_since_turn += 1;
-            if self.worker.local.transfers.are_due() || self.worker.local.transfers.issued() > 0 {
-                self.worker.poll_device();
-            }
+            self.transfer();
             let due = self.worker.finished_since_turn >= TASKS_PER_TURN
                 || self.worker.rounds_since_turn >= ROUNDS_PER_TURN;
             if due {
@@ -262,6 +263,17 @@ impl<S: Source> Run<'_, '_, S> {
                     return exit;
                 }
             }
+        }
+    }
+
+    /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal to
+    /// the device, costs as much as a transaction.
+    fn transfer(&mut self) {
+        let transfers = &self.worker.local.transfers;
+        let due = transfers.due();
+        let look = self.worker.rounds_since_turn.is_multiple_of(ROUNDS_PER_TRANSFER);
+        if due >= TRANSFERS_AT_ONCE || (look && (due > 0 || transfers.issued() > 0)) {
+            self.worker.poll_device();
         }
     }
 
