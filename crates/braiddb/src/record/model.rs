@@ -9,7 +9,7 @@ use super::indirection::{Entry, IndirectionArray};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::rid::Rid;
-use crate::version::{Stamp, StatusTable, TransactionName, VersionRef, Visible};
+use crate::version::{Address, Link, Stamp, StatusTable, TransactionName, VersionRef, Visible};
 
 /// What the workers of a model share: one record with a first version committed at 8.
 struct Shared {
@@ -46,7 +46,7 @@ impl Shared {
         let new = VersionRef::allocate(&self.memory, Stamp::in_flight(name), b"new", false);
         // SAFETY: not shared yet; the model frees nothing while threads run.
         let version = unsafe { new.get() };
-        version.set_next(Some(base));
+        version.set_next(Some(Link::Version(base)));
         let rid = Rid::new(RECORD);
         assert!(self.array.replace(rid, Entry::Version(base), Entry::Version(new)));
         if !commit {
@@ -67,8 +67,9 @@ impl Shared {
 
     /// What a transaction that begins at `begin` reads; `None` while undecided.
     fn read(&self, begin: Lsn) -> Option<&'static [u8]> {
-        let mut next = Some(self.head());
-        while let Some(reference) = next {
+        let mut next = Some(Link::Version(self.head()));
+        while let Some(link) = next {
+            let Link::Version(reference) = link else { panic!("nothing is evicted here") };
             // SAFETY: the model frees nothing while threads run.
             let version = unsafe { reference.get::<'static>() };
             match self.status.visible(version.stamp(), begin, None, || version.stamp())? {
@@ -124,7 +125,7 @@ fn model_of_two_writers_one_wins() {
             let stamp = Stamp::in_flight(name);
             let new = VersionRef::allocate(&shared.memory, stamp, b"new", false);
             // SAFETY: not shared yet.
-            unsafe { new.get() }.set_next(Some(base));
+            unsafe { new.get() }.set_next(Some(Link::Version(base)));
             let (from, to) = (Entry::Version(base), Entry::Version(new));
             shared.array.replace(Rid::new(RECORD), from, to)
         };
@@ -134,5 +135,70 @@ fn model_of_two_writers_one_wins() {
         };
         let mine = attempt(shared.clone(), 1);
         assert!(mine != other.join().unwrap(), "exactly one writer is first");
+    });
+}
+
+/// A chain of versions committed at 8, 16 and 24, newest first.
+fn three_versions(shared: &Shared) -> [VersionRef; 3] {
+    let first = shared.head();
+    let add = |on: VersionRef, lsn, payload: &[u8]| {
+        let stamp = Stamp::committed(Lsn(lsn));
+        let version = VersionRef::allocate(&shared.memory, stamp, payload, false);
+        // SAFETY: not shared yet.
+        unsafe { version.get() }.set_next(Some(Link::Version(on)));
+        let (from, to) = (Entry::Version(on), Entry::Version(version));
+        assert!(shared.array.replace(Rid::new(RECORD), from, to));
+        version
+    };
+    let second = add(first, 16, b"between");
+    [add(second, 24, b"new"), second, first]
+}
+
+#[test]
+fn model_an_old_reader_finds_its_version_while_others_are_unlinked() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new());
+        let [newest, between, _] = three_versions(&shared);
+        let pruner = thread::spawn(move || {
+            // SAFETY: the model frees nothing while threads run.
+            let (newer, unseen) = unsafe { (newest.get(), between.get()) };
+            newer.set_next(unseen.next());
+        });
+        assert_eq!(shared.read(Lsn(10)), Some(&b"old"[..]));
+        assert_eq!(shared.read(Lsn(25)), Some(&b"new"[..]));
+        pruner.join().unwrap();
+        assert_eq!(shared.read(Lsn(10)), Some(&b"old"[..]));
+    });
+}
+
+#[test]
+fn model_a_write_beside_an_eviction_is_not_lost() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::new());
+        let (head, rid) = (shared.head(), Rid::new(RECORD));
+        let address = Address::new(Lsn(8), 3);
+        let evictor = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.array.replace(rid, Entry::Version(head), Entry::Address(address))
+            })
+        };
+        let stamp = Stamp::committed(Lsn(16));
+        let new = VersionRef::allocate(&shared.memory, stamp, b"new", false);
+        let base = loop {
+            let base = match shared.array.load(rid) {
+                Entry::Version(version) => Link::Version(version),
+                Entry::Address(address) => Link::Address(address),
+                other => panic!("{other:?}"),
+            };
+            // SAFETY: not shared yet.
+            unsafe { new.get() }.set_next(Some(base));
+            if shared.array.replace(rid, base.into(), Entry::Version(new)) {
+                break base;
+            }
+        };
+        let evicted = evictor.join().unwrap();
+        assert_eq!(shared.array.load(rid), Entry::Version(new), "the write stands");
+        assert_eq!(evicted, base == Link::Address(address), "on what the eviction left");
     });
 }
