@@ -102,6 +102,53 @@ fn checkpoints_are_written_as_the_log_grows() {
 }
 
 #[test]
+fn transactions_in_parts_are_whole_across_checkpoints() {
+    const RECORDS: u64 = 40;
+    const ROUNDS: u64 = 12;
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
+    std::thread::scope(|scope| {
+        for worker in 0..2u64 {
+            let (db, table) = (&db, table.clone());
+            scope.spawn(move || {
+                let body = async move |tx: &Transaction, round: &u64| {
+                    // Three MiB: more than one block holds.
+                    for key in 0..RECORDS {
+                        tx.put(&table, &(worker * RECORDS + key), &[*round as u8; 80_000]).await?;
+                    }
+                    Ok(())
+                };
+                db.run_source(worker as usize, 0..ROUNDS, body).unwrap().wait().unwrap();
+            });
+        }
+        for _ in 0..10 {
+            block_on(db.checkpoint()).unwrap();
+        }
+    });
+    db.close().unwrap();
+    drop((db, table));
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<u64, [u8]> = block_on(db.open_table("large")).unwrap();
+    for key in 0..2 * RECORDS {
+        let table = table.clone();
+        let value = db.run_blocking(async move |tx| {
+            Ok::<_, Error>(tx.get(&table, &key).await?.map(<[u8]>::to_vec))
+        });
+        // The rounds of one worker may commit in any order.
+        let value = value.unwrap().expect("it was written");
+        let first = value[0];
+        assert!(value.len() == 80_000 && value.iter().all(|byte| *byte == first));
+        let table = block_on(db.open_table::<u64, [u8]>("large")).unwrap();
+        let beside = key / RECORDS * RECORDS;
+        let other = db.run_blocking(async move |tx| {
+            Ok::<_, Error>(tx.get(&table, &beside).await?.map(|value| value[0]))
+        });
+        assert_eq!(other.unwrap(), Some(first), "all of a transaction or nothing: record {key}");
+    }
+}
+
+#[test]
 fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open(directory.path(), options()).unwrap();

@@ -11,6 +11,21 @@ use super::local::Cause;
 use super::policy::Load;
 use super::remote::Remote;
 use super::slot::{Place, Slot, Task};
+use super::suspend::prefetch;
+
+/// How many staged tasks ahead a task's memory is asked for: it has waited long enough to have left
+/// the nearer caches.
+const UNSTAGE_AHEAD: usize = 3;
+/// Bytes of a slot that are asked for.
+const PREFETCHED_BYTES: usize = 1024;
+const CACHE_LINE_BYTES: usize = 64;
+
+fn prefetch_slot<F>(slot: &Slot<F>) {
+    let start = std::ptr::from_ref(slot).cast::<u8>();
+    for offset in (0..size_of::<Slot<F>>().min(PREFETCHED_BYTES)).step_by(CACHE_LINE_BYTES) {
+        prefetch(start.wrapping_add(offset));
+    }
+}
 
 /// Slots and queues, for typed tasks of one type.
 pub(super) struct Queues<F> {
@@ -110,6 +125,9 @@ impl<F: Future<Output = ()>> Queues<F> {
         let index = self.staged.pop_front().expect("the caller saw a staged task");
         self.slots[index as usize].place = Place::Hot;
         self.hot.push(index);
+        if let Some(&soon) = self.staged.get(UNSTAGE_AHEAD) {
+            prefetch_slot(&self.slots[soon as usize]);
+        }
     }
 
     /// Drops every task that waits for a foreign future.

@@ -1,4 +1,12 @@
-//! When a checkpoint is due, and that there is one at a time.
+//! When a checkpoint is due, that there is one at a time, and from where replay goes on after it.
+//!
+//! A transaction that is logged in parts commits long after its first part. Recovery must meet all
+//! of them, so a checkpoint's LSN is not later than the first part of any such transaction that may
+//! commit after the checkpoint's snapshot.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::log::Lsn;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +20,15 @@ pub(crate) struct Checkpoints {
     due_at: AtomicU64,
     under_way: AtomicBool,
     newest: AtomicU64,
+    /// A bound of the first part of each transaction that is being logged in parts.
+    parts: Mutex<Vec<Lsn>>,
+}
+
+/// A transaction that is being logged in parts.
+#[derive(Debug)]
+pub(super) struct InParts {
+    checkpoints: Arc<Checkpoints>,
+    bound: Lsn,
 }
 
 /// A checkpoint under way.
@@ -21,7 +38,23 @@ pub(crate) struct UnderWay<'c>(&'c Checkpoints);
 impl Checkpoints {
     pub(super) fn new(every: u64) -> Self {
         let (due_at, newest) = (AtomicU64::new(every), AtomicU64::new(0));
-        Self { every, due_at, under_way: AtomicBool::new(false), newest }
+        let (under_way, parts) = (AtomicBool::new(false), Mutex::default());
+        Self { every, due_at, under_way, newest, parts }
+    }
+
+    /// Notes, until the result is dropped, that a transaction is logged in parts. To be called
+    /// before its first part is reserved; `tail` reads the log's tail.
+    pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {
+        let mut parts = self.parts.lock();
+        let bound = tail();
+        parts.push(bound);
+        InParts { checkpoints: self.clone(), bound }
+    }
+
+    /// From where the log is to be replayed on top of a snapshot that is begun afterwards.
+    pub(crate) fn replay_from(&self, tail: impl FnOnce() -> Lsn) -> Lsn {
+        let parts = self.parts.lock();
+        parts.iter().copied().fold(tail(), Lsn::min)
     }
 
     /// Whether so much was logged that the caller should begin a checkpoint; says so once.
@@ -51,6 +84,14 @@ impl Checkpoints {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);
         self.due_at.store(lsn.0.saturating_add(self.every), Ordering::Relaxed);
+    }
+}
+
+impl Drop for InParts {
+    fn drop(&mut self) {
+        let mut parts = self.checkpoints.parts.lock();
+        let place = parts.iter().position(|bound| *bound == self.bound);
+        parts.swap_remove(place.expect("noted when this was made"));
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Then the result waits until the block is durable.
 
+use super::checkpoints::InParts;
 use super::context::Transaction;
 use super::counters::AbortCause;
 use super::engine::Durability;
@@ -21,8 +22,12 @@ use crate::log::{self, Lsn, RecordKind, Reservation};
 use crate::record::Entry;
 use crate::version::{Link, Stamp, VersionRef};
 
-/// The LSN of the first part of a transaction that was too large for one block.
-type FirstPart = Option<Lsn>;
+/// The parts of a transaction that was too large for one block.
+struct Parts {
+    first: Lsn,
+    /// Dropped once the commit block is in the log.
+    _noted: InParts,
+}
 
 impl Transaction {
     /// Commits; returns the commit LSN, or for a transaction that wrote nothing the LSN it read at.
@@ -40,14 +45,14 @@ impl Transaction {
             self.finish_read_only();
             (self.begin(), depends_on)
         } else {
-            let first_part = match self.make_room().await {
-                Ok(first_part) => first_part,
+            let parts = match self.make_room().await {
+                Ok(parts) => parts,
                 Err(error) => {
                     self.blame(AbortCause::Log);
                     return Err(error);
                 }
             };
-            let lsn = self.commit_now(first_part);
+            let lsn = self.commit_now(parts.as_ref().map(|parts| parts.first));
             (lsn, lsn)
         };
         if worker.engine().durability == Durability::Group {
@@ -68,7 +73,7 @@ impl Transaction {
     /// Waits until the log has room for what the transaction has left to log. A transaction too
     /// large for one block logs its writes in parts here, which count only if its commit block
     /// follows.
-    async fn make_room(&self) -> Result<FirstPart, OperationError> {
+    async fn make_room(&self) -> Result<Option<Parts>, OperationError> {
         if self.engine().durability == Durability::Volatile {
             return Ok(None);
         }
@@ -81,16 +86,19 @@ impl Transaction {
             self.admit(bytes).await?;
             return Ok(None);
         }
+        let engine = self.engine();
+        let noted = engine.checkpoints.log_in_parts(|| engine.log.tail());
         let (mut first_part, mut logged) = (None, 0);
         loop {
             let (until, bytes) = part(&self.writes().borrow(), logged);
             if until == logged {
                 self.admit(log::block_bytes(0)).await?;
-                return Ok(first_part);
+                let first = first_part.expect("too large for one block, so there are parts");
+                return Ok(Some(Parts { first, _noted: noted }));
             }
             self.admit(bytes).await?;
             let writes = self.writes().borrow();
-            let mut block = self.engine().log.reserve(self.worker().number(), bytes);
+            let mut block = engine.log.reserve(self.worker().number(), bytes);
             for write in &writes.writes()[logged..until] {
                 append(&mut block, &writes, write);
             }
@@ -101,7 +109,7 @@ impl Transaction {
     }
 
     /// Commits in one stretch.
-    fn commit_now(&mut self, first_part: FirstPart) -> Lsn {
+    fn commit_now(&mut self, first_part: Option<Lsn>) -> Lsn {
         let engine = self.worker().engine().clone();
         engine.status.committing(self.name());
         let lsn = {

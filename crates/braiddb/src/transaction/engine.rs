@@ -54,7 +54,7 @@ pub(crate) struct Engine {
     pub(crate) status: StatusTable,
     pub(crate) horizon: Horizon,
     pub(super) readers: Readers,
-    pub(crate) checkpoints: Checkpoints,
+    pub(crate) checkpoints: Arc<Checkpoints>,
     pub(super) checkpoint_job: fn() -> Job,
     /// Shared by workers that free superseded versions, exclusive to one that prunes.
     pub(super) freeing: ShardedLock<()>,
@@ -95,7 +95,7 @@ impl Engine {
             status: StatusTable::new(workers, contexts_per_worker),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
-            checkpoints: Checkpoints::new(options.checkpoint_bytes),
+            checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
             checkpoint_job: options.checkpoint_job,
             freeing: ShardedLock::default(),
             domain,

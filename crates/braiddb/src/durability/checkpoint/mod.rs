@@ -2,9 +2,11 @@
 //! what is before it.
 //!
 //! A checkpoint is the snapshot of a transaction that reads no value: for every table, the keys it
-//! sees in order, each with its record id and the address of its record. `docs/format.md` has the
-//! bytes. Invariant: a file has a checkpoint's name only once all of it, and all of the log before
-//! its LSN, is durable.
+//! sees in order, each with its record id and the address of its record. Its LSN is not later than
+//! the snapshot: replaying the log from there on brings what is in the checkpoint to what is in the
+//! log, because what was done between the two is done again in the same order. `docs/format.md` has
+//! the bytes. Invariant: a file has a checkpoint's name only once all of it, and all of the log
+//! before its snapshot, is durable.
 
 mod chunk;
 mod load;
@@ -21,7 +23,7 @@ use crate::transaction::{OperationError, Worker};
 /// A checkpoint that was written or loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
-    /// What was committed before is in it.
+    /// What was committed before is in it; the log is replayed from here on.
     pub(crate) lsn: Lsn,
     pub(crate) records: u64,
     pub(crate) bytes: u64,

@@ -23,17 +23,18 @@ const BATCH: usize = 64;
 /// The device's. What is left behind then is overwritten by the next, or removed by recovery.
 pub(super) async fn write(files: &LogFiles) -> Result<Checkpoint, OperationError> {
     let worker = Worker::current();
+    let engine = worker.engine();
+    let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let lsn = transaction.begin();
     let unfinished = files.directory().join(format!("checkpoint{UNFINISHED}"));
     let file = File::open_direct(&unfinished, OpenMode::Emptied)
         .map_err(|error| failed("create", &unfinished, error))?;
     let mut output = Output { file: Arc::new(file), chunks: 0, records: 0 };
-    for table in worker.engine().tables() {
+    for table in engine.tables() {
         output.write_table(&transaction, &table).await?;
     }
-    // The log goes on from here after a crash, so it must not end before.
-    worker.wait_durable(Lsn(lsn.0 - 1)).await?;
+    // The log must not end before the snapshot after a crash.
+    worker.wait_durable(Lsn(transaction.begin().0 - 1)).await?;
     let header = files.header_sector(MAGIC, lsn, [output.records, u64::from(output.chunks)]);
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
