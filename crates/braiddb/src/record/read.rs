@@ -151,6 +151,8 @@ impl Table {
             match view.sees(version).ok_or(Far)? {
                 Visible::No => next = version.next(),
                 Visible::Own | Visible::Committed(_) if version.is_tombstone() => return Ok(None),
+                // Committed a moment ago: its worker is about to stamp it.
+                _ if version.stamp().name().is_some() => return Err(Far),
                 Visible::Own | Visible::Committed(_) => {
                     let at = |lsn| Located::At(Address::new(lsn, version.payload_bytes()));
                     return Ok(Some(version.record().map_or(Located::Unlogged, at)));
