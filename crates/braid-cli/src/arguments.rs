@@ -97,6 +97,12 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
+    /// Check every block of the log, and that every key leads to its record.
+    Check {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Type commands one by one, in transactions if you like.
     Shell {
         /// Which database.

@@ -20,7 +20,9 @@ impl Braid {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::cargo_bin("braid").unwrap();
-        command.arg("--db").arg(self.0.path().join("db")).args(["--threads", "2"]).args(words);
+        let (verb, rest) = words.split_first().unwrap();
+        command.arg(verb).arg("--db").arg(self.0.path().join("db"));
+        command.args(["--threads", "2"]).args(rest);
         command
     }
 
@@ -131,6 +133,19 @@ fn json_lines() {
 }
 
 #[test]
+fn a_check_and_a_checkpoint_of_what_is_there() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let report = |verb: &str| -> serde_json::Value {
+        serde_json::from_str(&braid.run(&[verb, "--json"], 0).0).unwrap()
+    };
+    assert!(report("checkpoint")["records"].as_u64() >= Some(1));
+    let check = report("check");
+    assert!(check["records"].as_u64() >= Some(1), "{check}");
+    assert_eq!(check["problems"].as_array().map(Vec::len), Some(0), "{check}");
+}
+
+#[test]
 fn the_shell_transacts() {
     let braid = Braid::new();
     let script = "begin\nput t a 1\nput t b 'two words'\nabort\nput t c 3\nbegin\nput t a 4\n\
@@ -156,7 +171,8 @@ fn usage_errors_have_their_own_code() {
     let braid = Braid::new();
     braid.run(&["get"], 2);
     braid.run(&["scan", "t", "--from", "a", "--prefix", "b"], 2);
-    assert!(braid.run(&["--help"], 0).0.contains("Exit codes"));
+    let help = Command::cargo_bin("braid").unwrap().arg("--help").assert().code(0);
+    assert!(String::from_utf8_lossy(&help.get_output().stdout).contains("Exit codes"));
 }
 
 #[test]

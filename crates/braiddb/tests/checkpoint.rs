@@ -188,3 +188,30 @@ fn nothing_to_checkpoint_in_memory() {
     let db = Database::in_memory(Options::default().workers(1)).unwrap();
     assert!(matches!(block_on(db.checkpoint()), Err(Error::Options(_))));
 }
+
+#[test]
+fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
+    use std::os::unix::fs::FileExt;
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
+    churn(&db, &table, 0, 7, 10_000);
+    let report = db.check().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert!(report.blocks > 5000 && report.records > 1000, "{report:?}");
+    block_on(db.checkpoint()).unwrap();
+    db.close().unwrap();
+    drop((db, table));
+    // Behind the checkpoint, where opening does not look.
+    let path = directory.path().join("wal-0000000000000000.seg");
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut sector = [0; 4096];
+    file.read_exact_at(&mut sector, 40 * 4096).unwrap();
+    // Where the sector's first record is; further on may be what fills it up.
+    sector[50] ^= 8;
+    file.write_all_at(&sector, 40 * 4096).unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let report = db.check().unwrap();
+    assert!(!report.problems.is_empty());
+    assert!(report.problems[0].contains("wal-0000000000000000.seg"), "{:?}", report.problems);
+}

@@ -1,5 +1,6 @@
 //! The verbs of the command, one a file.
 
+pub mod check;
 pub mod checkpoint;
 pub mod import;
 pub mod overview;

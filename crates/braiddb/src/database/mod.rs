@@ -48,6 +48,17 @@ pub struct Checkpoint {
     pub bytes: u64,
 }
 
+/// What a check of a database found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CheckReport {
+    /// Blocks of the log, all of them whole, unless one is among the problems.
+    pub blocks: u64,
+    /// Records that were read, those of the catalog included.
+    pub records: u64,
+    /// What is wrong and where, a sentence each; empty if all is well.
+    pub problems: Vec<String>,
+}
+
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
 /// dropped closes the database.
 #[derive(Clone)]
@@ -222,6 +233,33 @@ impl Database {
         let written = written.await.map_err(|oneshot::Canceled| Error::Closed)??;
         let (lsn, records, bytes) = (written.lsn.0, written.records, written.bytes);
         Ok(Checkpoint { lsn, records, bytes })
+    }
+
+    /// Checks the database as it is now: every block of its log, and that every key leads to its
+    /// own record there, whole. Transactions go on meanwhile; blocks until it is done.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
+    /// what keeps the check from going on. What it finds is in its result.
+    pub fn check(&self) -> Result<CheckReport> {
+        refuse_on_worker()?;
+        let (reply, checked) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(durability::check_tables().await);
+            })
+        })?;
+        let checked = block_on(checked).map_err(|oneshot::Canceled| Error::Closed)??;
+        let log = &self.shared.engine.log;
+        let files = log.files().expect("a log with records has files");
+        let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
+        match files.check_blocks(log.durable()) {
+            Ok(blocks) => report.blocks = blocks,
+            Err(error) => report.problems.push(error.to_string()),
+        }
+        report.problems.extend(checked.problems);
+        Ok(report)
     }
 
     /// Closes the database: no transaction begins any more, those under way end, the log is

@@ -9,9 +9,11 @@
 //! | a damaged one | an error that names it; without the file the log is replayed from its start |
 //! | a checkpoint past the end of the log | an error: durable log is missing |
 
+mod check;
 mod checkpoint;
 mod replay;
 
+pub(crate) use check::check_tables;
 pub(crate) use checkpoint::{Checkpoint, job as checkpoint_job, run as checkpoint};
 pub(crate) use replay::Replayed;
 

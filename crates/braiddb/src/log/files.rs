@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::identity::read_header;
+use super::reader::Window;
 use super::segment::Segments;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, File};
@@ -35,6 +36,25 @@ impl LogFiles {
     /// The operating system's.
     pub(crate) fn sync_directory(&self) -> Result<(), LogError> {
         Ok(self.0.directory.sync()?)
+    }
+
+    /// Checks every block from the start of the log to `until`, which is durable, with blocking
+    /// calls; returns how many there are.
+    ///
+    /// # Errors
+    /// The operating system's; `Corrupt` at the first position without a whole block.
+    pub(crate) fn check_blocks(&self, until: Lsn) -> Result<u64, LogError> {
+        let mut window = Window::new(self.0.clone());
+        let (mut at, mut blocks) = (Lsn::FIRST, 0);
+        while at < until {
+            let Some(block) = window.block(at)? else {
+                let reason = "no whole block is here, but the log goes on";
+                return Err(LogError::corrupt(self.0.place(at), at, reason));
+            };
+            at = block.end;
+            blocks += 1;
+        }
+        Ok(blocks)
     }
 
     /// The first sector of a file of this database: its kind, where in the log it belongs, and two

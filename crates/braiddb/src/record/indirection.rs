@@ -50,6 +50,17 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// What leads to the record's newest version, if it has one.
+    pub(super) fn link(self) -> Option<Link> {
+        match self {
+            Entry::Version(version) => Some(Link::Version(version)),
+            Entry::Address(address) => Some(Link::Address(address)),
+            Entry::Empty | Entry::Dead => None,
+        }
+    }
+}
+
 impl From<Link> for Entry {
     fn from(link: Link) -> Self {
         match link {

@@ -64,11 +64,7 @@ impl Table {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
-        let mut link = match self.array().load(rid) {
-            Entry::Version(head) => Link::Version(head),
-            Entry::Address(address) => Link::Address(address),
-            Entry::Empty | Entry::Dead => return Ok(None),
-        };
+        let Some(mut link) = self.array().load(rid).link() else { return Ok(None) };
         let cold = self.versions_are_cold();
         loop {
             let reference = match link {
@@ -110,11 +106,7 @@ impl Table {
         rid: Rid,
         view: View<'_>,
     ) -> Result<Option<Seen<'a>>, Far> {
-        let mut next = match self.array().load(rid) {
-            Entry::Version(newest) => Some(Link::Version(newest)),
-            Entry::Address(address) => Some(Link::Address(address)),
-            Entry::Empty | Entry::Dead => None,
-        };
+        let mut next = self.array().load(rid).link();
         while let Some(link) = next {
             let Link::Version(reference) = link else { return Err(Far) };
             // SAFETY: as in `read`.
@@ -136,11 +128,7 @@ impl Table {
     /// # Safety
     /// As for `read`.
     pub(crate) unsafe fn locate(&self, rid: Rid, view: View<'_>) -> Result<Option<Located>, Far> {
-        let mut next = match self.array().load(rid) {
-            Entry::Version(newest) => Some(Link::Version(newest)),
-            Entry::Address(address) => Some(Link::Address(address)),
-            Entry::Empty | Entry::Dead => None,
-        };
+        let mut next = self.array().load(rid).link();
         while let Some(link) = next {
             let reference = match link {
                 Link::Version(reference) => reference,
