@@ -113,6 +113,8 @@ pub enum Verb {
     Bench(braid_workloads::bench::Command),
     /// Kill a database under load over and over, and check that it loses nothing.
     Torture(braid_workloads::torture::Command),
+    /// Crash a simulated disk at its operations, and check what is recovered.
+    Simulate(braid_workloads::simulate::Command),
 }
 
 /// An import.

@@ -57,5 +57,9 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
             torture.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
+        Verb::Simulate(simulate) => {
+            simulate.run(arguments.json)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

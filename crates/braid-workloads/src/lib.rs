@@ -11,5 +11,6 @@ mod harness;
 mod random;
 mod reference;
 mod scale;
+pub mod simulate;
 pub mod torture;
 mod workload;

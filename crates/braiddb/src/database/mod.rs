@@ -28,14 +28,17 @@ pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
 
 use crate::durability::{self, RecoveryError};
-use crate::io;
+use crate::io::{self, SimulatedDisk};
 use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::rid::TableId;
-use crate::sched::{self, Executor, ExecutorOptions, Job};
+use crate::sched::{self, Executor, ExecutorOptions, Job, Width};
 use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::types::{Key, Value};
+
+/// The width of a worker on a simulated disk, which must not depend on time.
+const SIMULATED_WIDTH: usize = 8;
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -90,12 +93,35 @@ impl Database {
     /// [`Error::Options`]; [`Error::Log`] if the directory is in use, is not a database's, is
     /// damaged, or cannot be read or written.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_in(directory.as_ref(), options, None)
+    }
+
+    /// Opens the database on a simulated disk, or makes one there. It has one worker, and does the
+    /// same each time from the same seed, if its callers do; see [`crate::simulation`].
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_simulated(disk: &SimulatedDisk, options: Options, seed: u64) -> Result<Self> {
+        let hot_width = match options.hot_width {
+            Width::Auto => Width::Fixed(SIMULATED_WIDTH),
+            width @ Width::Fixed(_) => width,
+        };
+        let options = options.workers(1).hot_width(hot_width);
+        Self::open_in("simulated".as_ref(), options, Some((disk, seed)))
+    }
+
+    fn open_in(
+        directory: &Path,
+        options: Options,
+        simulated: Option<(&SimulatedDisk, u64)>,
+    ) -> Result<Self> {
         options.check().map_err(Error::Options)?;
         let log_options = LogOptions {
+            disk: simulated.map(|(disk, _)| disk.clone()),
             ring_bytes: options.log_ring_bytes as u64,
             segment_bytes: options.log_segment_bytes,
             create: options.create,
-            ..LogOptions::new(directory.as_ref(), options.workers)
+            ..LogOptions::new(directory, options.workers)
         };
         let (log, reader) = Log::open(log_options)?;
         let store = log.cold_store();
@@ -113,7 +139,7 @@ impl Database {
         engine.log.resume_at(recovered.replayed.end)?;
         drop(files);
         tracing::info!(?recovered, "recovered");
-        let db = Self::start(&options, engine, unused_log)?;
+        let db = Self::start(&options, engine, unused_log, simulated)?;
         // A table may be listed and empty: then only the catalog tells that its id is taken.
         for table in db.run_blocking(async |tx| tx.tables().await)? {
             db.shared.engine.raise_table_id(TableId(table.id));
@@ -133,10 +159,15 @@ impl Database {
             return Err(Error::Options(told.to_owned()));
         }
         let engine = engine(&options, Log::volatile(options.workers), None);
-        Self::start(&options, engine, None)
+        Self::start(&options, engine, None, None)
     }
 
-    fn start(options: &Options, engine: Arc<Engine>, unused_log: Option<Log>) -> Result<Self> {
+    fn start(
+        options: &Options,
+        engine: Arc<Engine>,
+        unused_log: Option<Log>,
+        simulated: Option<(&SimulatedDisk, u64)>,
+    ) -> Result<Self> {
         let scheduling = ExecutorOptions {
             workers: options.workers,
             pin: options.pin,
@@ -145,18 +176,27 @@ impl Database {
             cold_width: options.cold_width,
             max_open: options.max_open,
             read_depth: options.read_depth,
+            seed: simulated.map(|(_, seed)| seed),
         };
         let (device, for_drivers) = (options.device, engine.clone());
+        let disk = simulated.map(|(disk, _)| disk.clone());
+        let for_device = disk.clone();
         let executor = Executor::start(
             scheduling,
-            move |_| io::open_device(device),
+            move |_| match &for_device {
+                Some(disk) => Ok(disk.device()),
+                None => io::open_device(device),
+            },
             move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
         );
-        let executor = executor.map_err(|error| Error::Io {
+        let mut executor = executor.map_err(|error| Error::Io {
             context: "starting the workers",
             path: "".into(),
             message: error.to_string(),
         })?;
+        if let Some(disk) = disk {
+            executor.settle_by(disk);
+        }
         let shared = Shared { executor, engine, _unused_log: unused_log };
         Ok(Self { shared: Arc::new(shared) })
     }

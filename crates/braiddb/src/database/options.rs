@@ -40,7 +40,7 @@ pub struct Options {
     pub device: DeviceKind,
     /// Bytes of the log's ring in memory; a power of two from 64 MiB up. Default: 64 MiB.
     pub log_ring_bytes: usize,
-    /// Bytes of one log segment file; a multiple of 4 KiB. Default: 64 MiB.
+    /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB up. Default: 64 MiB.
     pub log_segment_bytes: u64,
     /// Bytes of log after which a checkpoint is written, so that the next opening need not replay
     /// them. Default: 1 GiB.
@@ -123,9 +123,9 @@ impl Options {
         if !self.log_ring_bytes.is_power_of_two() {
             return Err(format!("log_ring_bytes is {}, no power of two", self.log_ring_bytes));
         }
-        if self.log_segment_bytes < 1 << 20 || !self.log_segment_bytes.is_multiple_of(4096) {
+        if self.log_segment_bytes < 64 << 10 || !self.log_segment_bytes.is_multiple_of(4096) {
             return Err(format!(
-                "log_segment_bytes is {}, but must be a multiple of 4096 and at least 1 MiB",
+                "log_segment_bytes is {}, but must be a multiple of 4096 and at least 64 KiB",
                 self.log_segment_bytes
             ));
         }

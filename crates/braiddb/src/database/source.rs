@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::Database;
 use super::error::{Error, Result};
-use super::options::RunOptions;
+use super::options::{Outcome, RunOptions};
 use super::run::attempts;
 use super::transaction::Transaction;
 use crate::sched;
@@ -43,15 +43,15 @@ impl SourceRun {
 }
 
 /// What the transactions of one source share on their worker.
-struct Procedure<F> {
+struct Procedure<F, R> {
     body: F,
-    failure: Arc<OnceLock<Error>>,
+    reply: R,
 }
 
 impl Database {
     /// Runs `body` as a transaction for each of `inputs`, all on one worker, interleaved with each
     /// other and with whatever else the worker has. Conflicts are retried until they are over:
-    /// a stream has no caller to whom they could be handed back.
+    /// a stream has no caller to whom they could be handed back. It ends at the first other error.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -73,6 +73,28 @@ impl Database {
         I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
         F: AsyncFn(&Transaction, &I::Item) -> Result<()> + Send + 'static,
     {
+        self.run_source_with(worker, inputs, body, |_, result| result.map(|_| ()))
+    }
+
+    /// Like [`Database::run_source`], and tells `reply` of each transaction that is over, on the
+    /// worker's thread: its input, and what [`Database::run_with`] would have returned. An error
+    /// that `reply` returns ends the source and is told when it is waited for.
+    ///
+    /// # Errors
+    /// As [`Database::run_source`].
+    pub fn run_source_with<I, T, F, R>(
+        &self,
+        worker: usize,
+        inputs: I,
+        body: F,
+        reply: R,
+    ) -> Result<SourceRun>
+    where
+        I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
+        T: 'static,
+        F: AsyncFn(&Transaction, &I::Item) -> Result<T> + Send + 'static,
+        R: Fn(I::Item, Result<Outcome<T>>) -> Result<()> + Send + 'static,
+    {
         let workers = self.shared.engine.workers();
         if worker >= workers {
             return Err(Error::Options(format!("there is no worker {worker} among {workers}")));
@@ -80,20 +102,21 @@ impl Database {
         let failure = Arc::new(OnceLock::new());
         let seen = failure.clone();
         let source = move || {
-            let procedure = Rc::new(Procedure { body, failure: seen });
+            let procedure = Rc::new(Procedure { body, reply });
             let mut inputs = inputs.into_iter();
             sched::FromFn(move || {
-                if procedure.failure.get().is_some() {
+                if seen.get().is_some() {
                     return None;
                 }
-                let (input, procedure) = (inputs.next()?, procedure.clone());
+                let (input, procedure, seen) = (inputs.next()?, procedure.clone(), seen.clone());
                 Some(async move {
                     let body = &procedure.body;
                     let options = RunOptions::default().max_attempts(u32::MAX);
                     let run = attempts(options, async |tx: &Transaction| body(tx, &input).await);
-                    if let Err(error) = run.await {
+                    let result = run.await;
+                    if let Err(error) = (procedure.reply)(input, result) {
                         // Only the first is told.
-                        _ = procedure.failure.set(error);
+                        _ = seen.set(error);
                     }
                 })
             })

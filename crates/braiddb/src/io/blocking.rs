@@ -49,7 +49,7 @@ impl Device for BlockingDevice {
         let mut transfer = Transfer::new(operation, token);
         let result = loop {
             let call = transfer.call();
-            if let Some(result) = transfer.advance(perform(transfer.descriptor(), &call)) {
+            if let Some(result) = transfer.advance(perform(transfer.file().descriptor(), &call)) {
                 break result;
             }
         };

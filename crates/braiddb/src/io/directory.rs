@@ -1,4 +1,4 @@
-//! A database's directory: made, locked, listed, synced.
+//! A database's directory: made, locked, listed, its files opened, renamed, removed.
 //!
 //! Invariant: while a [`Directory`] lives, its `LOCK` file is locked, so no other process, and no
 //! other part of this one, works in it.
@@ -7,7 +7,8 @@ use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::File;
+use super::simulated::{SimulatedDisk, SimulatedLock};
+use super::{File, OpenMode};
 
 const LOCK: &str = "LOCK";
 
@@ -15,7 +16,13 @@ const LOCK: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct Directory {
     handle: Arc<File>,
-    _lock: std::fs::File,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Real { _lock: std::fs::File },
+    Simulated(SimulatedLock),
 }
 
 /// Why a directory cannot be used.
@@ -71,7 +78,19 @@ impl Directory {
                 return Err(DirectoryError::io("lock", &lock_path, error));
             }
         }
-        Ok(Self { handle: Arc::new(File::new(handle, path.to_owned())), _lock: lock })
+        let handle = Arc::new(File::real(handle, path.to_owned()));
+        Ok(Self { handle, place: Place::Real { _lock: lock } })
+    }
+
+    /// Opens and locks the only directory of a simulated disk.
+    ///
+    /// # Errors
+    /// `AlreadyOpen`.
+    pub(crate) fn open_simulated(disk: &SimulatedDisk) -> Result<Self, DirectoryError> {
+        let path = PathBuf::from("simulated");
+        let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
+        let handle = Arc::new(File::simulated(lock.node(), path));
+        Ok(Self { handle, place: Place::Simulated(lock) })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -83,18 +102,56 @@ impl Directory {
         &self.handle
     }
 
+    /// Opens a file of the directory to read and write, past the page cache where that can be.
+    pub(crate) fn open_file(&self, name: &str, mode: OpenMode) -> Result<File, DirectoryError> {
+        let path = self.path().join(name);
+        let opened = match &self.place {
+            Place::Real { .. } => File::open_direct(&path, mode),
+            Place::Simulated(lock) => {
+                let node = lock.open(name, mode);
+                node.map(|node| File::simulated(node, path.clone()))
+            }
+        };
+        let action = if mode == OpenMode::Existing { "open" } else { "create" };
+        opened.map_err(|error| DirectoryError::io(action, &path, error))
+    }
+
+    /// Gives a file another name, taking it from the file that has it.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DirectoryError> {
+        let path = self.path().join(from);
+        let renamed = match &self.place {
+            Place::Real { .. } => std::fs::rename(&path, self.path().join(to)),
+            Place::Simulated(lock) => lock.rename(from, to),
+        };
+        renamed.map_err(|error| DirectoryError::io("rename", &path, error))
+    }
+
+    /// Removes a file.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), DirectoryError> {
+        let path = self.path().join(name);
+        let removed = match &self.place {
+            Place::Real { .. } => std::fs::remove_file(&path),
+            Place::Simulated(lock) => lock.remove(name),
+        };
+        removed.map_err(|error| DirectoryError::io("remove", &path, error))
+    }
+
     /// Makes the names in the directory durable.
     pub(crate) fn sync(&self) -> Result<(), DirectoryError> {
-        let synced = self.handle.inner().sync_all();
-        synced.map_err(|error| DirectoryError::io("sync", self.path(), error))
+        self.handle.sync().map_err(|error| DirectoryError::io("sync", self.path(), error))
     }
 
     /// The names in the directory that are text, sorted.
     pub(crate) fn list(&self) -> Result<Vec<String>, DirectoryError> {
         let failed = |error| DirectoryError::io("list", self.path(), error);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(self.path()).map_err(failed)? {
-            names.extend(entry.map_err(failed)?.file_name().into_string());
+        match &self.place {
+            Place::Real { .. } => {
+                for entry in std::fs::read_dir(self.path()).map_err(failed)? {
+                    names.extend(entry.map_err(failed)?.file_name().into_string());
+                }
+            }
+            Place::Simulated(lock) => names = lock.list(),
         }
         names.sort();
         Ok(names)

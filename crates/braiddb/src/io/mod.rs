@@ -9,6 +9,7 @@ mod buffer;
 mod directory;
 mod file;
 mod notify;
+mod simulated;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub(crate) use buffer::AlignedBuffer;
 pub(crate) use directory::{Directory, DirectoryError};
 pub(crate) use file::{File, OpenMode};
+pub use simulated::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
 
 /// Every direct transfer starts, ends and lies in memory at a multiple of this many bytes.
 pub(crate) const SECTOR_BYTES: usize = 4096;

@@ -79,7 +79,7 @@ fn errors_come_back_as_completions() {
     let path = directory.path().join("read-only");
     std::fs::write(&path, vec![0u8; 4096]).unwrap();
     both(|device| {
-        let file = Arc::new(File::new(std::fs::File::open(&path).unwrap(), path.clone()));
+        let file = Arc::new(File::real(std::fs::File::open(&path).unwrap(), path.clone()));
         device.submit(write(&file, 0, 1, 4096, true), 3);
         let failed = finish(device).pop().unwrap();
         assert_eq!(failed.token, 3);
@@ -144,7 +144,7 @@ fn dropping_a_device_finishes_its_operations() {
         }
         drop(device);
         assert_eq!(Arc::strong_count(&mapping), 1, "nothing holds the memory any more");
-        assert_eq!(file.inner().metadata().unwrap().len(), 32 << 20);
+        assert_eq!(file.length().unwrap(), 32 << 20);
     }
 }
 

@@ -4,7 +4,7 @@
 //! a read, a write that makes no progress is an error. The operation, with its file and memory, is
 //! owned here from submission to completion.
 
-use super::{Completion, Operation, SECTOR_BYTES, WriteSource};
+use super::{Completion, File, Operation, SECTOR_BYTES, WriteSource};
 
 /// The kernel takes lengths as 32 bits, and moves at most a little less than 2 GiB at once.
 const LONGEST_CALL: usize = 1 << 30;
@@ -40,12 +40,21 @@ impl Transfer {
         Self { operation, token, done: 0 }
     }
 
-    pub(super) fn descriptor(&self) -> std::os::fd::RawFd {
+    pub(super) fn file(&self) -> &File {
         match &self.operation {
             Operation::Read { file, .. }
             | Operation::Write { file, .. }
-            | Operation::Sync { file } => file.descriptor(),
+            | Operation::Sync { file } => file,
         }
+    }
+
+    /// What is left to write, and where.
+    pub(super) fn unwritten(&self) -> Option<(&File, u64, &[u8])> {
+        let Operation::Write { file, offset, source, .. } = &self.operation else { return None };
+        let (pointer, bytes) = source.bytes();
+        // SAFETY: the source keeps its bytes, unchanged, until the write completes.
+        let bytes = unsafe { std::slice::from_raw_parts(pointer, bytes) };
+        Some((file, *offset + self.done as u64, &bytes[self.done..]))
     }
 
     /// What is left to ask of the kernel.

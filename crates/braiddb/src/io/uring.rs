@@ -67,7 +67,7 @@ impl UringDevice {
 
     /// The kernel's form of a transfer's next call.
     fn entry(transfer: &mut Transfer, place: usize) -> squeue::Entry {
-        let descriptor = Fd(transfer.descriptor());
+        let descriptor = Fd(transfer.file().descriptor());
         let entry = match transfer.call() {
             Call::Read { pointer, bytes, offset } => {
                 opcode::Read::new(descriptor, pointer, bytes as u32).offset(offset).build()

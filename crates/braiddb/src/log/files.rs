@@ -1,13 +1,12 @@
 //! The database's directory, for what stands beside the log in it.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::identity::read_header;
 use super::reader::Window;
 use super::segment::Segments;
 use super::{LogError, Lsn};
-use crate::io::{AlignedBuffer, File};
+use crate::io::{AlignedBuffer, File, OpenMode};
 
 /// The directory of an open log.
 #[derive(Clone, Debug)]
@@ -18,16 +17,36 @@ impl LogFiles {
         Self(segments)
     }
 
-    pub(crate) fn directory(&self) -> &Path {
-        self.0.directory.path()
-    }
-
     /// The names in the directory, sorted.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn list(&self) -> Result<Vec<String>, LogError> {
         Ok(self.0.directory.list()?)
+    }
+
+    /// Opens a file of the directory.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn open(&self, name: &str, mode: OpenMode) -> Result<File, LogError> {
+        Ok(self.0.directory.open_file(name, mode)?)
+    }
+
+    /// Gives a file another name, taking it from the file that has it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), LogError> {
+        Ok(self.0.directory.rename(from, to)?)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), LogError> {
+        Ok(self.0.directory.remove(name)?)
     }
 
     /// Makes the names in the directory durable, with a blocking call.

@@ -23,6 +23,7 @@ use super::stats::Counters;
 use super::tracker::InFlightMarks;
 use super::{LogError, Lsn};
 use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, WriteSource};
+use crate::planted::{Bug, is_planted};
 use crate::sched;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -264,7 +265,8 @@ impl Disk {
             let pointer = MappedPointer(self.ring.at(at));
             let source =
                 WriteSource::Mapped { mapping: mapping.clone(), pointer, bytes: bytes as usize };
-            writes.push(Operation::Write { file, offset, source, sync: true });
+            let sync = !is_planted(Bug::SkippedSync);
+            writes.push(Operation::Write { file, offset, source, sync });
             at = Lsn(at.0 + bytes);
         }
         writes

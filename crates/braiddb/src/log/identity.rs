@@ -4,7 +4,6 @@
 //! Invariant: `braid.meta` is written last when a database is made, so a directory holds a database
 //! if and only if it holds that file.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use zerocopy::little_endian::{U32, U64};
@@ -112,28 +111,23 @@ impl Identity {
 
     /// Reads `braid.meta`.
     pub(super) fn read(directory: &Directory) -> Result<Self, LogError> {
-        let path = directory.path().join(META_NAME);
-        let file =
-            std::fs::File::open(&path).map_err(|error| LogError::io("open", &path, 0, error))?;
-        let header = read_header(&File::new(file, path.clone()), META_MAGIC)?;
+        let file = directory.open_file(META_NAME, OpenMode::Existing)?;
+        let header = read_header(&file, META_MAGIC)?;
         let (database, segment_bytes) = (header.database, header.segment_bytes.get());
         if Self::fresh(segment_bytes).is_err() || header.start.get() != 0 {
-            return Err(damaged(&path, "its fields make no sense"));
+            return Err(damaged(file.path(), "its fields make no sense"));
         }
         Ok(Self { database, segment_bytes })
     }
 
     /// Writes `braid.meta`, durably: the directory now holds a database.
     pub(super) fn write(&self, directory: &Directory) -> Result<(), LogError> {
-        let path = directory.path().join(META_NAME);
-        let unfinished = directory.path().join(format!("{META_NAME}{UNFINISHED}"));
-        let written = File::open_direct(&unfinished, OpenMode::Emptied).and_then(|file| {
-            file.inner().write_all_at(&self.sector(META_MAGIC, 0, [0; 2]), 0)?;
-            file.inner().sync_all()
-        });
-        written.map_err(|error| LogError::io("write", &unfinished, 0, error))?;
-        std::fs::rename(&unfinished, &path)
-            .map_err(|error| LogError::io("rename", &unfinished, 0, error))?;
+        let unfinished = format!("{META_NAME}{UNFINISHED}");
+        let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
+        let written =
+            file.write_all_at(&self.sector(META_MAGIC, 0, [0; 2]), 0).and_then(|()| file.sync());
+        written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
+        directory.rename(&unfinished, META_NAME)?;
         Ok(directory.sync()?)
     }
 }
@@ -146,7 +140,7 @@ fn damaged(path: &Path, reason: &str) -> LogError {
 pub(super) fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, LogError> {
     let path = file.path();
     let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
-    match file.inner().read_exact_at(&mut sector, 0) {
+    match file.read_exact_at(&mut sector, 0) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             return Err(damaged(path, "it ends within its header"));
         }

@@ -48,7 +48,7 @@ use space::Space;
 pub use stats::LogStats;
 use tracker::InFlightMarks;
 
-use crate::io::{Completion, Device, Directory};
+use crate::io::{Completion, Device, Directory, SimulatedDisk};
 
 /// The clock's step for a commit that is not logged.
 const TICK: u64 = 8;
@@ -60,6 +60,8 @@ const LARGEST_RING: u64 = 2 << 30;
 pub(crate) struct LogOptions {
     /// The database's directory.
     pub(crate) directory: PathBuf,
+    /// The simulated disk that is used instead of the directory, if one is.
+    pub(crate) disk: Option<SimulatedDisk>,
     pub(crate) workers: usize,
     /// Bytes of the ring in memory; rounded up to a power of two that holds what the workers may
     /// have in flight.
@@ -75,6 +77,7 @@ impl LogOptions {
     pub(crate) fn new(directory: impl Into<PathBuf>, workers: usize) -> Self {
         Self {
             directory: directory.into(),
+            disk: None,
             workers,
             ring_bytes: 64 << 20,
             segment_bytes: 64 << 20,
@@ -106,7 +109,7 @@ impl Log {
     /// `Locked` if somebody has it open; `NotADatabase` if there is none and none is to be made;
     /// `Corrupt`, `WrongVersion`; the operating system's.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
-        let LogOptions { directory, workers, ring_bytes, segment_bytes, create } = options;
+        let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create } = options;
         let ring_bytes =
             ring_bytes.max(Space::<InFlightMarks>::least_ring(workers)).next_power_of_two();
         if ring_bytes > LARGEST_RING {
@@ -116,7 +119,10 @@ impl Log {
                 limit: format!("at most {LARGEST_RING}"),
             });
         }
-        let directory = Directory::open(&directory, create)?;
+        let directory = match disk {
+            Some(disk) => Directory::open_simulated(&disk)?,
+            None => Directory::open(&directory, create)?,
+        };
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let segments = Arc::new(Segments::open(directory, segment_bytes, create)?);

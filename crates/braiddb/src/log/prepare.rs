@@ -4,7 +4,6 @@
 //! One worker at a time does this, by asynchronous operations issued from its turns. Invariant:
 //! zeros go only past `ready`, log writes only below.
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use super::flush::PREPARE_TOKEN;
@@ -34,7 +33,7 @@ pub(super) struct Preparation {
 #[derive(Debug)]
 enum Stage {
     /// The header of a new segment is being written.
-    Header { index: u64, file: Arc<File>, unfinished: PathBuf },
+    Header { index: u64, file: Arc<File> },
     /// The name of a new segment is being made durable.
     Name { index: u64, file: Arc<File> },
     /// Zeros up to `to` are being written.
@@ -104,11 +103,11 @@ impl Segments {
         let from = self.ready();
         let index = self.index(from);
         let Some((file, offset)) = self.locate(from) else {
-            let (file, unfinished) = self.create_file(index)?;
+            let file = self.create_file(index)?;
             let source = WriteSource::Buffer(self.identity.segment_header(self.start(index)));
             let write = Operation::Write { file: file.clone(), offset: 0, source, sync: true };
             device.submit(write, PREPARE_TOKEN);
-            return Ok(Preparation::new(Stage::Header { index, file, unfinished }, 1));
+            return Ok(Preparation::new(Stage::Header { index, file }, 1));
         };
         // Little at a time when the log is already waiting.
         let step = if from.0 < tail.0 + PIECE_BYTES { PIECE_BYTES } else { STEP_BYTES };
@@ -130,8 +129,8 @@ impl Segments {
         prepared: &mut Prepared,
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
-            Stage::Header { index, file, unfinished } => {
-                self.name_file(index, &unfinished)?;
+            Stage::Header { index, file } => {
+                self.name_file(index)?;
                 let directory = self.directory.handle().clone();
                 device.submit(Operation::Sync { file: directory }, PREPARE_TOKEN);
                 Ok(Preparation::new(Stage::Name { index, file }, 1))

@@ -6,7 +6,6 @@
 //! segment exists durably, and nothing but log writes touch it.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
+const LOOK_BYTES: usize = 1 << 20;
 
 /// The segments of one database.
 #[derive(Debug)]
@@ -46,9 +46,7 @@ impl Segments {
         let mut exists = false;
         for name in directory.list()? {
             if name.ends_with(UNFINISHED) {
-                let path = directory.path().join(&name);
-                std::fs::remove_file(&path)
-                    .map_err(|error| LogError::io("remove", &path, 0, error))?;
+                directory.remove(&name)?;
             }
             exists |= name == META_NAME;
             let start = name.strip_prefix("wal-").and_then(|name| name.strip_suffix(".seg"));
@@ -91,9 +89,7 @@ impl Segments {
                     reason: "this segment of the log is missing".into(),
                 });
             }
-            let path = self.path(index);
-            let file = File::open_direct(&path, OpenMode::Existing)
-                .map_err(|error| LogError::io("open", &path, 0, error))?;
+            let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
             self.identity.check_segment(&file, self.start(index))?;
             self.files.write().insert(index, Arc::new(file));
         }
@@ -111,17 +107,32 @@ impl Segments {
     /// not touched, they are somebody's database that lost its `braid.meta`.
     fn discard_leftovers(&self, starts: &[u64]) -> Result<(), LogError> {
         let Some(_) = starts.first() else { return Ok(()) };
-        let path = self.path(0);
-        let bytes = std::fs::read(&path).unwrap_or_default();
-        let empty = bytes.get(SECTOR_BYTES..).is_some_and(|log| log.iter().all(|byte| *byte == 0));
-        if starts != [0] || !empty {
+        if starts != [0] || !self.is_empty(0)? {
             let (path, reason) = (
                 self.directory.path().into(),
                 format!("it has log segments but no {META_NAME}; restore that file from a backup"),
             );
             return Err(LogError::NotADatabase { path, reason });
         }
-        std::fs::remove_file(&path).map_err(|error| LogError::io("remove", &path, 0, error))
+        Ok(self.directory.remove(&self.name(0))?)
+    }
+
+    /// Whether nothing was ever logged to a segment.
+    fn is_empty(&self, index: u64) -> Result<bool, LogError> {
+        let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
+        let failed = |error| LogError::io("read", file.path(), 0, error);
+        let mut buffer = AlignedBuffer::zeroed(LOOK_BYTES);
+        let mut offset = HEADER_BYTES;
+        loop {
+            let bytes = file.read_at(&mut buffer, offset).map_err(failed)?;
+            if bytes == 0 {
+                return Ok(true);
+            }
+            if buffer[..bytes].iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            offset += bytes as u64;
+        }
     }
 
     pub(super) fn segment_bytes(&self) -> u64 {
@@ -138,8 +149,16 @@ impl Segments {
         lsn.0 / self.segment_bytes()
     }
 
+    fn name(&self, index: u64) -> String {
+        format!("wal-{:016x}.seg", self.start(index).0)
+    }
+
+    fn unfinished_name(&self, index: u64) -> String {
+        self.name(index) + UNFINISHED
+    }
+
     pub(super) fn path(&self, index: u64) -> PathBuf {
-        self.directory.path().join(format!("wal-{:016x}.seg", self.start(index).0))
+        self.directory.path().join(self.name(index))
     }
 
     /// File and offset of an LSN, for messages.
@@ -176,31 +195,16 @@ impl Segments {
     }
 
     /// The file of a new segment, under its unfinished name, all its space allocated.
-    pub(super) fn create_file(&self, index: u64) -> Result<(Arc<File>, PathBuf), LogError> {
-        let name = self.path(index);
-        let unfinished = PathBuf::from(format!("{}{UNFINISHED}", name.display()));
-        let bytes = HEADER_BYTES + self.segment_bytes();
-        let file = File::open_direct(&unfinished, OpenMode::Emptied).and_then(|file| {
-            // SAFETY: takes no pointers.
-            let allocated =
-                unsafe { libc::fallocate(file.descriptor(), 0, 0, bytes as libc::off_t) };
-            if allocated != 0 {
-                let error = std::io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EOPNOTSUPP | libc::ENOSYS) => file.inner().set_len(bytes)?,
-                    _ => return Err(error),
-                }
-            }
-            Ok(file)
-        });
-        let file = file.map_err(|error| LogError::io("create", &unfinished, 0, error))?;
-        Ok((Arc::new(file), unfinished))
+    pub(super) fn create_file(&self, index: u64) -> Result<Arc<File>, LogError> {
+        let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
+        file.allocate(HEADER_BYTES + self.segment_bytes())
+            .map_err(|error| LogError::io("create", file.path(), 0, error))?;
+        Ok(Arc::new(file))
     }
 
     /// Gives a new segment, whose header is durable, its name; the directory is to be synced next.
-    pub(super) fn name_file(&self, index: u64, unfinished: &PathBuf) -> Result<(), LogError> {
-        std::fs::rename(unfinished, self.path(index))
-            .map_err(|error| LogError::io("rename", unfinished, 0, error))
+    pub(super) fn name_file(&self, index: u64) -> Result<(), LogError> {
+        Ok(self.directory.rename(&self.unfinished_name(index), &self.name(index))?)
     }
 
     /// Takes a segment, whose name is durable, into use.
@@ -211,11 +215,11 @@ impl Segments {
 
     /// Makes a segment, with blocking calls.
     pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
-        let (file, unfinished) = self.create_file(index)?;
+        let file = self.create_file(index)?;
         let header = self.identity.segment_header(self.start(index));
-        let written = file.inner().write_all_at(&header, 0).and_then(|()| file.inner().sync_all());
-        written.map_err(|error| LogError::io("write", &unfinished, 0, error))?;
-        self.name_file(index, &unfinished)?;
+        let written = file.write_all_at(&header, 0).and_then(|()| file.sync());
+        written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
+        self.name_file(index)?;
         self.directory.sync()?;
         self.add_file(index, file);
         Ok(())
@@ -229,19 +233,9 @@ impl Segments {
             let at = Lsn(lsn.0 + done as u64);
             let Some((file, offset)) = self.locate(at) else { break };
             let piece = self.rest(at).min((buffer.len() - done) as u64) as usize;
-            let mut read = 0;
-            while read < piece {
-                let rest = &mut buffer[done + read..done + piece];
-                match file.inner().read_at(rest, offset + read as u64) {
-                    Ok(0) => break,
-                    Ok(bytes) => read += bytes,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(LogError::io("read", file.path(), offset, error)),
-                }
-                if !read.is_multiple_of(SECTOR_BYTES) {
-                    break;
-                }
-            }
+            let rest = &mut buffer[done..done + piece];
+            let read = file.read_at(rest, offset);
+            let read = read.map_err(|error| LogError::io("read", file.path(), offset, error))?;
             buffer[done + read..done + piece].fill(0);
             done += piece;
         }
@@ -253,7 +247,7 @@ impl Segments {
     pub(super) fn sync_from(&self, from: Lsn, to: Lsn) -> Result<(), LogError> {
         for index in self.index(from)..=self.index(to) {
             if let Some((file, _)) = self.locate(self.start(index)) {
-                let synced = file.inner().sync_data();
+                let synced = file.sync();
                 synced.map_err(|error| LogError::io("sync", file.path(), 0, error))?;
             }
         }
@@ -267,9 +261,9 @@ impl Segments {
             let at = Lsn(lsn.0 + done as u64);
             let (file, offset) = self.locate(at).expect("only existing segments are written");
             let piece = self.rest(at).min((bytes.len() - done) as u64) as usize;
-            let written = file.inner().write_all_at(&bytes[done..done + piece], offset);
+            let written = file.write_all_at(&bytes[done..done + piece], offset);
             written
-                .and_then(|()| file.inner().sync_data())
+                .and_then(|()| file.sync())
                 .map_err(|error| LogError::io("write", file.path(), offset, error))?;
             done += piece;
         }

@@ -23,6 +23,7 @@ use super::reader::Window;
 use super::segment::Segments;
 use super::{LARGEST_RING, LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
+use crate::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
@@ -95,6 +96,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 /// Makes the log end at a sector, and everything after it zero; where new blocks go.
 pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
     let Tail { end, zero_from } = tail;
+    let end = if is_planted(Bug::WrongTail) { Lsn(end.0 / SECTOR * SECTOR) } else { end };
     let next = if end.0.is_multiple_of(SECTOR) {
         end
     } else {

@@ -45,7 +45,7 @@ impl Table {
     /// The caller holds an operation guard for the length of the call, and an active transaction
     /// that keeps `copies` for the length of `'a`.
     #[cold]
-    pub(super) unsafe fn fetch<'f, 'a: 'f>(
+    pub(crate) unsafe fn fetch<'f, 'a: 'f>(
         &'f self,
         rid: Rid,
         address: Address,

@@ -8,9 +8,10 @@
 use super::indirection::Entry;
 use super::table::Table;
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::rid::Rid;
-use crate::version::{Address, VersionRef};
+use crate::version::{Address, Link, VersionRef};
 
 impl Table {
     /// Moves the hand over `count` entries. Every version evicted is handed to `evicted`: it is to
@@ -54,9 +55,20 @@ impl Table {
         durable: Lsn,
     ) -> Option<Address> {
         let stamp = version.stamp().lsn()?;
-        let record = version.record()?;
+        let record = match version.next() {
+            Some(older) if is_planted(Bug::StaleAddress) => older_record(older)?,
+            _ => version.record()?,
+        };
         // The log is durable up to the end of a flush, so a block whose start is, is.
         let evictable = !version.is_tombstone() && stamp < oldest && stamp.max(record) < durable;
         evictable.then(|| Address::new(record, version.payload_bytes()))
+    }
+}
+
+/// Of the planted bug: the address of the version that was superseded.
+fn older_record(older: Link) -> Option<Lsn> {
+    match older {
+        Link::Address(address) => Some(address.lsn()),
+        Link::Version(_) => None,
     }
 }

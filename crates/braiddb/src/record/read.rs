@@ -47,20 +47,17 @@ impl View<'_> {
 }
 
 impl Table {
-    /// The version of `rid` that `view` sees: `None` if the record is absent or deleted there.
-    ///
-    /// # Errors
-    /// The log's, if the version is there and cannot be read.
+    /// The version of `rid` that `view` sees: `None` if the record is absent or deleted there,
+    /// `Err` with its address if it is in the log, to be fetched from there.
     ///
     /// # Safety
     /// The caller holds an operation guard for the length of the call and an active transaction
-    /// with `view`'s begin stamp, which keeps `copies`, for the length of `'a`.
-    pub(crate) async unsafe fn read<'a>(
+    /// with `view`'s begin stamp for the length of `'a`.
+    pub(crate) async unsafe fn find<'a>(
         &self,
         rid: Rid,
         view: View<'_>,
-        copies: &Copies,
-    ) -> Result<Option<Seen<'a>>, Arc<LogError>> {
+    ) -> Result<Option<Seen<'a>>, Address> {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
@@ -69,10 +66,7 @@ impl Table {
         loop {
             let reference = match link {
                 Link::Version(reference) => reference,
-                Link::Address(address) => {
-                    // SAFETY: the caller's contract.
-                    return unsafe { self.fetch(rid, address, copies).await.map(Some) };
-                }
+                Link::Address(address) => return Err(address),
             };
             if cold {
                 sched::touch(reference.pointer()).await;
@@ -97,10 +91,31 @@ impl Table {
         }
     }
 
-    /// Like `read`, for a record whose cache lines are near: does not suspend.
+    /// Like `find`, and fetches the record if it is in the log.
+    ///
+    /// # Errors
+    /// The log's, if the version is there and cannot be read.
     ///
     /// # Safety
-    /// As for `read`.
+    /// As for `find`; the transaction keeps `copies`.
+    pub(crate) async unsafe fn read<'a>(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        copies: &Copies,
+    ) -> Result<Option<Seen<'a>>, Arc<LogError>> {
+        // SAFETY: the caller's contract.
+        match unsafe { self.find(rid, view).await } {
+            Ok(seen) => Ok(seen),
+            // SAFETY: the caller's contract.
+            Err(address) => unsafe { self.fetch(rid, address, copies).await }.map(Some),
+        }
+    }
+
+    /// Like `find`, for a record whose cache lines are near: does not suspend.
+    ///
+    /// # Safety
+    /// As for `find`.
     pub(crate) unsafe fn read_near<'a>(
         &self,
         rid: Rid,
@@ -126,7 +141,7 @@ impl Table {
     /// Where in the log the version of `rid` is that `view` sees; `None` if it sees none.
     ///
     /// # Safety
-    /// As for `read`.
+    /// As for `find`.
     pub(crate) unsafe fn locate(&self, rid: Rid, view: View<'_>) -> Result<Option<Located>, Far> {
         let mut next = self.array().load(rid).link();
         while let Some(link) = next {

@@ -13,7 +13,7 @@ use super::local::{self, WorkerLocal};
 use super::policy::{Policy, Width};
 use super::remote::{Remote, WorkerHandle};
 use super::worker::{Driver, ErasedSource, Sending, Source, Worker};
-use crate::io::Device;
+use crate::io::{Device, SimulatedDisk};
 use crate::sync::atomic::Ordering;
 
 /// A task on its way: runs on the worker, and returns the future that is the task.
@@ -36,6 +36,9 @@ pub(crate) struct ExecutorOptions {
     pub(crate) max_open: usize,
     /// Reads of storage that one worker has under way at most.
     pub(crate) read_depth: usize,
+    /// Chooses by chance, from this seed, whether tasks suspend where they need not, and in which
+    /// order they run.
+    pub(crate) seed: Option<u64>,
 }
 
 /// The executor has been stopped.
@@ -51,6 +54,8 @@ pub(crate) struct Executor {
     /// Held shared while a job is sent, and exclusively while the end is announced: a job that was
     /// taken is run.
     open: RwLock<bool>,
+    /// The simulated disk of a run that is to go the same way each time.
+    disk: Option<SimulatedDisk>,
 }
 
 /// Ends the process when a worker itself panics: an invariant of the engine is broken, what is in
@@ -99,6 +104,7 @@ impl Executor {
             threads: Mutex::default(),
             next: AtomicUsize::new(0),
             open: RwLock::new(true),
+            disk: None,
         };
         let cores = if options.pin { core_affinity::get_core_ids() } else { None };
         let make = Arc::new((make_device, make_driver));
@@ -125,6 +131,9 @@ impl Executor {
                 remote.set_notifier(device.notifier());
                 let driver = Box::new(make_driver(number, handles));
                 _ = ready.send(Ok(()));
+                if let Some(seed) = options.seed {
+                    fastrand::seed(seed);
+                }
                 let local = WorkerLocal::new(number, options.read_depth);
                 let _entered = local::enter(&local);
                 let _abort = AbortOnPanic;
@@ -137,6 +146,19 @@ impl Executor {
             started.recv().map_err(|_| std::io::Error::other("a worker did not start"))??;
         }
         Ok(executor)
+    }
+
+    /// From now on other threads reach the worker only while it sleeps and nothing is under way on
+    /// `disk`.
+    pub(crate) fn settle_by(&mut self, disk: SimulatedDisk) {
+        assert!(self.remotes.len() == 1, "only one worker alone always goes the same way");
+        self.disk = Some(disk);
+    }
+
+    fn settle(&self) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| !local::on_worker()) {
+            disk.settle();
+        }
     }
 
     /// Runs a job on some worker.
@@ -158,6 +180,7 @@ impl Executor {
     }
 
     fn send(&self, worker: usize, message: Message) -> Result<(), Closed> {
+        self.settle();
         let open = self.open.read();
         if !*open {
             return Err(Closed);
@@ -173,6 +196,7 @@ impl Executor {
 
     /// Lets the workers finish what they have, and waits for their end.
     pub(crate) fn stop(&self) {
+        self.settle();
         *self.open.write() = false;
         for remote in &self.remotes {
             // Release pairs with the Acquire in the worker: it sees every job sent before.

@@ -135,6 +135,8 @@ pub(super) struct Worker<'w> {
     rounds_since_turn: u32,
     turn: Turn,
     stop_seen: Option<Instant>,
+    /// What chance decides, if it does.
+    chance: Option<fastrand::Rng>,
 }
 
 impl<'w> Worker<'w> {
@@ -162,6 +164,7 @@ impl<'w> Worker<'w> {
             rounds_since_turn: 0,
             turn: Turn::default(),
             stop_seen: None,
+            chance: options.seed.map(fastrand::Rng::with_seed),
         }
     }
 
@@ -281,9 +284,15 @@ impl<S: Source> Run<'_, '_, S> {
     /// turn in the next round: else short tasks in one place would starve those in the others.
     fn round(&mut self) {
         let mut position = 0;
+        if let Some(chance) = &mut self.worker.chance {
+            chance.shuffle(&mut self.queues.hot);
+        }
         while position < self.queues.hot.len() {
             let index = self.queues.hot[position];
             let local = self.worker.local;
+            if let Some(chance) = &mut self.worker.chance {
+                local.interleave.set(chance.bool());
+            }
             local.slot.set(index);
             local.cause.set(Cause::Foreign);
             let stays = match self.queues.poll(index) {

@@ -70,7 +70,8 @@ impl Checkpoints {
     pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
         // Acquire pairs with the Release at the end of the one before: its files are in place.
         let taken = self.under_way.swap(true, Ordering::Acquire);
-        (!taken).then_some(UnderWay(self))
+        // Made only if taken here: its drop gives the turn back.
+        (!taken).then(|| UnderWay(self))
     }
 
     /// Where the newest checkpoint is: what was logged before need not be replayed.

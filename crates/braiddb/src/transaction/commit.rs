@@ -19,6 +19,7 @@ use super::error::OperationError;
 use super::garbage::Garbage;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
+use crate::planted::{Bug, is_planted};
 use crate::record::Entry;
 use crate::version::{Link, Stamp, VersionRef};
 
@@ -55,7 +56,9 @@ impl Transaction {
             let lsn = self.commit_now(parts.as_ref().map(|parts| parts.first));
             (lsn, lsn)
         };
-        if worker.engine().durability == Durability::Group {
+        let bug =
+            if lsn == depends_on { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
+        if worker.engine().durability == Durability::Group && !is_planted(bug) {
             worker.wait_durable(depends_on).await?;
         }
         Ok(lsn)

@@ -10,7 +10,11 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::worker::Worker;
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause, SlotId};
+
+/// Of the planted bug: whose wake-ups are lost.
+const LOST_WAKE_UP: u64 = 1024;
 
 /// Transactions of one worker that wait for the log.
 ///
@@ -38,6 +42,9 @@ impl CommitQueue {
             && (failed || lsn < durable)
         {
             self.commits.pop_front();
+            if is_planted(Bug::LostWakeUp) && lsn.0.is_multiple_of(LOST_WAKE_UP) {
+                continue;
+            }
             sched::resume(slot);
         }
     }

@@ -22,8 +22,15 @@ impl Transaction {
         let _operation = reclaim::enter();
         let Some(rid) = table.index.get(key).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
-        let seen = unsafe { table.read(rid, self.view(), self.copies()).await };
-        let Some(seen) = seen.map_err(OperationError::Storage)? else { return Ok(None) };
+        let seen = match unsafe { table.find(rid, self.view()).await } {
+            Ok(Some(seen)) => seen,
+            Ok(None) => return Ok(None),
+            Err(address) => {
+                // SAFETY: as above.
+                let fetched = unsafe { table.fetch(rid, address, self.copies()).await };
+                fetched.map_err(OperationError::Storage)?
+            }
+        };
         self.note(&seen);
         self.remember(table, key, rid);
         Ok(Some(seen.version.payload()))

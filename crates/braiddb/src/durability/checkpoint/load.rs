@@ -1,10 +1,9 @@
 //! Loading a checkpoint: indexes are built leaf by leaf, entries get addresses.
 
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::chunk::{CHUNK_BYTES, ChunkReader};
-use super::{Checkpoint, MAGIC, parse_name, path};
+use super::{Checkpoint, MAGIC, name, parse_name};
 use crate::durability::RecoveryError;
 use crate::index::Appender;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
@@ -24,12 +23,11 @@ pub(crate) fn load_newest(
     let Some(lsn) = names.iter().filter_map(|name| parse_name(name)).max() else {
         return Ok(None);
     };
-    let path = path(files.directory(), lsn);
-    let file = File::open_direct(&path, OpenMode::Existing)
-        .map_err(|error| LogError::io("open", &path, 0, error))?;
+    let file = files.open(&name(lsn), OpenMode::Existing)?;
+    let path = file.path();
     let [records, chunks] = files.read_header_sector(&file, MAGIC, lsn)?;
-    let chunks = u32::try_from(chunks).map_err(|_| damaged(&path, 0, "it is too large"))?;
-    let damaged_at = |number, reason| damaged(&path, offset(number), reason);
+    let chunks = u32::try_from(chunks).map_err(|_| damaged(path, 0, "it is too large"))?;
+    let damaged_at = |number, reason| damaged(path, offset(number), reason);
     let mut buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
     let (mut loaded, mut number, mut last_table) = (0, 0, None);
     while number < chunks {
@@ -55,7 +53,7 @@ pub(crate) fn load_newest(
         }
     }
     if loaded != records {
-        return Err(damaged(&path, 0, "it does not hold as many records as it says").into());
+        return Err(damaged(path, 0, "it does not hold as many records as it says").into());
     }
     let bytes = offset(chunks);
     Ok(Some(Checkpoint { lsn, records, bytes }))
@@ -66,7 +64,7 @@ fn offset(number: u32) -> u64 {
 }
 
 fn read(file: &File, number: u32, into: &mut AlignedBuffer) -> Result<(), LogError> {
-    match file.inner().read_exact_at(into, offset(number)) {
+    match file.read_exact_at(into, offset(number)) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             Err(damaged(file.path(), offset(number), "it is cut short"))
         }

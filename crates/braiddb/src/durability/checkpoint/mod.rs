@@ -12,8 +12,6 @@ mod chunk;
 mod load;
 mod write;
 
-use std::path::PathBuf;
-
 pub(super) use load::load_newest;
 
 use crate::log::Lsn;
@@ -61,8 +59,8 @@ const MAGIC: [u8; 8] = *b"BRAIDCKP";
 const PREFIX: &str = "checkpoint-";
 const SUFFIX: &str = ".ckpt";
 
-fn path(directory: &std::path::Path, lsn: Lsn) -> PathBuf {
-    directory.join(format!("{PREFIX}{:016x}{SUFFIX}", lsn.0))
+fn name(lsn: Lsn) -> String {
+    format!("{PREFIX}{:016x}{SUFFIX}", lsn.0)
 }
 
 /// The LSN in a checkpoint's name; `None` if the name is no checkpoint's.

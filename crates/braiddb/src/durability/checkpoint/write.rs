@@ -4,10 +4,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::chunk::{CHUNK_BYTES, ChunkWriter};
-use super::{Checkpoint, MAGIC, parse_name, path};
+use super::{Checkpoint, MAGIC, name, parse_name};
 use crate::index::Entry;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn, UNFINISHED};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
 use crate::sched;
@@ -26,22 +27,21 @@ pub(super) async fn write(files: &LogFiles) -> Result<Checkpoint, OperationError
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let unfinished = files.directory().join(format!("checkpoint{UNFINISHED}"));
-    let file = File::open_direct(&unfinished, OpenMode::Emptied)
-        .map_err(|error| failed("create", &unfinished, error))?;
+    let unfinished = format!("checkpoint{UNFINISHED}");
+    let file = files.open(&unfinished, OpenMode::Emptied).map_err(storage)?;
     let mut output = Output { file: Arc::new(file), chunks: 0, records: 0 };
     for table in engine.tables() {
         output.write_table(&transaction, &table).await?;
     }
     // The log must not end before the snapshot after a crash.
     worker.wait_durable(Lsn(transaction.begin().0 - 1)).await?;
+    let lsn = if is_planted(Bug::CheckpointRace) { engine.log.durable() } else { lsn };
     let header = files.header_sector(MAGIC, lsn, [output.records, u64::from(output.chunks)]);
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
-    synced.map_err(|error| failed("sync", &unfinished, error))?;
+    synced.map_err(|error| failed("sync", output.file.path(), error))?;
     transaction.commit().await?;
-    let named = path(files.directory(), lsn);
-    std::fs::rename(&unfinished, &named).map_err(|error| failed("rename", &unfinished, error))?;
+    files.rename(&unfinished, &name(lsn)).map_err(storage)?;
     files.sync_directory().map_err(storage)?;
     remove_older(files, lsn)?;
     let bytes = output.offset(output.chunks);
@@ -51,8 +51,7 @@ pub(super) async fn write(files: &LogFiles) -> Result<Checkpoint, OperationError
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
     for name in files.list().map_err(storage)? {
         if parse_name(&name).is_some_and(|lsn| lsn < newest) {
-            let path = files.directory().join(name);
-            std::fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
+            files.remove(&name).map_err(storage)?;
         }
     }
     Ok(())

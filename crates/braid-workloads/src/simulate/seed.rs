@@ -1,0 +1,246 @@
+//! One seed: a database on a simulated disk runs transactions, is crashed at many of its
+//! operations, and each crash is recovered from and held against the oracle; some of those go on
+//! from there, and are crashed again.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, bail, ensure};
+use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
+use braiddb::{Database, Options, Policy, Width};
+use serde::Serialize;
+
+use super::oracle::{Contents, Oracle};
+use super::work::{self, Tables};
+
+/// Runs on top of one another: what recovered is run again, and crashed again.
+const MOST_GENERATIONS: u32 = 3;
+
+/// How much one seed does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Transactions of a generation.
+    pub(super) transactions: u64,
+    /// Crashes of a generation, about.
+    pub(super) crashes: u64,
+}
+
+/// What came of seeds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Tally {
+    /// Crashes that were recovered from.
+    pub(super) crash_states: u64,
+    /// Of these, crashes while a recovery was under way.
+    pub(super) in_recovery: u64,
+    /// Transactions that committed.
+    pub(super) committed: u64,
+    /// Runs that the disk's errors ended.
+    pub(super) poisoned: u64,
+    /// Databases that could not be opened while the disk failed.
+    pub(super) not_opened: u64,
+    pub(super) faults: FaultCounts,
+    pub(super) crashes: CrashCounts,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.crash_states += other.crash_states;
+        self.in_recovery += other.in_recovery;
+        self.committed += other.committed;
+        self.poisoned += other.poisoned;
+        self.not_opened += other.not_opened;
+        self.faults.add(&other.faults);
+        self.crashes.add(&other.crashes);
+    }
+}
+
+/// A disk as a crash left it, and how much had been told by then.
+struct Crash {
+    disk: SimulatedDisk,
+    operation: u64,
+    told: usize,
+}
+
+/// What is gathered while a generation runs.
+struct Watched {
+    crashes: Vec<Crash>,
+    counts: CrashCounts,
+    oracle: Arc<Mutex<Oracle>>,
+    random: fastrand::Rng,
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The first thing lost, halved, out of order or stuck.
+pub(super) fn run(seed: u64, plan: Plan) -> Result<Tally> {
+    fastrand::seed(seed);
+    let mut tally = Tally::default();
+    let disk = SimulatedDisk::new(seed);
+    generation(&disk, seed, 0, &Contents::default(), plan, &mut tally)?;
+    Ok(tally)
+}
+
+/// Runs transactions on a disk that holds `base`, and checks every crash of it.
+fn generation(
+    disk: &SimulatedDisk,
+    seed: u64,
+    number: u32,
+    base: &Contents,
+    plan: Plan,
+    tally: &mut Tally,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed ^ u64::from(number) << 56);
+    let oracle = Arc::new(Mutex::new(Oracle::new(base.clone())));
+    let watched = Arc::new(Mutex::new(Watched {
+        crashes: Vec::new(),
+        counts: CrashCounts::default(),
+        oracle: oracle.clone(),
+        random: random.fork(),
+    }));
+    let options = options(&mut random);
+    let every = (plan.transactions * OPERATIONS_PER_TRANSACTION / plan.crashes.max(1)).max(1);
+    watch(disk, &watched, every);
+    disk.set_faults(faults(&mut random));
+    let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
+        Ok(db) => {
+            let in_recovery = watched.lock().expect(NO_PANIC).crashes.len();
+            serve(&db, disk, &mut random, plan, &oracle, tally)
+                .with_context(|| format!("generation {number}"))?;
+            in_recovery
+        }
+        Err(error) => {
+            ensure!(disk.counts().any_failed(), "a disk without faults is refused: {error}");
+            tally.not_opened += 1;
+            watched.lock().expect(NO_PANIC).crashes.len()
+        }
+    };
+    disk.watch(None);
+    disk.set_faults(Faults::default());
+    tally.faults.add(&disk.counts());
+    let (mut crashes, counts) = {
+        let mut watched = watched.lock().expect(NO_PANIC);
+        (std::mem::take(&mut watched.crashes), watched.counts)
+    };
+    tally.crashes.add(&counts);
+    tally.in_recovery += if number > 0 { in_recovery as u64 } else { 0 };
+    let oracle = oracle.lock().expect(NO_PANIC);
+    tally.committed += oracle.committed();
+    // Whatever happened, the disk as it is now is one more state to recover from.
+    let told = oracle.told();
+    crashes.push(Crash { disk: disk.copy(seed), operation: u64::MAX, told });
+    for crash in crashes {
+        let place = || format!("generation {number}, crash at operation {}", crash.operation);
+        let again = random.u64(0..plan.crashes.max(1)) < 2 && number + 1 < MOST_GENERATIONS;
+        let untouched = again.then(|| crash.disk.copy(seed));
+        let found = recover(&crash.disk, random.u64(..)).with_context(place)?;
+        oracle.check(&found, crash.told).with_context(place)?;
+        tally.crash_states += 1;
+        if let Some(disk) = untouched {
+            let seed = random.u64(..);
+            generation(&disk, seed, number + 1, &found, plan, tally).with_context(place)?;
+        }
+    }
+    Ok(())
+}
+
+const NO_PANIC: &str = "nobody panics with it";
+/// About.
+const OPERATIONS_PER_TRANSACTION: u64 = 2;
+
+fn watch(disk: &SimulatedDisk, watched: &Arc<Mutex<Watched>>, every: u64) {
+    let watched = watched.clone();
+    disk.watch(Some(Box::new(move |moment| {
+        let mut watched = watched.lock().expect(NO_PANIC);
+        if watched.random.u64(0..every) > 0 {
+            return;
+        }
+        let told = watched.oracle.lock().expect(NO_PANIC).told();
+        let seed = watched.random.u64(..);
+        let disk = moment.crash(seed, &mut watched.counts);
+        watched.crashes.push(Crash { disk, operation: moment.operation(), told });
+    })));
+}
+
+/// Runs the transactions and closes.
+fn serve(
+    db: &Database,
+    disk: &SimulatedDisk,
+    random: &mut fastrand::Rng,
+    plan: Plan,
+    oracle: &Arc<Mutex<Oracle>>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let first = oracle.lock().expect(NO_PANIC).base().journal.keys().last().map_or(1, |n| n + 1);
+    let tables = db.run_blocking(async |tx| Tables::open(tx).await);
+    let tables = match tables {
+        Ok(tables) => tables,
+        Err(error) => {
+            ensure!(
+                disk.counts().any_failed(),
+                "tables cannot be opened on a disk without faults: {error}"
+            );
+            tally.poisoned += 1;
+            return Ok(());
+        }
+    };
+    let seed = random.u64(..);
+    let all =
+        work::run(db, || disk.settle(), &tables, seed, first..first + plan.transactions, oracle)?;
+    if !all {
+        // Nobody will ever wake what waits; closing would wait for it.
+        std::mem::forget(db.clone());
+        bail!("transactions wait, and nothing is under way that could wake them");
+    }
+    let closed = db.close();
+    tally.poisoned += u64::from(closed.is_err());
+    ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());
+    Ok(())
+}
+
+/// Opens what a crash left and reads everything.
+fn recover(disk: &SimulatedDisk, seed: u64) -> Result<Contents> {
+    let options = options(&mut fastrand::Rng::with_seed(seed));
+    let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
+    let contents = db
+        .run_blocking(async |tx| match Tables::open(tx).await {
+            Ok(tables) => tables.contents(tx).await,
+            Err(error) => Err(error),
+        })
+        .context("reading everything")?;
+    let report = db.check()?;
+    ensure!(report.problems.is_empty(), "the check finds: {}", report.problems.join("; "));
+    db.close()?;
+    Ok(contents)
+}
+
+/// Small segments and frequent checkpoints, so that much happens in little time.
+fn options(random: &mut fastrand::Rng) -> Options {
+    let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
+    let segments = [64 << 10, 256 << 10, 1 << 20];
+    let checkpoints = [32 << 10, 128 << 10, 1 << 30];
+    Options::default()
+        .policy(policies[random.usize(0..policies.len())])
+        .hot_width(Width::Fixed(random.usize(1..12)))
+        .max_open(64)
+        .log_segment_bytes(segments[random.usize(0..segments.len())])
+        .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
+        // Less than the log's ring takes: everything is evicted as soon as it can be.
+        .memory_budget(random.bool().then_some(1))
+}
+
+/// Half of the runs are on a disk that only delays; the others meet errors too.
+fn faults(random: &mut fastrand::Rng) -> Faults {
+    let mut faults = Faults {
+        most_delay: random.u32(0..20),
+        short_transfers: if random.bool() { 6 } else { 0 },
+        ..Faults::default()
+    };
+    match random.u32(0..8) {
+        0 => faults.errors = 300,
+        1 => faults.failed_syncs = 100,
+        2 => faults.capacity = random.u64(200..2000),
+        3 => (faults.errors, faults.failed_syncs) = (2000, 2000),
+        _ => {}
+    }
+    faults
+}

@@ -1,0 +1,198 @@
+//! The transactions that run on the simulated disk.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
+
+use super::oracle::{Contents, Number, Oracle, Taken};
+
+/// Keys the transactions take turns on; few, so that they conflict.
+const KEYS: u64 = 24;
+
+/// The tables.
+#[derive(Clone)]
+pub(super) struct Tables {
+    /// The value starts with the turn and the transaction, and goes on with bytes of its own.
+    turns: Table<u64, [u8]>,
+    marks: Table<str, u64>,
+    journal: Table<Number, [u8]>,
+}
+
+/// What a transaction did.
+pub(super) enum Did {
+    Wrote,
+    Read(Vec<Number>),
+}
+
+/// Its own error: a transaction that takes everything back.
+const CHANGED_ITS_MIND: &str = "changed its mind";
+
+impl Tables {
+    pub(super) async fn open(tx: &Transaction) -> Result<Self, Error> {
+        let turns = match tx.open_table("turns").await {
+            Err(Error::TableNotFound(_)) => {
+                // Records that recovery left on disk are read from there each time.
+                let options = TableOptions::default().cache_cold(false);
+                tx.create_table_with("turns", options).await?
+            }
+            opened => opened?,
+        };
+        Ok(Self {
+            turns,
+            marks: tx.open_or_create_table("marks").await?,
+            journal: tx.open_or_create_table("journal").await?,
+        })
+    }
+
+    /// Reads everything, by scans forward and backward, and by key.
+    pub(super) async fn contents(&self, tx: &Transaction) -> Result<Contents, Error> {
+        let mut contents = Contents::default();
+        let (mut forward, mut backward) = (tx.scan(&self.turns, ..)?, Vec::new());
+        while let Some((key, value)) = forward.next().await? {
+            let (turn, by) = parse(value).unwrap_or((0, 0));
+            let right = value == value_of(key, turn, by);
+            contents.turns.insert(key, if right { (turn, by) } else { (u64::MAX, by) });
+            let again = tx.get(&self.turns, &key).await?;
+            if again != Some(value) {
+                contents.turns.insert(key, (u64::MAX, 0));
+            }
+        }
+        let mut reverse = tx.scan(&self.turns, ..)?.rev();
+        while let Some((key, _)) = reverse.next().await? {
+            backward.push(key);
+        }
+        if !contents.turns.keys().rev().eq(&backward) {
+            contents.turns.clear();
+        }
+        let mut marks = tx.scan(&self.marks, ..)?;
+        while let Some((key, turn)) = marks.next().await? {
+            contents.marks.insert(unmark(&key), turn);
+        }
+        let mut journal = tx.scan(&self.journal, ..)?;
+        while let Some((number, taken)) = journal.next().await? {
+            let taken = taken.chunks_exact(16).map(|pair| (word(&pair[..8]), word(&pair[8..])));
+            contents.journal.insert(number, taken.collect());
+        }
+        Ok(contents)
+    }
+
+    /// Transaction `number`.
+    pub(super) async fn run(
+        &self,
+        tx: &Transaction,
+        seed: u64,
+        number: Number,
+    ) -> Result<Did, Error> {
+        let mut random = fastrand::Rng::with_seed(seed ^ number << 20);
+        let kind = random.u32(0..10);
+        let mut keys: Vec<u64> = (0..random.u64(1..5)).map(|_| random.u64(0..KEYS)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        if kind < 3 {
+            let mut seen = Vec::new();
+            for key in &keys {
+                let value = tx.get(&self.turns, key).await?;
+                seen.extend(value.and_then(parse).map(|(_, by)| by));
+            }
+            return Ok(Did::Read(seen));
+        }
+        let mut taken: Vec<Taken> = Vec::new();
+        for key in keys {
+            let before =
+                tx.get(&self.turns, &key).await?.and_then(parse).map_or(0, |(turn, _)| turn);
+            let turn = before + 1;
+            let value = value_of(key, turn, number);
+            if before == 0 {
+                tx.insert(&self.turns, &key, &value).await?;
+            } else {
+                tx.update(&self.turns, &key, &value).await?;
+            }
+            if turn % 2 == 1 {
+                tx.insert(&self.marks, &mark(key), &turn).await?;
+            } else {
+                tx.delete(&self.marks, &mark(key)).await?;
+            }
+            taken.push((key, turn));
+        }
+        if kind == 3 {
+            return Err(Error::Options(CHANGED_ITS_MIND.to_owned()));
+        }
+        let bytes: Vec<u8> = taken
+            .iter()
+            .flat_map(|(key, turn)| [key.to_le_bytes(), turn.to_le_bytes()])
+            .flatten()
+            .collect();
+        tx.insert(&self.journal, &number, &bytes).await?;
+        Ok(Did::Wrote)
+    }
+}
+
+/// Runs transactions and tells the oracle how they end; whether all of them ended. `false` means
+/// that the worker sleeps, nothing is under way, and some transaction waits all the same.
+pub(super) fn run(
+    db: &Database,
+    settle: impl Fn(),
+    tables: &Tables,
+    seed: u64,
+    numbers: std::ops::Range<Number>,
+    oracle: &Arc<Mutex<Oracle>>,
+) -> Result<bool> {
+    let (tables, oracle) = (tables.clone(), oracle.clone());
+    let left = Arc::new(Mutex::new(numbers.end - numbers.start));
+    let counted = left.clone();
+    let source = db.run_source_with(
+        0,
+        numbers,
+        async move |tx, number| tables.run(tx, seed, *number).await,
+        move |number, result: Result<Outcome<Did>, Error>| {
+            let mut oracle = oracle.lock().expect("nobody panics with it");
+            match result {
+                Ok(Outcome { value: Did::Wrote, commit_lsn, .. }) => {
+                    oracle.committed_writer(number, commit_lsn);
+                }
+                Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
+                Err(Error::Options(told)) if told == CHANGED_ITS_MIND => oracle.aborted(number),
+                Err(_) => oracle.failed(number),
+            }
+            *counted.lock().expect("nobody panics with it") -= 1;
+            Ok(())
+        },
+    )?;
+    settle();
+    let over = *left.lock().expect("nobody panics with it") == 0;
+    if over {
+        source.wait()?;
+    }
+    Ok(over)
+}
+
+/// The value of a key's turn.
+fn value_of(key: u64, turn: u64, by: Number) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(key << 48 ^ turn << 24 ^ by);
+    let length = match random.u32(0..100) {
+        0 => random.usize(20_000..80_000),
+        1..10 => random.usize(3000..9000),
+        _ => random.usize(0..300),
+    };
+    let mut value = [turn.to_le_bytes(), by.to_le_bytes()].concat();
+    value.extend((0..length).map(|_| random.u8(..)));
+    value
+}
+
+fn parse(value: &[u8]) -> Option<(u64, Number)> {
+    Some((word(value.get(..8)?), word(value.get(8..16)?)))
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// A key of the marks: longer than what an index node compares at once.
+fn mark(key: u64) -> String {
+    format!("mark of key number {key}")
+}
+
+fn unmark(mark: &str) -> u64 {
+    mark.rsplit(' ').next().and_then(|key| key.parse().ok()).unwrap_or(u64::MAX)
+}

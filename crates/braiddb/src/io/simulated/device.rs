@@ -1,0 +1,215 @@
+//! The device of the simulated disk: operations are performed in an order that the seed chooses,
+//! some while tasks run, the others when the worker would sleep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::transfer::{Call, Transfer};
+use super::super::{Completion, Device, Notify, Operation};
+use super::{Place, SECTOR_BYTES, SimulatedDisk, State, Unwritten, nodes};
+
+/// Waits with a bound that are over at once, no time passing, before one lasts until a wake-up:
+/// what waits for nothing but time would else go on for ever.
+pub(super) const TIMEOUTS: u32 = 4;
+
+/// An operation that is under way.
+#[derive(Debug)]
+struct UnderWay {
+    transfer: Transfer,
+    /// The tick at which it is performed.
+    due: u64,
+    /// Its place in the order of submission.
+    number: u64,
+}
+
+/// What a device has under way.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    under_way: Vec<UnderWay>,
+    submitted: u64,
+    last_performed: u64,
+    clock: u64,
+}
+
+impl Operations {
+    /// The sectors that writes under way are to write.
+    pub(super) fn unwritten(&self) -> Unwritten {
+        let mut unwritten = Unwritten::new();
+        for operation in &self.under_way {
+            if let Some((file, offset, bytes)) = operation.transfer.unwritten() {
+                let Place::File(file) = file.node().place else { continue };
+                let first = (offset / SECTOR_BYTES as u64) as usize;
+                let sectors = nodes::sectors(bytes).enumerate();
+                let places = sectors.map(|(number, sector)| (first + number, sector));
+                unwritten.entry(file).or_default().extend(places);
+            }
+        }
+        unwritten
+    }
+
+    /// The place of the operation that is performed next, if one is due at `tick`.
+    fn next(&self, tick: u64) -> Option<usize> {
+        let due = |&place: &usize| (self.under_way[place].due, self.under_way[place].number);
+        let next = (0..self.under_way.len()).min_by_key(due)?;
+        (self.under_way[next].due <= tick).then_some(next)
+    }
+}
+
+impl State {
+    fn delay(&mut self) -> u64 {
+        1 + u64::from(self.random.u32(0..=self.faults.most_delay))
+    }
+
+    /// Performs one operation that is due; its completion, unless some of it is left to do.
+    fn perform(&mut self, place: usize) -> Option<Completion> {
+        let mut operation = self.operations.under_way.swap_remove(place);
+        let Place::File(file) = operation.transfer.file().node().place else {
+            let answer = self.sync(Place::Names).map(|()| 0);
+            return self.performed(operation, answer);
+        };
+        let answer = match operation.transfer.call() {
+            Call::Read { pointer, bytes, offset } => {
+                // SAFETY: the transfer owns `bytes` writable bytes at `pointer`, exclusively.
+                let into = unsafe { std::slice::from_raw_parts_mut(pointer, bytes) };
+                self.read(file, offset, into)
+            }
+            Call::Write { pointer, bytes, offset, sync } => {
+                // SAFETY: the transfer keeps `bytes` bytes at `pointer` unchanged.
+                let from = unsafe { std::slice::from_raw_parts(pointer, bytes) };
+                self.write(file, offset, from, sync)
+            }
+            Call::Sync => self.sync(Place::File(file)).map(|()| 0),
+        };
+        self.performed(operation, answer)
+    }
+
+    fn performed(
+        &mut self,
+        mut operation: UnderWay,
+        answer: std::io::Result<usize>,
+    ) -> Option<Completion> {
+        let answer = match answer {
+            Ok(bytes) => i32::try_from(bytes).expect("calls are shorter than 2 GiB"),
+            Err(error) => -error.raw_os_error().expect("simulated errors have numbers"),
+        };
+        let completion = match operation.transfer.advance(answer) {
+            None => {
+                operation.due = self.operations.clock + self.delay();
+                self.operations.under_way.push(operation);
+                None
+            }
+            Some(result) => {
+                let last = &mut self.operations.last_performed;
+                self.counts.reordered += u64::from(operation.number < *last);
+                *last = operation.number.max(*last);
+                Some(operation.transfer.finish(result))
+            }
+        };
+        self.happened();
+        completion
+    }
+}
+
+/// The device of the worker on a simulated disk.
+#[derive(Debug)]
+pub(crate) struct SimulatedDevice {
+    disk: SimulatedDisk,
+}
+
+/// Wakes the device.
+struct Wake(SimulatedDisk);
+
+impl Notify for Wake {
+    fn notify(&self) {
+        self.0.0.state.lock().notified = true;
+        self.0.0.notified.notify_all();
+    }
+}
+
+impl SimulatedDevice {
+    pub(super) fn new(disk: SimulatedDisk) -> Self {
+        let mut state = disk.0.state.lock();
+        assert!(!state.attached, "a simulated disk has one worker at a time");
+        (state.attached, state.asleep, state.notified) = (true, false, false);
+        drop(state);
+        Self { disk }
+    }
+
+    /// Performs what is due at `tick`.
+    fn perform(&self, tick: impl FnOnce(&mut State) -> u64, deliver: &mut dyn FnMut(Completion)) {
+        let mut completions = Vec::new();
+        let mut state = self.disk.0.state.lock();
+        let tick = tick(&mut state);
+        while let Some(place) = state.operations.next(tick) {
+            completions.extend(state.perform(place));
+        }
+        drop(state);
+        completions.into_iter().for_each(deliver);
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn submit(&mut self, operation: Operation, token: u64) {
+        let mut state = self.disk.0.state.lock();
+        let due = state.operations.clock + state.delay();
+        state.operations.submitted += 1;
+        let number = state.operations.submitted;
+        let transfer = Transfer::new(operation, token);
+        state.operations.under_way.push(UnderWay { transfer, due, number });
+    }
+
+    fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        if self.outstanding() == 0 {
+            return;
+        }
+        let tick = |state: &mut State| {
+            state.operations.clock += 1;
+            state.operations.clock
+        };
+        self.perform(tick, deliver);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
+        let mut state = self.disk.0.state.lock();
+        if state.operations.under_way.is_empty() {
+            if timeout.is_some() && state.timeouts_left > 0 {
+                state.timeouts_left -= 1;
+                return;
+            }
+            state.asleep = true;
+            self.disk.0.settled.notify_all();
+            while !state.notified {
+                self.disk.0.notified.wait(&mut state);
+            }
+            (state.asleep, state.notified) = (false, false);
+            state.timeouts_left = TIMEOUTS;
+            return;
+        }
+        drop(state);
+        let tick = |state: &mut State| {
+            let under_way = &state.operations.under_way;
+            let next = under_way.iter().map(|operation| operation.due).min();
+            state.operations.clock = next.unwrap_or(0).max(state.operations.clock);
+            state.operations.clock
+        };
+        self.perform(tick, deliver);
+    }
+
+    fn outstanding(&self) -> usize {
+        self.disk.0.state.lock().operations.under_way.len()
+    }
+
+    fn notifier(&self) -> Arc<dyn Notify> {
+        Arc::new(Wake(self.disk.clone()))
+    }
+}
+
+impl Drop for SimulatedDevice {
+    fn drop(&mut self) {
+        while self.outstanding() > 0 {
+            self.wait(None, &mut drop);
+        }
+        self.disk.0.state.lock().attached = false;
+        self.disk.0.settled.notify_all();
+    }
+}

@@ -1,0 +1,452 @@
+//! A disk in memory that lies as disks do, deterministic by seed: it delays, reorders and cuts
+//! transfers short, fails calls and syncs, runs full, and can be asked at any operation what a
+//! crash would leave, unsynced writes dropped, torn and reordered.
+//!
+//! Determinism: the database on such a disk has one worker, whose sleep ends, without time
+//! passing, with the next operation that completes. Other threads act only while the worker sleeps
+//! and nothing is under way ([`SimulatedDisk::settle`]), so nothing happens at the same time.
+
+mod device;
+mod nodes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use device::{Operations, SimulatedDevice};
+use nodes::Nodes;
+
+use super::{Device, OpenMode, SECTOR_BYTES};
+
+/// How the disk behaves; probabilities are one in so many operations, 0 is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Operations that fail with an I/O error, syncs apart.
+    pub errors: u32,
+    /// Syncs, and synced writes, that fail; what they were for may be lost.
+    pub failed_syncs: u32,
+    /// Transfers that move only some of their bytes at a time.
+    pub short_transfers: u32,
+    /// How many other operations one may be delayed by at most.
+    pub most_delay: u32,
+    /// Sectors the disk has; 0 for no bound.
+    pub capacity: u64,
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct FaultCounts {
+    /// Operations, blocking calls included.
+    pub operations: u64,
+    /// Completed after an operation that was asked for later.
+    pub reordered: u64,
+    /// Reads that moved only some bytes.
+    pub short_reads: u64,
+    /// Writes that moved only some bytes.
+    pub short_writes: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Syncs, and synced writes, that failed.
+    pub failed_syncs: u64,
+    /// Writes that found no space.
+    pub full: u64,
+}
+
+/// What crashes did to what was not synced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CrashCounts {
+    /// Sectors that were left.
+    pub kept: u64,
+    /// Sectors that were lost.
+    pub dropped: u64,
+    /// Sectors of which parts were left.
+    pub torn: u64,
+    /// Changes of names that were lost.
+    pub names_undone: u64,
+}
+
+impl FaultCounts {
+    /// Adds what happened elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.reordered += other.reordered;
+        self.short_reads += other.short_reads;
+        self.short_writes += other.short_writes;
+        self.read_errors += other.read_errors;
+        self.write_errors += other.write_errors;
+        self.failed_syncs += other.failed_syncs;
+        self.full += other.full;
+    }
+
+    /// Whether an operation failed.
+    #[must_use]
+    pub fn any_failed(&self) -> bool {
+        self.read_errors + self.write_errors + self.failed_syncs + self.full > 0
+    }
+}
+
+impl CrashCounts {
+    /// Adds what happened elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.kept += other.kept;
+        self.dropped += other.dropped;
+        self.torn += other.torn;
+        self.names_undone += other.names_undone;
+    }
+}
+
+/// A simulated disk with one directory. Clones are handles of the same disk.
+#[derive(Clone)]
+pub struct SimulatedDisk(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// The worker went to sleep, or left.
+    settled: Condvar,
+    /// The worker is to wake.
+    notified: Condvar,
+}
+
+/// Looks at the disk after each operation.
+type Watch = Box<dyn FnMut(&Moment<'_>) + Send>;
+
+struct State {
+    random: fastrand::Rng,
+    faults: Faults,
+    counts: FaultCounts,
+    nodes: Nodes,
+    operations: Operations,
+    watch: Option<Watch>,
+    locked: bool,
+    /// A worker's device is there.
+    attached: bool,
+    asleep: bool,
+    notified: bool,
+    timeouts_left: u32,
+}
+
+/// The disk between two operations.
+pub struct Moment<'s> {
+    operation: u64,
+    nodes: &'s Nodes,
+    operations: &'s Operations,
+}
+
+impl Moment<'_> {
+    /// How many operations there were.
+    #[must_use]
+    pub fn operation(&self) -> u64 {
+        self.operation
+    }
+
+    /// A disk as a crash at this moment leaves it.
+    #[must_use]
+    pub fn crash(&self, seed: u64, counts: &mut CrashCounts) -> SimulatedDisk {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let nodes = self.nodes.crash(&self.operations.unwritten(), &mut random, counts);
+        SimulatedDisk::with(nodes, random)
+    }
+}
+
+impl SimulatedDisk {
+    /// An empty disk without faults.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::with(Nodes::default(), fastrand::Rng::with_seed(seed))
+    }
+
+    fn with(nodes: Nodes, random: fastrand::Rng) -> Self {
+        let state = State {
+            random,
+            faults: Faults::default(),
+            counts: FaultCounts::default(),
+            nodes,
+            operations: Operations::default(),
+            watch: None,
+            locked: false,
+            attached: false,
+            asleep: false,
+            notified: false,
+            timeouts_left: device::TIMEOUTS,
+        };
+        let (state, settled, notified) = (Mutex::new(state), Condvar::new(), Condvar::new());
+        Self(Arc::new(Shared { state, settled, notified }))
+    }
+
+    /// A copy of the disk as it is, without faults; everything on it is durable.
+    #[must_use]
+    pub fn copy(&self, seed: u64) -> Self {
+        let mut nodes = self.0.state.lock().nodes.clone();
+        nodes.make_durable();
+        Self::with(nodes, fastrand::Rng::with_seed(seed))
+    }
+
+    /// How the disk behaves from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.0.state.lock().faults = faults;
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        self.0.state.lock().counts
+    }
+
+    /// Calls `watch` after each operation, from the thread that performed it; it must not use this
+    /// disk other than through what it is given. `None` ends it.
+    pub fn watch(&self, watch: Option<Box<dyn FnMut(&Moment<'_>) + Send>>) {
+        self.0.state.lock().watch = watch;
+    }
+
+    /// The names and the lengths of the files.
+    #[must_use]
+    pub fn files(&self) -> Vec<(String, u64)> {
+        self.0.state.lock().nodes.list()
+    }
+
+    /// Changes bits of a byte behind everybody's back; `false` if the file has no such byte.
+    pub fn flip(&self, name: &str, offset: u64, bits: u8) -> bool {
+        self.0.state.lock().nodes.flip(name, offset, bits)
+    }
+
+    /// Waits until the worker of the database on this disk, if there is one, sleeps and nothing is
+    /// under way.
+    pub fn settle(&self) {
+        let mut state = self.0.state.lock();
+        while state.attached && (!state.asleep || state.notified) {
+            self.0.settled.wait(&mut state);
+        }
+    }
+
+    /// Locks the directory; `None` if it is locked.
+    pub(super) fn lock(&self) -> Option<SimulatedLock> {
+        let mut state = self.0.state.lock();
+        let free = !std::mem::replace(&mut state.locked, true);
+        free.then(|| SimulatedLock(self.clone()))
+    }
+
+    /// The device of the only worker.
+    pub(crate) fn device(&self) -> Box<dyn Device> {
+        Box::new(SimulatedDevice::new(self.clone()))
+    }
+}
+
+impl std::fmt::Debug for SimulatedDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimulatedDisk")
+    }
+}
+
+impl PartialEq for SimulatedDisk {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SimulatedDisk {}
+
+impl State {
+    /// Whether something of probability one in `one_in` happens now.
+    fn strikes(&mut self, one_in: u32) -> bool {
+        one_in != 0 && self.random.u32(0..one_in) == 0
+    }
+
+    /// Writes what may be written of `bytes`: how many, or the error.
+    fn write(
+        &mut self,
+        file: usize,
+        offset: u64,
+        bytes: &[u8],
+        sync: bool,
+    ) -> std::io::Result<usize> {
+        if self.strikes(self.faults.errors) {
+            self.counts.write_errors += 1;
+            return Err(std::io::Error::from_raw_os_error(libc::EIO));
+        }
+        let mut moved = bytes.len();
+        if bytes.len() > SECTOR_BYTES && self.strikes(self.faults.short_transfers) {
+            self.counts.short_writes += 1;
+            moved = self.random.usize(1..bytes.len() / SECTOR_BYTES) * SECTOR_BYTES;
+        }
+        self.room(file, offset + moved as u64)?;
+        let failed = sync && self.strikes(self.faults.failed_syncs);
+        self.nodes.write(file, offset, &bytes[..moved], sync && !failed);
+        if failed {
+            self.counts.failed_syncs += 1;
+            self.nodes.fail_sync(file, &mut self.random);
+            return Err(std::io::Error::from_raw_os_error(libc::EIO));
+        }
+        Ok(moved)
+    }
+
+    /// Whether a file may grow to `end`.
+    fn room(&mut self, file: usize, end: u64) -> std::io::Result<()> {
+        let more = end.saturating_sub(self.nodes.length(file)) / SECTOR_BYTES as u64;
+        if more > 0 && self.faults.capacity != 0 && self.nodes.used() + more > self.faults.capacity
+        {
+            self.counts.full += 1;
+            return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, file: usize, offset: u64, into: &mut [u8]) -> std::io::Result<usize> {
+        if self.strikes(self.faults.errors) {
+            self.counts.read_errors += 1;
+            return Err(std::io::Error::from_raw_os_error(libc::EIO));
+        }
+        let mut wanted = into.len();
+        if wanted > SECTOR_BYTES && self.strikes(self.faults.short_transfers) {
+            self.counts.short_reads += 1;
+            wanted = self.random.usize(1..wanted / SECTOR_BYTES) * SECTOR_BYTES;
+        }
+        Ok(self.nodes.read(file, offset, &mut into[..wanted]))
+    }
+
+    /// Syncs a file, or the names.
+    fn sync(&mut self, place: Place) -> std::io::Result<()> {
+        let failed = self.strikes(self.faults.failed_syncs);
+        self.counts.failed_syncs += u64::from(failed);
+        match place {
+            Place::File(file) if failed => self.nodes.fail_sync(file, &mut self.random),
+            Place::File(file) => self.nodes.sync(file),
+            Place::Names if failed => {}
+            Place::Names => self.nodes.sync_names(),
+        }
+        if failed { Err(std::io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    /// An operation was performed.
+    fn happened(&mut self) {
+        self.counts.operations += 1;
+        if let Some(mut watch) = self.watch.take() {
+            watch(&Moment {
+                operation: self.counts.operations,
+                nodes: &self.nodes,
+                operations: &self.operations,
+            });
+            self.watch = Some(watch);
+        }
+    }
+}
+
+/// What a handle is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    File(usize),
+    Names,
+}
+
+/// A handle of a file, or of the directory.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    disk: SimulatedDisk,
+    place: Place,
+}
+
+impl Node {
+    fn perform<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.disk.0.state.lock();
+        let done = act(&mut state);
+        state.happened();
+        done
+    }
+
+    fn file(&self) -> usize {
+        match self.place {
+            Place::File(file) => file,
+            Place::Names => unreachable!("bytes are moved from and to files"),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn length(&self) -> u64 {
+        self.disk.0.state.lock().nodes.length(self.file())
+    }
+
+    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.perform(|state| state.read(self.file(), offset, buffer))
+    }
+
+    pub(super) fn write_all_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (rest, at) = (&bytes[done..], offset + done as u64);
+            done += self.perform(|state| state.write(self.file(), at, rest, false))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&self) -> std::io::Result<()> {
+        self.perform(|state| state.sync(self.place))
+    }
+
+    pub(super) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
+        self.perform(|state| {
+            state.room(self.file(), bytes)?;
+            state.nodes.allocate(self.file(), bytes);
+            Ok(())
+        })
+    }
+}
+
+/// The right to use the disk's directory.
+#[derive(Debug)]
+pub(super) struct SimulatedLock(SimulatedDisk);
+
+impl SimulatedLock {
+    /// The directory.
+    pub(super) fn node(&self) -> Node {
+        Node { disk: self.0.clone(), place: Place::Names }
+    }
+
+    fn perform<T>(&self, act: impl FnOnce(&mut State) -> std::io::Result<T>) -> std::io::Result<T> {
+        self.node().perform(act)
+    }
+
+    pub(super) fn open(&self, name: &str, mode: OpenMode) -> std::io::Result<Node> {
+        let file = self.perform(|state| match mode {
+            OpenMode::Emptied => Ok(state.nodes.create(name)),
+            OpenMode::Existing => state.existing(name),
+        })?;
+        Ok(Node { disk: self.0.clone(), place: Place::File(file) })
+    }
+
+    pub(super) fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.perform(|state| {
+            state.existing(from)?;
+            state.nodes.rename(from, to);
+            Ok(())
+        })
+    }
+
+    pub(super) fn remove(&self, name: &str) -> std::io::Result<()> {
+        self.perform(|state| {
+            state.existing(name)?;
+            state.nodes.remove(name);
+            Ok(())
+        })
+    }
+
+    pub(super) fn list(&self) -> Vec<String> {
+        self.0.files().into_iter().map(|(name, _)| name).collect()
+    }
+}
+
+impl State {
+    fn existing(&self, name: &str) -> std::io::Result<usize> {
+        self.nodes.find(name).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))
+    }
+}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        self.0.0.state.lock().locked = false;
+    }
+}
+
+/// Unwritten sectors of files, by file.
+type Unwritten = BTreeMap<usize, Vec<(usize, nodes::Sector)>>;

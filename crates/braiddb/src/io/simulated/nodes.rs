@@ -1,0 +1,286 @@
+//! What is on a simulated disk: for every file the bytes a program reads, those that a crash leaves
+//! for sure, and between them the writes a crash may leave, drop, tear or reorder.
+//!
+//! Invariant: `durable` with all of `unsynced` applied in order reads as `sectors`, unless a sync
+//! failed; the same holds for the names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::CrashCounts;
+use crate::io::SECTOR_BYTES;
+
+/// What disks write as a whole.
+const ATOM_BYTES: usize = 512;
+
+/// The bytes of a sector; `None` if all are zero.
+pub(super) type Sector = Option<Arc<[u8; SECTOR_BYTES]>>;
+
+/// One file.
+#[derive(Clone, Debug, Default)]
+struct FileNode {
+    sectors: Vec<Sector>,
+    length: u64,
+    durable: Vec<Sector>,
+    durable_length: u64,
+    /// Written and not synced, in the order of the writes.
+    unsynced: Vec<(usize, Sector)>,
+}
+
+/// A change of names that is not synced.
+#[derive(Clone, Debug)]
+enum Change {
+    Create { name: String, file: usize },
+    Rename { from: String, to: String },
+    Remove { name: String },
+}
+
+/// The files and names of one disk.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nodes {
+    files: Vec<FileNode>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    changes: Vec<Change>,
+}
+
+/// Splits bytes into sectors.
+pub(super) fn sectors(bytes: &[u8]) -> impl Iterator<Item = Sector> {
+    assert!(bytes.len().is_multiple_of(SECTOR_BYTES), "transfers are of whole sectors");
+    bytes.chunks_exact(SECTOR_BYTES).map(|sector| {
+        let zero = sector.iter().all(|byte| *byte == 0);
+        (!zero).then(|| Arc::new(sector.try_into().expect("a chunk is a sector")))
+    })
+}
+
+fn index(offset: u64) -> usize {
+    assert!(offset.is_multiple_of(SECTOR_BYTES as u64), "transfers start at sectors");
+    (offset / SECTOR_BYTES as u64) as usize
+}
+
+fn set(sectors: &mut Vec<Sector>, index: usize, sector: Sector) {
+    if sectors.len() <= index {
+        sectors.resize(index + 1, None);
+    }
+    sectors[index] = sector;
+}
+
+fn apply(names: &mut BTreeMap<String, usize>, change: &Change) {
+    match change {
+        Change::Create { name, file } => _ = names.insert(name.clone(), *file),
+        Change::Rename { from, to } => {
+            if let Some(file) = names.remove(from) {
+                names.insert(to.clone(), file);
+            }
+        }
+        Change::Remove { name } => _ = names.remove(name),
+    }
+}
+
+impl FileNode {
+    fn write(&mut self, offset: u64, written: impl Iterator<Item = Sector>, sync: bool) {
+        let first = index(offset);
+        let mut after = first;
+        for sector in written {
+            set(&mut self.sectors, after, sector.clone());
+            if sync {
+                set(&mut self.durable, after, sector);
+            } else {
+                self.unsynced.push((after, sector));
+            }
+            after += 1;
+        }
+        let end = (after * SECTOR_BYTES) as u64;
+        self.length = self.length.max(end);
+        if sync {
+            self.unsynced.retain(|(index, _)| !(first..after).contains(index));
+            self.durable_length = self.durable_length.max(end);
+        }
+    }
+
+    fn sync(&mut self) {
+        for (index, sector) in self.unsynced.drain(..) {
+            set(&mut self.durable, index, sector);
+        }
+        self.durable_length = self.length;
+    }
+
+    /// What a crash leaves, `keep` the probability that an unsynced sector is left.
+    fn crash(
+        &self,
+        in_flight: &[(usize, Sector)],
+        keep: f64,
+        random: &mut fastrand::Rng,
+        counts: &mut CrashCounts,
+    ) -> Self {
+        let mut left = self.durable.clone();
+        for (index, sector) in self.unsynced.iter().chain(in_flight) {
+            if random.f64() >= keep {
+                counts.dropped += 1;
+            } else if random.u8(0..8) == 0 {
+                let old = left.get(*index).cloned().flatten();
+                set(&mut left, *index, tear(&old, sector, random));
+                counts.torn += 1;
+            } else {
+                set(&mut left, *index, sector.clone());
+                counts.kept += 1;
+            }
+        }
+        let length = if random.bool() { self.length } else { self.durable_length };
+        left.truncate(length.div_ceil(SECTOR_BYTES as u64) as usize);
+        Self {
+            sectors: left.clone(),
+            length,
+            durable: left,
+            durable_length: length,
+            unsynced: Vec::new(),
+        }
+    }
+}
+
+/// Some atoms of one sector, the others of another.
+fn tear(old: &Sector, new: &Sector, random: &mut fastrand::Rng) -> Sector {
+    let mut torn = old.as_deref().copied().unwrap_or([0; SECTOR_BYTES]);
+    for start in (0..SECTOR_BYTES).step_by(ATOM_BYTES) {
+        if random.bool() {
+            let atom = start..start + ATOM_BYTES;
+            match new {
+                Some(new) => torn[atom.clone()].copy_from_slice(&new[atom]),
+                None => torn[atom].fill(0),
+            }
+        }
+    }
+    Some(Arc::new(torn))
+}
+
+impl Nodes {
+    /// The names and the lengths of the files.
+    pub(super) fn list(&self) -> Vec<(String, u64)> {
+        let name = |(name, file): (&String, &usize)| (name.clone(), self.files[*file].length);
+        self.names.iter().map(name).collect()
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    /// Makes a file, or empties it.
+    pub(super) fn create(&mut self, name: &str) -> usize {
+        let file = self.files.len();
+        self.files.push(FileNode::default());
+        self.change(Change::Create { name: name.to_owned(), file });
+        file
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        self.change(Change::Rename { from: from.to_owned(), to: to.to_owned() });
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        self.change(Change::Remove { name: name.to_owned() });
+    }
+
+    fn change(&mut self, change: Change) {
+        apply(&mut self.names, &change);
+        self.changes.push(change);
+    }
+
+    pub(super) fn length(&self, file: usize) -> u64 {
+        self.files[file].length
+    }
+
+    /// Sectors that hold something, or are promised to a file that has a name.
+    pub(super) fn used(&self) -> u64 {
+        self.names.values().map(|file| self.files[*file].length / SECTOR_BYTES as u64).sum()
+    }
+
+    pub(super) fn allocate(&mut self, file: usize, bytes: u64) {
+        self.files[file].length = self.files[file].length.max(bytes);
+    }
+
+    /// Reads up to the end of the file; how many bytes there were.
+    pub(super) fn read(&self, file: usize, offset: u64, into: &mut [u8]) -> usize {
+        let file = &self.files[file];
+        let bytes = file.length.saturating_sub(offset).min(into.len() as u64) as usize;
+        for (number, piece) in into[..bytes].chunks_mut(SECTOR_BYTES).enumerate() {
+            match file.sectors.get(index(offset) + number).and_then(Option::as_ref) {
+                Some(sector) => piece.copy_from_slice(&sector[..piece.len()]),
+                None => piece.fill(0),
+            }
+        }
+        bytes
+    }
+
+    pub(super) fn write(&mut self, file: usize, offset: u64, bytes: &[u8], sync: bool) {
+        self.files[file].write(offset, sectors(bytes), sync);
+    }
+
+    pub(super) fn sync(&mut self, file: usize) {
+        self.files[file].sync();
+    }
+
+    /// A sync fails: some of what was to become durable never will, though it is still read.
+    pub(super) fn fail_sync(&mut self, file: usize, random: &mut fastrand::Rng) {
+        self.files[file].unsynced.retain(|_| random.bool());
+    }
+
+    pub(super) fn sync_names(&mut self) {
+        self.durable_names = self.names.clone();
+        self.changes.clear();
+    }
+
+    /// Takes everything for durable.
+    pub(super) fn make_durable(&mut self) {
+        self.files.iter_mut().for_each(FileNode::sync);
+        self.sync_names();
+    }
+
+    /// Changes bits of a byte, durably; `false` if the file has no such byte.
+    pub(super) fn flip(&mut self, name: &str, offset: u64, bits: u8) -> bool {
+        let Some(file) = self.find(name).map(|file| &mut self.files[file]) else { return false };
+        if offset >= file.length {
+            return false;
+        }
+        let (index, place) = (offset as usize / SECTOR_BYTES, offset as usize % SECTOR_BYTES);
+        for sectors in [&mut file.sectors, &mut file.durable] {
+            let old = sectors.get(index).cloned().flatten();
+            let mut bytes = old.as_deref().copied().unwrap_or([0; SECTOR_BYTES]);
+            bytes[place] ^= bits;
+            set(sectors, index, Some(Arc::new(bytes)));
+        }
+        true
+    }
+
+    /// What a crash now leaves. `in_flight` are writes that were asked for and are not complete:
+    /// the file, and where in it each sector goes.
+    pub(super) fn crash(
+        &self,
+        in_flight: &BTreeMap<usize, Vec<(usize, Sector)>>,
+        random: &mut fastrand::Rng,
+        counts: &mut CrashCounts,
+    ) -> Self {
+        // Crashes of one kind are likelier to hit what only that kind breaks.
+        let keep = [0.0, 0.1, 0.5, 0.9, 1.0][random.usize(0..5)];
+        let none = Vec::new();
+        let crashed = |(number, file): (usize, &FileNode)| {
+            file.crash(in_flight.get(&number).unwrap_or(&none), keep, random, counts)
+        };
+        let files = self.files.iter().enumerate().map(crashed).collect();
+        let mut names = self.durable_names.clone();
+        // Names are independent of one another, but what happened to one stays in order.
+        let mut skipped = BTreeSet::new();
+        for change in &self.changes {
+            let touched: Vec<&String> = match change {
+                Change::Create { name, .. } | Change::Remove { name } => vec![name],
+                Change::Rename { from, to } => vec![from, to],
+            };
+            if touched.iter().any(|name| skipped.contains(*name)) || random.f64() >= keep {
+                skipped.extend(touched.into_iter().cloned());
+                counts.names_undone += 1;
+            } else {
+                apply(&mut names, change);
+            }
+        }
+        Self { files, names: names.clone(), durable_names: names, changes: Vec::new() }
+    }
+}

@@ -1,0 +1,52 @@
+//! Mistakes that can be made on purpose, to prove that the simulation finds them. Without the
+//! feature `planted-bugs` none of this is in the engine.
+
+/// One mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "each is described by its name, where it is planted")]
+pub enum Bug {
+    SkippedSync = 1,
+    EarlyAcknowledgement,
+    ReadAheadOfDurable,
+    LostWakeUp,
+    WrongTail,
+    StaleAddress,
+    CheckpointRace,
+}
+
+#[cfg(feature = "planted-bugs")]
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::SkippedSync,
+        Self::EarlyAcknowledgement,
+        Self::ReadAheadOfDurable,
+        Self::LostWakeUp,
+        Self::WrongTail,
+        Self::StaleAddress,
+        Self::CheckpointRace,
+    ];
+}
+
+#[cfg(feature = "planted-bugs")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Plants a bug in this process, or none.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bug: Option<Bug>) {
+    // Relaxed: planted before anything runs that it is to break.
+    PLANTED.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether a bug is planted.
+#[inline(always)]
+pub(crate) fn is_planted(bug: Bug) -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u8;
+    #[cfg(not(feature = "planted-bugs"))]
+    {
+        _ = bug;
+        false
+    }
+}
