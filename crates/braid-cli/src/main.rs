@@ -11,12 +11,16 @@ use std::process::ExitCode;
 use arguments::{Arguments, Verb};
 use clap::Parser;
 use output::Output;
+use tracing::level_filters::LevelFilter;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Simulated disks fail all the time, and say so.
+    let simulates = matches!(arguments.verb, Verb::Simulate(_));
+    let level = if simulates { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_max_level(tracing::Level::WARN)
+        .with_max_level(level)
         .without_time()
         .with_target(false)
         .init();

@@ -184,3 +184,18 @@ fn torture_finds_nothing_lost() {
     assert_eq!(report["rounds"], 4);
     assert!(report["acknowledged"].as_u64() > Some(0));
 }
+
+#[test]
+fn a_simulation_goes_the_same_way_each_time() {
+    let run = || {
+        let words = ["simulate", "--seeds", "6", "--from", "40", "--json"];
+        let mut command = Command::cargo_bin("braid").unwrap();
+        let output = command.args(words).assert().code(0).get_output().clone();
+        let mut report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["seconds"] = 0.into();
+        report
+    };
+    let report = run();
+    assert!(report["crash_states"].as_u64() > Some(1000), "{report}");
+    assert_eq!(report, run());
+}

@@ -8,10 +8,10 @@
 //! let disk = SimulatedDisk::new(1);
 //! let crashed = Arc::new(Mutex::new(None));
 //! let found = crashed.clone();
-//! disk.watch(Some(Box::new(move |moment| {
+//! disk.watch(move |moment| {
 //!     // What is on the disk if the machine fails at this operation.
 //!     *found.lock().unwrap() = Some(moment.crash(7, &mut CrashCounts::default()));
-//! })));
+//! });
 //! let db = Database::open_simulated(&disk, Options::default(), 1)?;
 //! let table: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("t").await)?;
 //! db.run_blocking(async move |tx| tx.put(&table, &1, &2).await)?;

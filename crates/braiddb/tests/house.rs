@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Layers from the top down; a layer may name itself and what stands below it.
-const LAYERS: [&str; 14] = [
+const LAYERS: [&str; 16] = [
     "database",
+    "simulation",
     "durability",
     "transaction",
     "record",
@@ -19,6 +20,7 @@ const LAYERS: [&str; 14] = [
     "types",
     "rid",
     "memory",
+    "planted",
     "sync",
 ];
 const MOST_FILE_LINES: usize = 600;

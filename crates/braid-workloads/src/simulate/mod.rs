@@ -2,6 +2,8 @@
 //! and each time the same way from the same seed.
 
 mod oracle;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod seed;
 mod work;
 
@@ -33,6 +35,10 @@ pub struct Command {
     /// Seeds that run side by side; by default one a core.
     #[arg(long)]
     jobs: Option<usize>,
+    /// Plant each known bug in the engine, and look for the seed that finds it.
+    #[cfg(feature = "planted-bugs")]
+    #[arg(long)]
+    plant: bool,
 }
 
 /// What the seeds did.
@@ -50,6 +56,10 @@ impl Command {
     /// # Errors
     /// The first seed that shows something lost, halved, out of order or stuck.
     pub fn run(self, json: bool) -> Result<()> {
+        #[cfg(feature = "planted-bugs")]
+        if self.plant {
+            return planted::run(self.from..self.from + self.seeds, self.plan(), json);
+        }
         let report = self.report()?;
         if json {
             println!("{}", serde_json::to_string(&report)?);
@@ -87,6 +97,10 @@ impl Command {
         Ok(())
     }
 
+    fn plan(&self) -> Plan {
+        Plan { transactions: self.transactions, crashes: self.crashes }
+    }
+
     /// Runs the seeds.
     ///
     /// # Errors
@@ -97,7 +111,7 @@ impl Command {
             std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
         });
         ensure!(jobs > 0, "--jobs must be at least 1");
-        let plan = Plan { transactions: self.transactions, crashes: self.crashes };
+        let plan = self.plan();
         let (next, tally) = (AtomicU64::new(0), Mutex::new(Tally::default()));
         let progress = ProgressBar::new(self.seeds);
         let one = || -> Result<()> {

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
 use braiddb::{Database, Options, Policy, Width};
 use serde::Serialize;
@@ -114,7 +114,7 @@ fn generation(
             watched.lock().expect(NO_PANIC).crashes.len()
         }
     };
-    disk.watch(None);
+    disk.unwatch();
     disk.set_faults(Faults::default());
     tally.faults.add(&disk.counts());
     let (mut crashes, counts) = {
@@ -149,7 +149,7 @@ const OPERATIONS_PER_TRANSACTION: u64 = 2;
 
 fn watch(disk: &SimulatedDisk, watched: &Arc<Mutex<Watched>>, every: u64) {
     let watched = watched.clone();
-    disk.watch(Some(Box::new(move |moment| {
+    disk.watch(move |moment| {
         let mut watched = watched.lock().expect(NO_PANIC);
         if watched.random.u64(0..every) > 0 {
             return;
@@ -158,7 +158,7 @@ fn watch(disk: &SimulatedDisk, watched: &Arc<Mutex<Watched>>, every: u64) {
         let seed = watched.random.u64(..);
         let disk = moment.crash(seed, &mut watched.counts);
         watched.crashes.push(Crash { disk, operation: moment.operation(), told });
-    })));
+    });
 }
 
 /// Runs the transactions and closes.
@@ -171,7 +171,12 @@ fn serve(
     tally: &mut Tally,
 ) -> Result<()> {
     let first = oracle.lock().expect(NO_PANIC).base().journal.keys().last().map_or(1, |n| n + 1);
-    let tables = db.run_blocking(async |tx| Tables::open(tx).await);
+    let stuck = || {
+        // Nobody will ever wake what waits; closing would wait for it.
+        std::mem::forget(db.clone());
+        anyhow!("a transaction waits, and nothing is under way that could wake it")
+    };
+    let tables = work::once(db, disk, async |tx| Tables::open(tx).await).ok_or_else(stuck)?;
     let tables = match tables {
         Ok(tables) => tables,
         Err(error) => {
@@ -184,12 +189,8 @@ fn serve(
         }
     };
     let seed = random.u64(..);
-    let all =
-        work::run(db, || disk.settle(), &tables, seed, first..first + plan.transactions, oracle)?;
-    if !all {
-        // Nobody will ever wake what waits; closing would wait for it.
-        std::mem::forget(db.clone());
-        bail!("transactions wait, and nothing is under way that could wake them");
+    if !work::run(db, disk, &tables, seed, first..first + plan.transactions, oracle)? {
+        return Err(stuck());
     }
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
@@ -201,12 +202,15 @@ fn serve(
 fn recover(disk: &SimulatedDisk, seed: u64) -> Result<Contents> {
     let options = options(&mut fastrand::Rng::with_seed(seed));
     let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
-    let contents = db
-        .run_blocking(async |tx| match Tables::open(tx).await {
-            Ok(tables) => tables.contents(tx).await,
-            Err(error) => Err(error),
-        })
-        .context("reading everything")?;
+    let contents = work::once(&db, disk, async |tx| {
+        let tables = Tables::open(tx).await?;
+        tables.contents(tx).await
+    });
+    let Some(contents) = contents else {
+        std::mem::forget(db);
+        bail!("reading everything waits, and nothing is under way that could wake it");
+    };
+    let contents = contents.context("reading everything")?;
     let report = db.check()?;
     ensure!(report.problems.is_empty(), "the check finds: {}", report.problems.join("; "));
     db.close()?;

@@ -1,8 +1,11 @@
 //! The transactions that run on the simulated disk.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use anyhow::Result;
+use braiddb::simulation::SimulatedDisk;
 use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
 
 use super::oracle::{Contents, Number, Oracle, Taken};
@@ -128,11 +131,28 @@ impl Tables {
     }
 }
 
+/// Runs one transaction; `None` if it waits though nothing is under way that could wake it.
+pub(super) fn once<T: Send + 'static>(
+    db: &Database,
+    disk: &SimulatedDisk,
+    body: impl AsyncFn(&Transaction) -> Result<T, Error> + Send + 'static,
+) -> Option<Result<T, Error>> {
+    let mut run = pin!(db.run(body));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..2 {
+        if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
+            return Some(result);
+        }
+        disk.settle();
+    }
+    None
+}
+
 /// Runs transactions and tells the oracle how they end; whether all of them ended. `false` means
 /// that the worker sleeps, nothing is under way, and some transaction waits all the same.
 pub(super) fn run(
     db: &Database,
-    settle: impl Fn(),
+    disk: &SimulatedDisk,
     tables: &Tables,
     seed: u64,
     numbers: std::ops::Range<Number>,
@@ -159,7 +179,7 @@ pub(super) fn run(
             Ok(())
         },
     )?;
-    settle();
+    disk.settle();
     let over = *left.lock().expect("nobody panics with it") == 0;
     if over {
         source.wait()?;

@@ -79,6 +79,7 @@ fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
         cold_width: 64,
         max_open: 4096,
         read_depth: 4,
+        seed: None,
     };
     let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
     Executor::start(options, device, |_, _| NoHousekeeping).unwrap()

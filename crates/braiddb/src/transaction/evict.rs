@@ -21,14 +21,17 @@ impl Worker {
         // clock's hand looks at.
         let oldest = engine.horizon.oldest(engine.log.tail());
         let durable = engine.log.durable();
-        let tables = engine.tables();
-        let mut looked_at = 0;
         // The catalog is small and always of use.
-        for table in tables.iter().filter(|table| table.id != CATALOG).cycle() {
-            if excess == 0 || looked_at >= ENTRIES_PER_TURN {
+        let tables: Vec<_> =
+            engine.tables().into_iter().filter(|table| table.id != CATALOG).collect();
+        // Once round is enough: what has its second chance now is looked at in another turn.
+        let all: u64 = tables.iter().map(|table| table.rids().bound()).sum();
+        let mut looked_at = 0;
+        for table in tables.iter().cycle() {
+            if excess == 0 || looked_at >= all.min(ENTRIES_PER_TURN) {
                 break;
             }
-            looked_at += STRIDE;
+            looked_at += STRIDE.min(table.rids().bound().max(1));
             let mut garbage = self.garbage.borrow_mut();
             let freed = table.evict(STRIDE, oldest, durable, |version| {
                 self.counters().evicted.add(1);
