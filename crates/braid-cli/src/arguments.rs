@@ -97,6 +97,12 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
+    /// Free segments of the log that hold little that is alive; checkpoints do so by themselves.
+    Compact {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Check every block of the log, and that every key leads to its record.
     Check {
         /// Which database.

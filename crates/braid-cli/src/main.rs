@@ -51,6 +51,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Tables { store } => verb::overview::tables(&store.open_existing()?, output),
         Verb::Stats { store } => verb::overview::stats(&store.open_existing()?, output),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
+        Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
         Verb::Check { store } => verb::check::run(&store.open_existing()?, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
         Verb::Bench(bench) => {

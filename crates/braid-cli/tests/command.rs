@@ -133,13 +133,14 @@ fn json_lines() {
 }
 
 #[test]
-fn a_check_and_a_checkpoint_of_what_is_there() {
+fn a_check_a_checkpoint_and_a_compaction_of_what_is_there() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     let report = |verb: &str| -> serde_json::Value {
         serde_json::from_str(&braid.run(&[verb, "--json"], 0).0).unwrap()
     };
     assert!(report("checkpoint")["records"].as_u64() >= Some(1));
+    assert_eq!(report("compact")["segments"], 0);
     let check = report("check");
     assert!(check["records"].as_u64() >= Some(1), "{check}");
     assert_eq!(check["problems"].as_array().map(Vec::len), Some(0), "{check}");

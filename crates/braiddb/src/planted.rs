@@ -13,12 +13,13 @@ pub enum Bug {
     WrongTail,
     StaleAddress,
     CheckpointRace,
+    FreedLiveSegment,
 }
 
 #[cfg(feature = "planted-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SkippedSync,
         Self::EarlyAcknowledgement,
         Self::ReadAheadOfDurable,
@@ -26,6 +27,7 @@ impl Bug {
         Self::WrongTail,
         Self::StaleAddress,
         Self::CheckpointRace,
+        Self::FreedLiveSegment,
     ];
 }
 

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod checkpoint;
+pub mod compact;
 pub mod import;
 pub mod overview;
 pub mod point;

@@ -85,12 +85,14 @@ impl Command {
             faults.full
         );
         println!(
-            "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; runs ended by errors {}, \
-             openings refused {}",
+            "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, versions \
+             evicted {}; runs ended by errors {}, openings refused {}",
             crashes.kept,
             crashes.dropped,
             crashes.torn,
             crashes.names_undone,
+            tally.segments_freed,
+            tally.evicted,
             tally.poisoned,
             tally.not_opened
         );

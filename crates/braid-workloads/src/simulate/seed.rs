@@ -33,6 +33,10 @@ pub(super) struct Tally {
     pub(super) in_recovery: u64,
     /// Transactions that committed.
     pub(super) committed: u64,
+    /// Segments of the log that compaction freed.
+    pub(super) segments_freed: u64,
+    /// Versions that gave way to their addresses.
+    pub(super) evicted: u64,
     /// Runs that the disk's errors ended.
     pub(super) poisoned: u64,
     /// Databases that could not be opened while the disk failed.
@@ -46,6 +50,8 @@ impl Tally {
         self.crash_states += other.crash_states;
         self.in_recovery += other.in_recovery;
         self.committed += other.committed;
+        self.segments_freed += other.segments_freed;
+        self.evicted += other.evicted;
         self.poisoned += other.poisoned;
         self.not_opened += other.not_opened;
         self.faults.add(&other.faults);
@@ -192,6 +198,9 @@ fn serve(
     if !work::run(db, disk, &tables, seed, first..first + plan.transactions, oracle)? {
         return Err(stuck());
     }
+    let stats = db.stats();
+    tally.segments_freed += stats.log.segments_freed;
+    tally.evicted += stats.versions_evicted;
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
     ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());

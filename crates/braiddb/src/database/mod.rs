@@ -51,6 +51,17 @@ pub struct Checkpoint {
     pub bytes: u64,
 }
 
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Compaction {
+    /// Segments of the log that were freed.
+    pub segments: u64,
+    /// Records that were logged again.
+    pub moved: u64,
+    /// Bytes of the segments that were freed.
+    pub bytes: u64,
+}
+
 /// What a check of a database found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CheckReport {
@@ -75,6 +86,12 @@ struct Shared {
     engine: Arc<Engine>,
     /// Keeps the directory locked when the engine itself logs nothing.
     _unused_log: Option<Log>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.engine.checkpoints.stop();
+    }
 }
 
 impl std::fmt::Debug for Database {
@@ -275,14 +292,37 @@ impl Database {
         Ok(Checkpoint { lsn, records, bytes })
     }
 
+    /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
+    /// again what is. So does every checkpoint that is due by [`Options::checkpoint_bytes`].
+    /// Transactions go on meanwhile; what they may still see is waited for.
+    ///
+    /// # Errors
+    /// As [`Database::checkpoint`].
+    pub async fn compact(&self) -> Result<Compaction> {
+        let (reply, compacted) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(durability::compact().await);
+            })
+        })?;
+        let compacted = compacted.await.map_err(|oneshot::Canceled| Error::Closed)??;
+        let durability::Compacted { segments, moved, bytes } = compacted;
+        Ok(Compaction { segments, moved, bytes })
+    }
+
     /// Checks the database as it is now: every block of its log, and that every key leads to its
     /// own record there, whole. Transactions go on meanwhile; blocks until it is done.
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// what keeps the check from going on. What it finds is in its result.
+    /// [`Error::CheckpointUnderWay`]; what keeps the check from going on. What it finds is in its
+    /// result.
     pub fn check(&self) -> Result<CheckReport> {
         refuse_on_worker()?;
+        // Nothing is freed meanwhile.
+        let engine = &self.shared.engine;
+        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
         let (reply, checked) = oneshot::channel();
         self.spawn(move || {
             Box::pin(async move {
@@ -291,10 +331,10 @@ impl Database {
             })
         })?;
         let checked = block_on(checked).map_err(|oneshot::Canceled| Error::Closed)??;
-        let log = &self.shared.engine.log;
+        let log = &engine.log;
         let files = log.files().expect("a log with records has files");
         let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
-        match files.check_blocks(log.durable()) {
+        match files.check_blocks(engine.checkpoints.newest(), log.durable()) {
             Ok(blocks) => report.blocks = blocks,
             Err(error) => report.problems.push(error.to_string()),
         }
@@ -313,6 +353,7 @@ impl Database {
     /// transaction.
     pub fn close(&self) -> Result<()> {
         refuse_on_worker()?;
+        self.shared.engine.checkpoints.stop();
         self.shared.executor.stop();
         match self.shared.engine.log.poisoned() {
             Some(error) => Err(Error::Log(error)),
@@ -332,7 +373,7 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
         durability: options.durability,
         memory_budget: options.memory_budget,
         checkpoint_bytes: options.checkpoint_bytes,
-        checkpoint_job: durability::checkpoint_job,
+        checkpoint_job: durability::job,
     };
     Arc::new(Engine::new(&options, log, store, domain, memory))
 }

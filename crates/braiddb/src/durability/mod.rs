@@ -11,11 +11,15 @@
 
 mod check;
 mod checkpoint;
+mod compact;
 mod replay;
+mod upkeep;
 
 pub(crate) use check::check_tables;
-pub(crate) use checkpoint::{Checkpoint, job as checkpoint_job, run as checkpoint};
+pub(crate) use checkpoint::Checkpoint;
+pub(crate) use compact::Compacted;
 pub(crate) use replay::Replayed;
+pub(crate) use upkeep::{checkpoint, compact, job};
 
 use crate::log::{LogError, LogFiles, LogReader};
 use crate::transaction::Engine;

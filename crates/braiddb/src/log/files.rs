@@ -57,14 +57,15 @@ impl LogFiles {
         Ok(self.0.directory.sync()?)
     }
 
-    /// Checks every block from the start of the log to `until`, which is durable, with blocking
-    /// calls; returns how many there are.
+    /// Checks every block of the log, from its start, or if that was freed from `from` on, where a
+    /// block starts, to `until`, which is durable, with blocking calls; returns how many there are.
     ///
     /// # Errors
     /// The operating system's; `Corrupt` at the first position without a whole block.
-    pub(crate) fn check_blocks(&self, until: Lsn) -> Result<u64, LogError> {
+    pub(crate) fn check_blocks(&self, from: Lsn, until: Lsn) -> Result<u64, LogError> {
         let mut window = Window::new(self.0.clone());
-        let (mut at, mut blocks) = (Lsn::FIRST, 0);
+        let whole = self.0.check_from(Lsn::FIRST).is_ok();
+        let (mut at, mut blocks) = (if whole { Lsn::FIRST } else { from.max(Lsn::FIRST) }, 0);
         while at < until {
             let Some(block) = window.block(at)? else {
                 let reason = "no whole block is here, but the log goes on";
@@ -74,6 +75,37 @@ impl LogFiles {
             blocks += 1;
         }
         Ok(blocks)
+    }
+
+    /// Bytes of one segment of the log.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.0.segment_bytes()
+    }
+
+    /// The segment that a position is in.
+    pub(crate) fn segment_of(&self, lsn: Lsn) -> u64 {
+        self.0.index(lsn)
+    }
+
+    /// The segments whose every position is before `lsn`.
+    pub(crate) fn segments_before(&self, lsn: Lsn) -> Vec<u64> {
+        self.0.whole_before(lsn)
+    }
+
+    /// Whether the segment of a position is there.
+    pub(crate) fn has(&self, lsn: Lsn) -> bool {
+        self.0.locate(lsn).is_some()
+    }
+
+    /// Frees segments that nothing leads to.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn remove_segments(&self, segments: &[u64]) -> Result<(), LogError> {
+        for index in segments {
+            self.0.remove(*index)?;
+        }
+        self.sync_directory()
     }
 
     /// The first sector of a file of this database: its kind, where in the log it belongs, and two

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
-pub(crate) use cold::ColdStore;
+pub(crate) use cold::{ColdRecord, ColdStore};
 pub use error::LogError;
 pub(crate) use files::LogFiles;
 use flush::Disk;
@@ -245,6 +245,10 @@ impl Log {
 
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
-        self.disk.as_ref().map_or_else(LogStats::default, |disk| disk.counters.snapshot())
+        self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
+            segments_freed: disk.segments.freed.get(),
+            disk_bytes: disk.segments.disk_bytes(),
+            ..disk.counters.snapshot()
+        })
     }
 }

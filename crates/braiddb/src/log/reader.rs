@@ -104,13 +104,14 @@ pub(crate) struct LogReader {
     segments: Arc<Segments>,
     window: Window,
     position: Lsn,
+    begun: bool,
     ended: bool,
 }
 
 impl LogReader {
     pub(super) fn new(segments: Arc<Segments>) -> Self {
         let window = Window::new(segments.clone());
-        Self { segments, window, position: Lsn::FIRST, ended: false }
+        Self { segments, window, position: Lsn::FIRST, begun: false, ended: false }
     }
 
     /// Skips what is before `lsn`, where a block starts, or the log ends.
@@ -125,6 +126,9 @@ impl LogReader {
     pub(crate) fn next_block(&mut self) -> Result<Option<Block>, LogError> {
         if self.ended {
             return Ok(None);
+        }
+        if !std::mem::replace(&mut self.begun, true) {
+            self.segments.check_from(self.position)?;
         }
         if !self.segments.fresh
             && let Some(block) = self.window.block(self.position)?

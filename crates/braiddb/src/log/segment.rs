@@ -1,8 +1,8 @@
 //! Segment files: where each LSN is on disk.
 //!
 //! A segment is a header sector and `segment_bytes` of log; LSN `l` is in segment
-//! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: the segments are
-//! contiguous; a file has its final name only once its header is durable; below `ready` every
+//! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
+//! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a file has its final name only once its header is durable; below `ready` every
 //! segment exists durably, and nothing but log writes touch it.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::identity::{Identity, META_NAME, UNFINISHED};
+use super::stats::Counter;
 use super::tail::Tail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
@@ -29,6 +30,8 @@ pub(super) struct Segments {
     ready: AtomicU64,
     /// Somebody is preparing space past `ready`.
     pub(super) preparing: AtomicBool,
+    /// Segments freed since the log was opened.
+    pub(super) freed: Counter,
     /// What the reader found at the end of the log.
     pub(super) tail: Mutex<Option<Tail>>,
     /// Made just now: nothing to read.
@@ -66,6 +69,7 @@ impl Segments {
             files: RwLock::default(),
             ready: AtomicU64::new(0),
             preparing: AtomicBool::new(false),
+            freed: Counter::default(),
             tail: Mutex::new(None),
             fresh: !exists,
         };
@@ -80,13 +84,13 @@ impl Segments {
     }
 
     fn open_files(&self, starts: &[u64]) -> Result<(), LogError> {
-        for (expected, start) in starts.iter().enumerate() {
-            let index = expected as u64;
+        for start in starts {
+            let index = self.index(Lsn(*start));
             if *start != self.start(index).0 {
                 return Err(LogError::Corrupt {
                     path: self.path(index),
                     offset: 0,
-                    reason: "this segment of the log is missing".into(),
+                    reason: "no segment of this database starts where its name says".into(),
                 });
             }
             let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
@@ -94,13 +98,41 @@ impl Segments {
             self.files.write().insert(index, Arc::new(file));
         }
         if starts.is_empty() {
-            return Err(LogError::Corrupt {
-                path: self.path(0),
-                offset: 0,
-                reason: "the first segment of the log is missing".into(),
-            });
+            return Err(self.missing(0));
         }
         Ok(())
+    }
+
+    fn missing(&self, index: u64) -> LogError {
+        let reason = "this segment of the log is missing".into();
+        LogError::Corrupt { path: self.path(index), offset: 0, reason }
+    }
+
+    /// Checks that no segment is missing from the one of `lsn` on; compaction frees older ones.
+    pub(super) fn check_from(&self, lsn: Lsn) -> Result<(), LogError> {
+        let files = self.files.read();
+        let last = files.last_key_value().map_or(0, |(index, _)| *index);
+        let mut all = self.index(lsn)..=last;
+        all.find(|index| !files.contains_key(index))
+            .map_or(Ok(()), |index| Err(self.missing(index)))
+    }
+
+    /// The segments whose every position is before `lsn`.
+    pub(super) fn whole_before(&self, lsn: Lsn) -> Vec<u64> {
+        let end = self.index(lsn);
+        self.files.read().range(..end).map(|(index, _)| *index).collect()
+    }
+
+    /// Bytes of all segments on disk.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        self.files.read().len() as u64 * (HEADER_BYTES + self.segment_bytes())
+    }
+
+    /// Frees a segment that nothing leads to; the directory is to be synced afterwards.
+    pub(super) fn remove(&self, index: u64) -> Result<(), LogError> {
+        self.files.write().remove(&index);
+        self.freed.add(1);
+        Ok(self.directory.remove(&self.name(index))?)
     }
 
     /// Removes the segment that an interrupted creation left; segments with a log in them are

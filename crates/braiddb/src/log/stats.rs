@@ -12,7 +12,7 @@ impl Counter {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -37,6 +37,10 @@ pub struct LogStats {
     pub padding_bytes: u64,
     /// Segment files made ahead of need.
     pub segments_created: u64,
+    /// Segment files that compaction freed.
+    pub segments_freed: u64,
+    /// Bytes that the segment files take now.
+    pub disk_bytes: u64,
 }
 
 impl Counters {
@@ -46,6 +50,8 @@ impl Counters {
             bytes_written: self.bytes_written.get(),
             padding_bytes: self.padding_bytes.get(),
             segments_created: self.segments_created.get(),
+            segments_freed: 0,
+            disk_bytes: 0,
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Checkpoints {
     due_at: AtomicU64,
     under_way: AtomicBool,
     newest: AtomicU64,
+    /// The database is closing: nothing long is to be begun.
+    stopping: AtomicBool,
     /// A bound of the first part of each transaction that is being logged in parts.
     parts: Mutex<Vec<Lsn>>,
 }
@@ -38,8 +40,8 @@ pub(crate) struct UnderWay<'c>(&'c Checkpoints);
 impl Checkpoints {
     pub(super) fn new(every: u64) -> Self {
         let (due_at, newest) = (AtomicU64::new(every), AtomicU64::new(0));
-        let (under_way, parts) = (AtomicBool::new(false), Mutex::default());
-        Self { every, due_at, under_way, newest, parts }
+        let (under_way, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { every, due_at, under_way, newest, stopping, parts: Mutex::default() }
     }
 
     /// Notes, until the result is dropped, that a transaction is logged in parts. To be called
@@ -72,6 +74,18 @@ impl Checkpoints {
         let taken = self.under_way.swap(true, Ordering::Acquire);
         // Made only if taken here: its drop gives the turn back.
         (!taken).then(|| UnderWay(self))
+    }
+
+    /// Says that the database is closing.
+    pub(crate) fn stop(&self) {
+        // Relaxed: whoever works on looks again soon.
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the database is closing.
+    pub(crate) fn stopping(&self) -> bool {
+        // Relaxed: see `stop`.
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// Where the newest checkpoint is: what was logged before need not be replayed.

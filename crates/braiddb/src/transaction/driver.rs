@@ -67,7 +67,7 @@ impl WorkerDriver {
     }
 
     /// Publishes what this worker still needs, and frees what nobody does; whether more is due.
-    fn collect(&mut self) -> bool {
+    fn collect(&mut self, idle: bool) -> bool {
         let engine = self.worker.engine().clone();
         let tail = engine.log.tail();
         let oldest = self.worker.oldest_begin().unwrap_or(tail);
@@ -82,6 +82,7 @@ impl WorkerDriver {
         if engine.durability != Durability::Volatile && engine.checkpoints.take_due(tail) {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
+        self.worker.release_past(idle);
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         more
@@ -91,11 +92,13 @@ impl WorkerDriver {
 impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
         let pending = self.flush(device);
-        let more = self.collect();
+        let more = self.collect(idle);
         if !idle {
             return Turn { busy: true, deadline: None };
         }
-        let left = more || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
+        let waits = !self.worker.past.borrow().is_empty();
+        let left =
+            more || waits || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
         let resumed = crate::sched::has_resumed();
         let deadline = left.then(|| Instant::now() + GARBAGE_DELAY);
         Turn { busy: pending || more || resumed, deadline }

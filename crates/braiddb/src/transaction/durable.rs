@@ -76,8 +76,51 @@ impl Worker {
         Ok(())
     }
 
+    /// Waits until every transaction that is active now is over, on whatever worker; `false` if the
+    /// database is closing instead.
+    ///
+    /// # Errors
+    /// The log's, if it has failed.
+    pub(crate) async fn wait_past_active(&self) -> Result<bool, OperationError> {
+        let engine = self.engine().clone();
+        let now = engine.log.tail();
+        while engine.horizon.oldest(engine.log.tail()) <= now {
+            if let Some(error) = engine.log.poisoned() {
+                return Err(OperationError::Log(error));
+            }
+            if engine.checkpoints.stopping() {
+                return Ok(false);
+            }
+            if engine.log.tail() == now {
+                // Where nobody writes, time has to be told to pass for later begin stamps to differ.
+                engine.log.pass_time(self.number());
+            }
+            self.past.borrow_mut().push((now, sched::current_slot()));
+            sched::park(Cause::Commit).await;
+        }
+        Ok(true)
+    }
+
+    /// Lets those go on who wait for transactions to be over that are; all of them, if `look` says
+    /// that they should see whether the database is closing.
+    pub(super) fn release_past(&self, look: bool) {
+        let mut past = self.past.borrow_mut();
+        if past.is_empty() {
+            return;
+        }
+        let engine = self.engine();
+        let oldest = engine.horizon.oldest(engine.log.tail());
+        past.retain(|(lsn, slot)| {
+            let over = look || *lsn < oldest;
+            if over {
+                sched::resume(*slot);
+            }
+            !over
+        });
+    }
+
     /// Waits until the log has room for a block of `bytes`.
-    async fn wait_for_space(&self, bytes: usize) -> Result<(), OperationError> {
+    pub(crate) async fn wait_for_space(&self, bytes: usize) -> Result<(), OperationError> {
         let log = &self.engine().log;
         while !log.admits(bytes) {
             if let Some(error) = log.poisoned() {

@@ -3,6 +3,7 @@
 use super::garbage::Garbage;
 use super::worker::Worker;
 use crate::rid::CATALOG;
+use crate::version::VersionRef;
 
 /// Entries looked at in one turn, at most.
 const ENTRIES_PER_TURN: u64 = 16 << 10;
@@ -10,6 +11,15 @@ const ENTRIES_PER_TURN: u64 = 16 << 10;
 const STRIDE: u64 = 1024;
 
 impl Worker {
+    /// Takes a version that gave way to its address, to free it when the transactions that are
+    /// active now are over.
+    pub(crate) fn evicted(&self, version: VersionRef) {
+        let engine = self.engine();
+        // SAFETY: the caller's alone to free, later.
+        engine.note_evicted(VersionRef::bytes(unsafe { version.get() }.payload_bytes()));
+        self.garbage.borrow_mut().push(engine.log.tail(), Garbage::Evicted { version });
+    }
+
     /// Evicts versions if the database uses more memory than it may.
     pub(super) fn evict(&self) {
         let engine = self.engine();

@@ -15,6 +15,7 @@ use super::engine::Engine;
 use super::garbage::GarbageList;
 use crate::log::Lsn;
 use crate::record::Copies;
+use crate::sched::SlotId;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
@@ -30,6 +31,8 @@ pub(crate) struct Worker {
     active: Cell<usize>,
     pub(super) garbage: RefCell<GarbageList>,
     pub(super) commits: RefCell<CommitQueue>,
+    /// Tasks that wait until the transactions of a moment are over.
+    pub(super) past: RefCell<Vec<(Lsn, SlotId)>>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -55,6 +58,7 @@ impl Worker {
             active: Cell::new(0),
             garbage: RefCell::default(),
             commits: RefCell::default(),
+            past: RefCell::default(),
         });
         CURRENT.with(|current| {
             let before = current.borrow_mut().replace(worker.clone());

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! bits 16..64  the record's LSN, in units of 8 bytes
-//! bits  1..16  how much to read, in units of 1 KiB: enough for most records of this size
+//! bits  5..16  how much to read, in units of 8 bytes, to be shifted by what is in
+//! bits  1..5   enough for most records of this size, within a thousandth
 //! bit       0  1: tells an address from a version's pointer
 //! ```
 
@@ -12,10 +13,11 @@ use crate::log::{Lsn, record_bytes};
 const TAG: u64 = 1;
 const LSN_SHIFT: u32 = 16;
 const LSN_UNIT: u64 = 8;
-const READ_UNIT: usize = 1024;
-const MOST_UNITS: usize = (1 << 15) - 1;
+const READ_UNIT: usize = 8;
+const SHIFT_BITS: u32 = 4;
+const MOST_UNITS: usize = (1 << 11) - 1;
 /// The key length that a hint of how much to read allows for.
-const USUAL_KEY_BYTES: usize = 64;
+pub(crate) const USUAL_KEY_BYTES: usize = 64;
 
 /// Where in the log the bytes of a committed record are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +36,23 @@ impl Address {
     /// The address of the record at `lsn` with a value of `value_bytes`.
     pub(crate) fn new(lsn: Lsn, value_bytes: usize) -> Self {
         assert!(lsn.0.is_multiple_of(LSN_UNIT), "records are aligned");
-        let units = record_bytes(USUAL_KEY_BYTES, value_bytes).div_ceil(READ_UNIT);
+        let mut units = record_bytes(USUAL_KEY_BYTES, value_bytes).div_ceil(READ_UNIT);
+        let mut shift = 0;
+        while units > MOST_UNITS {
+            units = units.div_ceil(2);
+            shift += 1;
+        }
+        assert!(shift < 1 << SHIFT_BITS, "values are bounded");
         let position = lsn.0 / LSN_UNIT;
         assert!(position < 1 << (64 - LSN_SHIFT), "the log is not longer than 2^51 bytes");
-        Self(position << LSN_SHIFT | (units.min(MOST_UNITS) as u64) << 1 | TAG)
+        let size = (units as u64) << SHIFT_BITS | shift;
+        Self(position << LSN_SHIFT | size << 1 | TAG)
+    }
+
+    /// The address of a copy of the record at `lsn`.
+    pub(crate) fn moved(self, lsn: Lsn) -> Self {
+        let position = Self::new(lsn, 0).0 >> LSN_SHIFT << LSN_SHIFT;
+        Self(position | self.0 & ((1 << LSN_SHIFT) - 1))
     }
 
     /// The record's position.
@@ -47,7 +62,9 @@ impl Address {
 
     /// How many bytes to read at first: a hint.
     pub(crate) fn read_bytes(self) -> usize {
-        (self.0 as usize >> 1 & MOST_UNITS) * READ_UNIT
+        let size = self.0 as usize >> 1;
+        let units = size >> SHIFT_BITS & MOST_UNITS;
+        (units << (size & ((1 << SHIFT_BITS) - 1))) * READ_UNIT
     }
 
     /// The address as the word that links hold.
@@ -89,7 +106,8 @@ mod tests {
             for bytes in [0, 8, 1000, 100_000, MAX_VALUE_BYTES] {
                 let address = Address::new(lsn, bytes);
                 assert_eq!(address.lsn(), lsn);
-                assert!(address.read_bytes() >= record_bytes(USUAL_KEY_BYTES, bytes));
+                let exact = record_bytes(USUAL_KEY_BYTES, bytes);
+                assert!((exact..=exact + exact / 1000).contains(&address.read_bytes()));
                 assert_eq!(Link::from_word(address.word()), Some(Link::Address(address)));
             }
         }

@@ -215,6 +215,18 @@ impl<'a> Version<'a> {
         self.set_place(place.unwrap_or(NOWHERE) as u32);
     }
 
+    /// Notes that the record of a committed version is at `record` too, which whoever asks for it
+    /// may be told from now on; `false` if that is too far from its stamp to be noted.
+    pub(crate) fn move_record(self, record: Lsn) -> bool {
+        let stamp = self.stamp().lsn().expect("committed");
+        let distance = (record.0 as i64 - stamp.0 as i64) / PLACE_UNIT;
+        let place = i32::try_from(distance).ok().filter(|place| *place != NOWHERE);
+        if let Some(place) = place {
+            self.set_place(place as u32);
+        }
+        place.is_some()
+    }
+
     /// Where the record of a committed version is in the log, if it is there.
     pub(crate) fn record(self) -> Option<Lsn> {
         let (stamp, place) = (self.stamp().lsn()?, self.place() as i32);
@@ -223,7 +235,8 @@ impl<'a> Version<'a> {
 
     /// Where the version stands in its transaction's write set.
     pub(crate) fn place(self) -> u32 {
-        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire.
+        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire; of two places of
+        // a record that was copied, either is good until all that are active now are over.
         self.header().place.load(Ordering::Relaxed)
     }
 

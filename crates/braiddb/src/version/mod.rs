@@ -8,7 +8,7 @@ mod readers;
 mod stamp;
 mod status;
 
-pub(crate) use address::{Address, Link};
+pub(crate) use address::{Address, Link, USUAL_KEY_BYTES};
 pub(crate) use horizon::Horizon;
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};

@@ -29,7 +29,8 @@ pub(crate) fn load_newest(
     let chunks = u32::try_from(chunks).map_err(|_| damaged(path, 0, "it is too large"))?;
     let damaged_at = |number, reason| damaged(path, offset(number), reason);
     let mut buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-    let (mut loaded, mut number, mut last_table) = (0, 0, None);
+    let (mut loaded, mut number) = (0, 0);
+    let (mut last_table, mut last_segment) = (None, None);
     while number < chunks {
         read(&file, number, &mut buffer)?;
         let chunk = ChunkReader::new(&buffer, number).map_err(|why| damaged_at(number, why))?;
@@ -47,7 +48,7 @@ pub(crate) fn load_newest(
             if chunk.table != table.id {
                 break;
             }
-            let entries = load_chunk(&table, &mut index, &mut chunk);
+            let entries = load_chunk(files, &mut last_segment, &table, &mut index, &mut chunk);
             loaded += entries.map_err(|why| damaged_at(number, why))?;
             number += 1;
         }
@@ -74,6 +75,8 @@ fn read(file: &File, number: u32, into: &mut AlignedBuffer) -> Result<(), LogErr
 
 /// Loads the entries of one chunk; returns how many there were, or what is wrong with them.
 fn load_chunk(
+    files: &LogFiles,
+    last_segment: &mut Option<u64>,
     table: &Table,
     index: &mut Appender<'_>,
     chunk: &mut ChunkReader<'_>,
@@ -83,6 +86,13 @@ fn load_chunk(
         let entry = entry?;
         if entry.key.len() > crate::index::MAX_KEY_BYTES {
             return Err("a key is too long");
+        }
+        let segment = files.segment_of(entry.address.lsn());
+        if *last_segment != Some(segment) {
+            if !files.has(entry.address.lsn()) {
+                return Err("a segment that it leads to is missing");
+            }
+            *last_segment = Some(segment);
         }
         index.append(entry.key, entry.rid).map_err(|_| "keys are not in order")?;
         table.rids().raise(table.array(), entry.rid);

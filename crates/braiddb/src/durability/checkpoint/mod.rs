@@ -13,10 +13,10 @@ mod load;
 mod write;
 
 pub(super) use load::load_newest;
+pub(super) use write::write;
 
+use super::compact::Live;
 use crate::log::Lsn;
-use crate::sched::Job;
-use crate::transaction::{OperationError, Worker};
 
 /// A checkpoint that was written or loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,32 +27,11 @@ pub(crate) struct Checkpoint {
     pub(crate) bytes: u64,
 }
 
-/// Writes a checkpoint of the database whose worker's thread this is.
-///
-/// # Errors
-/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; the device's.
-pub(crate) async fn run() -> Result<Checkpoint, OperationError> {
-    let engine = Worker::current().engine().clone();
-    let files = engine.log.files().ok_or(OperationError::Unlogged)?;
-    let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
-    let written = write::write(&files).await?;
-    engine.checkpoints.note(written.lsn);
-    Ok(written)
-}
-
-/// A task that writes a checkpoint and says in the program's trace what became of it.
-pub(crate) fn job() -> Job {
-    Box::new(|| {
-        Box::pin(async {
-            match run().await {
-                Ok(Checkpoint { lsn, records, bytes }) => {
-                    tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
-                }
-                Err(OperationError::CheckpointUnderWay) => {}
-                Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
-            }
-        })
-    })
+/// A checkpoint that was written, and what it found in the log.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) live: Live,
 }
 
 const MAGIC: [u8; 8] = *b"BRAIDCKP";

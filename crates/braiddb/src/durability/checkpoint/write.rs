@@ -4,7 +4,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::chunk::{CHUNK_BYTES, ChunkWriter};
-use super::{Checkpoint, MAGIC, name, parse_name};
+use super::{Checkpoint, MAGIC, Written, name, parse_name};
+use crate::durability::compact::Live;
 use crate::index::Entry;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn, UNFINISHED};
@@ -14,6 +15,7 @@ use crate::record::Table;
 use crate::sched;
 use crate::transaction::{OperationError, Transaction, Worker};
 use crate::types::KeyBuffer;
+use crate::version::USUAL_KEY_BYTES;
 
 /// Index entries looked at between two suspensions.
 const BATCH: usize = 64;
@@ -22,14 +24,15 @@ const BATCH: usize = 64;
 ///
 /// # Errors
 /// The device's. What is left behind then is overwritten by the next, or removed by recovery.
-pub(super) async fn write(files: &LogFiles) -> Result<Checkpoint, OperationError> {
+pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let worker = Worker::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let unfinished = format!("checkpoint{UNFINISHED}");
     let file = files.open(&unfinished, OpenMode::Emptied).map_err(storage)?;
-    let mut output = Output { file: Arc::new(file), chunks: 0, records: 0 };
+    let (file, live) = (Arc::new(file), Live::default());
+    let mut output = Output { files: files.clone(), file, chunks: 0, records: 0, live };
     for table in engine.tables() {
         output.write_table(&transaction, &table).await?;
     }
@@ -44,8 +47,10 @@ pub(super) async fn write(files: &LogFiles) -> Result<Checkpoint, OperationError
     files.rename(&unfinished, &name(lsn)).map_err(storage)?;
     files.sync_directory().map_err(storage)?;
     remove_older(files, lsn)?;
+    engine.checkpoints.note(lsn);
     let bytes = output.offset(output.chunks);
-    Ok(Checkpoint { lsn, records: output.records, bytes })
+    let checkpoint = Checkpoint { lsn, records: output.records, bytes };
+    Ok(Written { checkpoint, live: output.live })
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
@@ -59,9 +64,11 @@ fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
 
 /// The file being written.
 struct Output {
+    files: LogFiles,
     file: Arc<File>,
     chunks: u32,
     records: u64,
+    live: Live,
 }
 
 impl Output {
@@ -105,6 +112,8 @@ impl Output {
                     assert!(chunk.push(&key, entry.rid, address), "a chunk holds any entry");
                 }
                 self.records += 1;
+                let bytes = address.read_bytes() - USUAL_KEY_BYTES + key.len();
+                self.live.add(self.files.segment_of(address.lsn()), bytes as u64);
             }
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }

@@ -231,7 +231,11 @@ impl Nodes {
 
     /// Takes everything for durable.
     pub(super) fn make_durable(&mut self) {
-        self.files.iter_mut().for_each(FileNode::sync);
+        for file in &mut self.files {
+            // Also what a failed sync had given up.
+            file.durable.clone_from(&file.sectors);
+            file.sync();
+        }
         self.sync_names();
     }
 

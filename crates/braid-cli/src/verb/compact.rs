@@ -1,0 +1,20 @@
+//! `compact`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use braiddb::Database;
+
+use crate::output::Output;
+
+/// Compacts the log and says what that freed.
+pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
+    let compacted = pollster::block_on(db.compact())?;
+    if output.json {
+        output.document(&compacted)?;
+    } else {
+        let (segments, bytes, moved) = (compacted.segments, compacted.bytes, compacted.moved);
+        output.line(&format!("freed {segments} segments, {bytes} bytes; moved {moved} records"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

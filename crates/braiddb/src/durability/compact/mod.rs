@@ -1,0 +1,82 @@
+//! Compaction: segments of the log with little that is alive are freed, what is alive in them being
+//! logged again first.
+//!
+//! A *pass* looks at every record. One that is kept in a segment to be freed, a *victim*, is copied
+//! to the end of the log, in a block as a transaction's; and once the copy is durable and before
+//! every begin stamp in use, a later pass lets the record's entry lead to it. So whoever meets the
+//! new address may see the record, as with any address. Between passes all transactions that were
+//! active are waited for, since they, and evictions under way, may have met old addresses. When a
+//! pass finds nothing that leads to a victim, then, once those transactions are over too, nobody
+//! ever will: a checkpoint is written, which no longer needs the victims, and they are freed.
+//!
+//! Invariants: a copy is logged only if the record's entry still led to the original after the
+//! copy's LSN was drawn, so whoever writes the record commits later than the copy, and replay ends
+//! with the right one; a victim is freed only after a checkpoint, which is later than all of it,
+//! is durable. A crash at any point leaves either the old checkpoint and all victims, or the new
+//! one.
+
+mod pass;
+mod plan;
+
+use pass::Moving;
+pub(super) use plan::Live;
+
+use super::checkpoint::{self, Written};
+use crate::log::LogFiles;
+use crate::planted::{Bug, is_planted};
+use crate::transaction::{OperationError, Worker};
+
+/// Rounds that one compaction makes at most.
+const MOST_ROUNDS: usize = 64;
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Compacted {
+    /// Segments freed.
+    pub(crate) segments: u64,
+    /// Records logged again.
+    pub(crate) moved: u64,
+    /// Bytes of disk freed, before what was logged again.
+    pub(crate) bytes: u64,
+}
+
+/// Frees segments until the log takes little more than what is alive; `written` is the checkpoint
+/// that was written just now, by a caller who keeps others from being written.
+///
+/// # Errors
+/// The device's, the log's.
+pub(super) async fn compact(
+    files: &LogFiles,
+    mut written: Written,
+) -> Result<Compacted, OperationError> {
+    let worker = Worker::current();
+    let engine = worker.engine().clone();
+    let mut compacted = Compacted::default();
+    for _ in 0..MOST_ROUNDS {
+        let candidates = files.segments_before(written.checkpoint.lsn);
+        let victims = plan::victims(&candidates, files.segment_bytes(), &written.live);
+        if victims.is_empty() || engine.checkpoints.stopping() {
+            break;
+        }
+        let mut moving = Moving::new(&victims, files.segment_bytes());
+        while !is_planted(Bug::FreedLiveSegment) && !pass::pass(&worker, &mut moving).await? {
+            if engine.checkpoints.stopping() {
+                return Ok(compacted);
+            }
+            worker.wait_durable(moving.last).await?;
+            if !worker.wait_past_active().await? {
+                return Ok(compacted);
+            }
+        }
+        // Those who began before the last pass may yet look at what has long been superseded.
+        if !worker.wait_past_active().await? {
+            return Ok(compacted);
+        }
+        written = checkpoint::write(files).await?;
+        files.remove_segments(&victims).map_err(|error| OperationError::Storage(error.into()))?;
+        compacted.segments += victims.len() as u64;
+        compacted.moved += moving.copied;
+        compacted.bytes += victims.len() as u64 * files.segment_bytes();
+    }
+    Ok(compacted)
+}

@@ -1,0 +1,85 @@
+//! Which segments to free: those with the least that is alive.
+
+use std::collections::BTreeMap;
+
+/// Bytes that are moved between two checkpoints at most.
+const MOST_MOVED: u64 = 256 << 20;
+/// Segments beyond the live bytes that are let be.
+const SLACK: u64 = 4;
+
+/// The log as a checkpoint found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Live {
+    /// Bytes that records take, by the segment they start in.
+    pub(crate) by_segment: BTreeMap<u64, u64>,
+}
+
+impl Live {
+    pub(crate) fn add(&mut self, segment: u64, bytes: u64) {
+        *self.by_segment.entry(segment).or_default() += bytes;
+    }
+
+    fn of(&self, segment: u64) -> u64 {
+        self.by_segment.get(&segment).copied().unwrap_or(0)
+    }
+}
+
+/// Chooses among `candidates`, which recovery does not replay. Segments are freed once they take
+/// twice what is alive, until they take one and a half times as much: then each byte is written
+/// about three times over its life, and the disk holds at most twice of what is alive, and a few
+/// segments.
+pub(super) fn victims(candidates: &[u64], segment_bytes: u64, live: &Live) -> Vec<u64> {
+    let alive: u64 = live.by_segment.values().sum();
+    let mut taken = candidates.len() as u64 * segment_bytes;
+    if taken <= 2 * alive + SLACK * segment_bytes {
+        return Vec::new();
+    }
+    let mut by_life: Vec<u64> = candidates.to_vec();
+    by_life.sort_by_key(|segment| (live.of(*segment), *segment));
+    let (mut victims, mut moved) = (Vec::new(), 0);
+    for segment in by_life {
+        let bytes = live.of(segment);
+        let enough = taken <= alive + alive / 2 + SLACK / 2 * segment_bytes;
+        if enough || bytes > segment_bytes / 4 * 3 || moved + bytes > MOST_MOVED {
+            break;
+        }
+        taken = taken - segment_bytes + bytes;
+        moved += bytes;
+        victims.push(segment);
+    }
+    victims
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn live(bytes: &[u64]) -> Live {
+        let mut live = Live::default();
+        bytes.iter().enumerate().for_each(|(segment, bytes)| live.add(segment as u64, *bytes));
+        live
+    }
+
+    #[test]
+    fn a_log_that_is_mostly_alive_is_let_be() {
+        let candidates: Vec<u64> = (0..20).collect();
+        assert!(victims(&candidates, MIB, &live(&[MIB / 2; 20])).is_empty());
+        assert!(victims(&candidates[..4], MIB, &live(&[0; 4])).is_empty());
+    }
+
+    #[test]
+    fn the_emptiest_go_first_until_it_is_enough() {
+        let candidates: Vec<u64> = (0..20).collect();
+        let mut bytes = [MIB / 8; 20];
+        bytes[7] = 0;
+        bytes[3] = MIB;
+        let victims = victims(&candidates, MIB, &live(&bytes));
+        assert_eq!(victims[0], 7);
+        assert!(!victims.contains(&3));
+        let kept = 20 - victims.len() as u64;
+        let alive = 18 * MIB / 8 + MIB;
+        assert!(kept * MIB <= 2 * alive + SLACK * MIB, "{kept}");
+    }
+}

@@ -1,0 +1,49 @@
+//! What keeps recovery short and the disk small: checkpoints, and compaction after them, one at a
+//! time, as tasks among the transactions.
+
+use super::checkpoint::{self, Checkpoint, Written};
+use super::compact::{self, Compacted};
+use crate::sched::Job;
+use crate::transaction::{OperationError, Worker};
+
+/// Writes a checkpoint of the database whose worker's thread this is.
+///
+/// # Errors
+/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; the device's.
+pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
+    let engine = Worker::current().engine().clone();
+    let files = engine.log.files().ok_or(OperationError::Unlogged)?;
+    let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
+    Ok(checkpoint::write(&files).await?.checkpoint)
+}
+
+/// Writes a checkpoint, and frees segments of the log that hold little that is alive.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub(crate) async fn compact() -> Result<Compacted, OperationError> {
+    let engine = Worker::current().engine().clone();
+    let files = engine.log.files().ok_or(OperationError::Unlogged)?;
+    let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
+    let written = checkpoint::write(&files).await?;
+    let Written { checkpoint: Checkpoint { lsn, records, bytes }, .. } = written;
+    tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
+    let compacted = compact::compact(&files, written).await?;
+    if compacted.segments > 0 {
+        let Compacted { segments, moved, bytes } = compacted;
+        tracing::info!(segments, moved, bytes, "freed segments of the log");
+    }
+    Ok(compacted)
+}
+
+/// A task that does so, and says in the program's trace if it could not.
+pub(crate) fn job() -> Job {
+    Box::new(|| {
+        Box::pin(async {
+            match compact().await {
+                Ok(_) | Err(OperationError::CheckpointUnderWay) => {}
+                Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
+            }
+        })
+    })
+}

@@ -1,0 +1,110 @@
+//! Where a record's bytes are kept in the log, and leading to a copy of them instead.
+
+use super::indirection::Entry;
+use super::table::Table;
+use crate::index::MAX_KEY_BYTES;
+use crate::log::Lsn;
+use crate::reclaim;
+use crate::rid::Rid;
+use crate::version::{Address, Link, Version, VersionRef};
+
+/// A stretch of the log that holds a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Where it starts.
+    pub(crate) lsn: Lsn,
+    /// Bytes that it takes at most.
+    pub(crate) bytes: usize,
+}
+
+/// What a record's entry leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newest {
+    /// Nothing, or a deletion.
+    Gone,
+    /// A write that is not over, and where what it was installed on is kept.
+    Undecided(Option<Kept>),
+    /// A committed version or an address, and where it is kept.
+    Committed(Link, Kept),
+    /// A committed version of which nobody knows where it is in the log.
+    Unlogged,
+}
+
+impl Kept {
+    fn of_address(address: Address) -> Self {
+        // The address allows for a usual key.
+        Self { lsn: address.lsn(), bytes: address.read_bytes() + MAX_KEY_BYTES }
+    }
+
+    fn of_version(version: Version<'_>) -> Option<Self> {
+        let lsn = version.record()?;
+        Some(Self::of_address(Address::new(lsn, version.payload_bytes())))
+    }
+}
+
+impl Table {
+    /// What the entry of a record leads to.
+    ///
+    /// # Safety
+    /// The caller holds an operation guard and an active transaction.
+    pub(crate) unsafe fn newest(&self, rid: Rid) -> Newest {
+        let head = match self.array().load(rid) {
+            Entry::Empty | Entry::Dead => return Newest::Gone,
+            Entry::Address(address) => {
+                return Newest::Committed(Link::Address(address), Kept::of_address(address));
+            }
+            Entry::Version(head) => head,
+        };
+        // SAFETY: the head just loaded, under the caller's guard and active transaction.
+        let version = unsafe { head.get() };
+        if version.stamp().lsn().is_none() {
+            let below = version.next().and_then(|below| match below {
+                Link::Address(address) => Some(Kept::of_address(address)),
+                // SAFETY: below a version that was in flight, so the newest committed one, which
+                // nobody frees while the caller's transaction is active.
+                Link::Version(base) => Kept::of_version(unsafe { base.get() }),
+            });
+            return Newest::Undecided(below);
+        }
+        if version.is_tombstone() {
+            return Newest::Gone;
+        }
+        Kept::of_version(version)
+            .map_or(Newest::Unlogged, |kept| Newest::Committed(Link::Version(head), kept))
+    }
+
+    /// Whether the entry of a record still leads to `link`.
+    pub(crate) fn leads_to(&self, rid: Rid, link: Link) -> bool {
+        self.array().load(rid).link() == Some(link)
+    }
+
+    /// Lets a record's entry lead to the copy of `link` at `to`, which is durable, and before every
+    /// begin stamp in use: whoever meets it may see it. A version that cannot say so gives way to
+    /// the address, and is returned: it is to be freed as one that was evicted.
+    ///
+    /// # Safety
+    /// The caller holds an active transaction, under which it found `link` in the entry.
+    pub(crate) unsafe fn lead_to(&self, rid: Rid, link: Link, to: Lsn) -> Option<VersionRef> {
+        let _operation = reclaim::enter();
+        match link {
+            Link::Address(old) => {
+                // Whoever was faster wrote the record, or brought it to memory: it is looked at
+                // again.
+                let new = old.moved(to);
+                self.array().replace(rid, Entry::Address(old), Entry::Address(new));
+                None
+            }
+            Link::Version(head) => {
+                // SAFETY: found under the caller's transaction, so not freed while it is active.
+                let version = unsafe { head.get() };
+                if version.move_record(to) {
+                    return None;
+                }
+                let address = Address::new(to, version.payload_bytes());
+                let replaced =
+                    self.array().replace(rid, Entry::Version(head), Entry::Address(address));
+                replaced.then_some(head)
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Compaction: the log stays a small multiple of what is alive, and nothing is lost by it.
+
+use std::path::Path;
+
+use braiddb::{Compaction, Database, Error, Options, Table};
+use pollster::block_on;
+
+const SEGMENT_BYTES: u64 = 256 << 10;
+const KEYS: u64 = 2000;
+const VALUE_BYTES: usize = 300;
+
+fn options() -> Options {
+    Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 20)
+}
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(key << 32 ^ round);
+    (0..VALUE_BYTES).map(|_| random.u8(..)).collect()
+}
+
+/// Writes every key of a stride, in transactions of ten.
+fn overwrite(db: &Database, table: &Table<u64, [u8]>, round: u64, stride: u64) {
+    let keys: Vec<u64> = (0..KEYS).filter(|key| key % stride == 0).collect();
+    let batches: Vec<Vec<u64>> = keys.chunks(10).map(<[u64]>::to_vec).collect();
+    let table = table.clone();
+    let source = db.run_source(0, batches, async move |tx, keys| {
+        for key in keys {
+            tx.put(&table, key, &value(*key, round)).await?;
+        }
+        Ok(())
+    });
+    source.unwrap().wait().unwrap();
+}
+
+fn check(db: &Database, rounds: impl Fn(u64) -> u64) {
+    let table: Table<u64, [u8]> = block_on(db.open_table("t")).unwrap();
+    let found: Vec<(u64, Vec<u8>)> = db
+        .run_blocking(async move |tx| {
+            let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+            while let Some((key, value)) = scan.next().await? {
+                found.push((key, value.to_vec()));
+            }
+            Ok::<_, Error>(found)
+        })
+        .unwrap();
+    assert_eq!(found.len() as u64, KEYS);
+    for (key, bytes) in found {
+        assert!(bytes == value(key, rounds(key)), "key {key}");
+    }
+}
+
+/// Compacts; a checkpoint that is due may be in the way for a while.
+fn compact(db: &Database) -> Compaction {
+    loop {
+        match block_on(db.compact()) {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            compacted => return compacted.unwrap(),
+        }
+    }
+}
+
+fn problems(db: &Database) -> Vec<String> {
+    loop {
+        match db.check() {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            report => return report.unwrap().problems,
+        }
+    }
+}
+
+fn disk_bytes(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).unwrap();
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn overwritten_data_leaves_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+    for round in 1..=20 {
+        // Every third key stays as the first round left it.
+        overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
+        overwrite(&db, &table, round, 2);
+    }
+    let rounds = |key: u64| if key.is_multiple_of(2) || key.is_multiple_of(3) { 20 } else { 1 };
+    check(&db, rounds);
+    let compacted = compact(&db);
+    let live = KEYS * (VALUE_BYTES as u64 + 32);
+    let after = disk_bytes(directory.path());
+    assert!(after <= 3 * live + 10 * SEGMENT_BYTES, "{after} bytes for {live}, {compacted:?}");
+    check(&db, rounds);
+    assert_eq!(problems(&db), Vec::<String>::new());
+    db.close().unwrap();
+    drop((db, table));
+    let db = Database::open(directory.path(), options()).unwrap();
+    check(&db, rounds);
+    assert_eq!(problems(&db), Vec::<String>::new());
+    assert_eq!(compact(&db).moved, 0);
+}
+
+#[test]
+fn what_a_reader_sees_stays_until_it_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    // Everything is evicted, so the reader's versions are read from the segments.
+    let options = options().memory_budget(Some(1)).checkpoint_bytes(1 << 40);
+    let db = Database::open(directory.path(), options).unwrap();
+    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+    overwrite(&db, &table, 1, 1);
+    let reader = block_on(db.begin()).unwrap();
+    for round in 2..=12 {
+        overwrite(&db, &table, round, 1);
+    }
+    let (compacting, seen) = std::sync::mpsc::channel();
+    let other = db.clone();
+    let compaction = std::thread::spawn(move || {
+        compacting.send(()).unwrap();
+        compact(&other)
+    });
+    seen.recv().unwrap();
+    for key in 0..KEYS {
+        let bytes = block_on(reader.get(&table, &key)).unwrap().unwrap();
+        assert!(bytes[..] == value(key, 1)[..], "key {key}");
+    }
+    block_on(reader.commit()).unwrap();
+    let compacted = compaction.join().unwrap();
+    assert!(compacted.segments > 0, "{compacted:?}");
+    check(&db, |_| 12);
+}
+
+#[test]
+fn closing_ends_a_compaction_that_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+    let reader = block_on(db.begin()).unwrap();
+    for round in 1..=10 {
+        overwrite(&db, &table, round, 1);
+    }
+    db.close().unwrap();
+    drop((reader, db, table));
+    let db = Database::open(directory.path(), options()).unwrap();
+    check(&db, |_| 10);
+}
