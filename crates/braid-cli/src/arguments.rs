@@ -103,6 +103,26 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
+    /// Copy the database, as it is now, into an empty directory that opens as one.
+    Backup {
+        /// Directory to copy to; made if need be.
+        directory: PathBuf,
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Print blocks of the log: what transactions committed, in their order.
+    Log {
+        /// Start at this LSN, where a block starts; by default at the first that is there.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+        /// Print at most so many.
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+        limit: u64,
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Check every block of the log, and that every key leads to its record.
     Check {
         /// Which database.

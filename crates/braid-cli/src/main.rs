@@ -51,6 +51,12 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Tables { store } => verb::overview::tables(&store.open_existing()?, output),
         Verb::Stats { store } => verb::overview::stats(&store.open_existing()?, output),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
+        Verb::Backup { directory, store } => {
+            verb::backup::run(&store.open_existing()?, &directory, output)
+        }
+        Verb::Log { from, limit, store } => {
+            verb::log::run(&store.open_existing()?, from, limit, output)
+        }
         Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
         Verb::Check { store } => verb::check::run(&store.open_existing()?, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),

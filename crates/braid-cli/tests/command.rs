@@ -147,6 +147,26 @@ fn a_check_a_checkpoint_and_a_compaction_of_what_is_there() {
 }
 
 #[test]
+fn a_backup_opens_as_a_database() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let copy = braid.0.path().join("copy").to_str().unwrap().to_owned();
+    let backup = braid.run(&["backup", &copy, "--json"], 0).0;
+    let backup: serde_json::Value = serde_json::from_str(&backup).unwrap();
+    assert!(backup["lsn"].as_u64() > Some(0), "{backup}");
+    assert!(braid.run(&["backup", &copy], 3).1.contains("empty directory"));
+    braid.run(&["put", "t", "a", "2"], 0);
+    let mut command = Command::cargo_bin("braid").unwrap();
+    let there = command.args(["get", "--db", &copy, "t", "a"]).assert().code(0);
+    assert_eq!(there.get_output().stdout, b"1\n");
+    let log = braid.run(&["log"], 0).0;
+    assert!(log.lines().filter(|line| line.contains("commit")).count() >= 2, "{log}");
+    let first: serde_json::Value =
+        serde_json::from_str(&braid.run(&["log", "--limit", "1", "--json"], 0).0).unwrap();
+    assert!(first["bytes"].as_u64() > Some(0), "{first}");
+}
+
+#[test]
 fn the_shell_transacts() {
     let braid = Braid::new();
     let script = "begin\nput t a 1\nput t b 'two words'\nabort\nput t c 3\nbegin\nput t a 4\n\

@@ -41,10 +41,10 @@ mod types;
 mod version;
 
 pub use database::{
-    AbortStats, CheckReport, Checkpoint, Compaction, Database, Error, InteractiveTransaction,
-    KeyRange, LogPositions, MemoryStats, Options, Outcome, PrefixKey, Result, RunOptions, Scan,
-    SourceRun, Stats, SuspensionStats, Table, TableDescription, TableOptions, Transaction,
-    WorkerStats,
+    AbortStats, Backup, CheckReport, Checkpoint, Compaction, Database, Error,
+    InteractiveTransaction, KeyRange, LogBlock, LogPositions, MemoryStats, Options, Outcome,
+    PrefixKey, Result, RunOptions, Scan, SourceRun, Stats, SuspensionStats, Table,
+    TableDescription, TableOptions, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

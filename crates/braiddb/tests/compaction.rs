@@ -68,9 +68,17 @@ fn problems(db: &Database) -> Vec<String> {
     }
 }
 
-fn disk_bytes(directory: &Path) -> u64 {
-    let files = std::fs::read_dir(directory).unwrap();
-    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+/// Bytes of the segments that hold some of the log; others are prepared ahead.
+fn log_bytes(directory: &Path, db: &Database) -> u64 {
+    let start = |name: &str| {
+        let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    let names = std::fs::read_dir(directory).unwrap();
+    let names = names.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let tail = db.stats().lsn.tail;
+    names.filter(|name| start(name).is_some_and(|start| start < tail)).count() as u64
+        * SEGMENT_BYTES
 }
 
 #[test]
@@ -87,7 +95,7 @@ fn overwritten_data_leaves_the_disk() {
     check(&db, rounds);
     let compacted = compact(&db);
     let live = KEYS * (VALUE_BYTES as u64 + 32);
-    let after = disk_bytes(directory.path());
+    let after = log_bytes(directory.path(), &db);
     assert!(after <= 3 * live + 10 * SEGMENT_BYTES, "{after} bytes for {live}, {compacted:?}");
     check(&db, rounds);
     assert_eq!(problems(&db), Vec::<String>::new());
@@ -141,4 +149,31 @@ fn closing_ends_a_compaction_that_waits() {
     drop((reader, db, table));
     let db = Database::open(directory.path(), options()).unwrap();
     check(&db, |_| 10);
+}
+
+#[test]
+fn a_missing_segment_is_found_when_the_database_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Database::open(directory.path(), options()).unwrap();
+    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+    for round in 1..=8 {
+        overwrite(&db, &table, round, 1);
+    }
+    compact(&db);
+    let tail = db.stats().lsn.tail;
+    db.close().unwrap();
+    drop((db, table));
+    // One that records are in, before the checkpoint or after it.
+    let name = format!("wal-{:016x}.seg", (tail / SEGMENT_BYTES - 1) * SEGMENT_BYTES);
+    std::fs::remove_file(directory.path().join(name)).unwrap();
+    let told = Database::open(directory.path(), options()).unwrap_err().to_string();
+    assert!(told.contains("missing"), "{told}");
+    // Nor can the log be replayed without the checkpoint.
+    let files = std::fs::read_dir(directory.path()).unwrap();
+    let names = files.map(|file| file.unwrap().path());
+    for checkpoint in names.filter(|name| name.extension().is_some_and(|end| end == "ckpt")) {
+        std::fs::remove_file(checkpoint).unwrap();
+    }
+    let told = Database::open(directory.path(), options()).unwrap_err().to_string();
+    assert!(told.contains("missing"), "{told}");
 }

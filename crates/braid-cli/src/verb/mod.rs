@@ -1,9 +1,11 @@
 //! The verbs of the command, one a file.
 
+pub mod backup;
 pub mod check;
 pub mod checkpoint;
 pub mod compact;
 pub mod import;
+pub mod log;
 pub mod overview;
 pub mod point;
 pub mod rows;

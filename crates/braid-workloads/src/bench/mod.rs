@@ -11,7 +11,7 @@ use crate::harness::report::Document;
 use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
 use crate::workload::{
-    airports, all, churn, commit, hot_cold, idle, load, paths, reads, rmw, scan, updates,
+    airports, all, churn, commit, hot_cold, idle, load, overwrite, paths, reads, rmw, scan, updates,
 };
 
 /// Measure Braid on this machine.
@@ -67,6 +67,11 @@ enum Workload {
         after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
     )]
     Load(load::LoadArguments),
+    /// Overwrite a data set again and again: what stays on disk, and what compaction costs.
+    #[command(
+        after_help = "A round writes every record once. Needs 25 GB of disk; give --dir to choose it."
+    )]
+    Overwrite(overwrite::OverwriteArguments),
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
@@ -118,6 +123,7 @@ impl Command {
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
             Workload::HotCold(arguments) => vec![arguments.run(stage)?],
             Workload::Load(arguments) => vec![arguments.run(stage)?],
+            Workload::Overwrite(arguments) => vec![arguments.run(stage)?],
             Workload::Paths(arguments) => vec![arguments.run(stage)?],
             Workload::Churn(arguments) => vec![arguments.run(stage)?],
             Workload::Idle(arguments) => vec![arguments.run(stage)?],
@@ -198,6 +204,7 @@ mod tests {
         commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
         load: ["load", "--quick"] => ["in key order"];
+        overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];

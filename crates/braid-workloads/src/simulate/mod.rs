@@ -7,6 +7,7 @@ mod planted;
 mod seed;
 mod work;
 
+use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -62,17 +63,21 @@ impl Command {
         }
         let report = self.report()?;
         if json {
-            println!("{}", serde_json::to_string(&report)?);
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
             return Ok(());
         }
         let Report { seeds, seconds, tally } = &report;
-        println!(
+        writeln!(
+            std::io::stdout(),
             "{seeds} seeds, {} crash states, {} of them during recovery, {} committed transactions: \
              nothing lost ({seconds:.1} s)",
-            tally.crash_states, tally.in_recovery, tally.committed
-        );
+            tally.crash_states,
+            tally.in_recovery,
+            tally.committed
+        )?;
         let (faults, crashes) = (&tally.faults, &tally.crashes);
-        println!(
+        writeln!(
+            std::io::stdout(),
             "operations {}: reordered {}, short reads {}, short writes {}, failed reads {}, failed \
              writes {}, failed syncs {}, no space {}",
             faults.operations,
@@ -83,8 +88,9 @@ impl Command {
             faults.write_errors,
             faults.failed_syncs,
             faults.full
-        );
-        println!(
+        )?;
+        writeln!(
+            std::io::stdout(),
             "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, versions \
              evicted {}; runs ended by errors {}, openings refused {}",
             crashes.kept,
@@ -95,7 +101,7 @@ impl Command {
             tally.evicted,
             tally.poisoned,
             tally.not_opened
-        );
+        )?;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Planted bugs: whether the simulation finds each of them, and with which seed.
 
+use std::io::Write;
 use std::ops::Range;
 
 use anyhow::{Result, bail};
@@ -30,9 +31,9 @@ pub(super) fn run(seeds: Range<u64>, plan: Plan, json: bool) -> Result<()> {
         };
         let found = Found { bug: format!("{bug:?}"), seed, shown: format!("{error:#}") };
         if json {
-            println!("{}", serde_json::to_string(&found)?);
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&found)?)?;
         } else {
-            println!("{}: seed {}: {}", found.bug, found.seed, found.shown);
+            writeln!(std::io::stdout(), "{}: seed {}: {}", found.bug, found.seed, found.shown)?;
         }
     }
     Ok(())

@@ -9,7 +9,7 @@
 mod child;
 mod ledger;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
@@ -78,16 +78,17 @@ impl Command {
         }
         let report = self.rounds()?;
         if json {
-            println!("{}", serde_json::to_string(&report)?);
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
         } else {
-            println!(
+            writeln!(
+                std::io::stdout(),
                 "{} kills: {} acknowledged transactions, none lost; {} more found whole; \
                  slowest recovery {} ms",
                 report.rounds,
                 report.acknowledged,
                 report.unacknowledged_found,
                 report.slowest_open_ms
-            );
+            )?;
         }
         Ok(())
     }

@@ -56,6 +56,11 @@ pub(crate) const DUAL_OVER_SEQUENTIAL: Limit = at_least(3.0);
 pub(crate) const MOSAICDB_HOT_COLD: f64 = 117e3;
 pub(crate) const HOT_COLD_OVER_MOSAICDB: f64 = 2.0;
 
+/// A data set overwritten again and again: the log on disk over what is alive; the rate over that
+/// of a log that is never compacted.
+pub(crate) const DISK_OVER_LIVE: Limit = (Side::AtMost, 3.0, "×");
+pub(crate) const COMPACTING_RATE: Limit = at_least(0.7);
+
 /// A rate that must be reached.
 pub(crate) fn rate(limit: f64) -> Limit {
     (Side::AtLeast, limit, "/s")

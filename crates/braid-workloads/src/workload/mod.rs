@@ -9,6 +9,7 @@ pub(crate) mod flights;
 pub(crate) mod hot_cold;
 pub(crate) mod idle;
 pub(crate) mod load;
+pub(crate) mod overwrite;
 pub(crate) mod paths;
 pub(crate) mod points;
 pub(crate) mod reads;

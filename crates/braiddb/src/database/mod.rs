@@ -10,8 +10,8 @@ mod source;
 mod stats;
 mod table;
 mod transaction;
+mod upkeep;
 
-use futures_channel::oneshot;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -26,6 +26,7 @@ pub use source::SourceRun;
 pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, WorkerStats};
 pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
+pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 
 use crate::durability::{self, RecoveryError};
 use crate::io::{self, SimulatedDisk};
@@ -39,39 +40,6 @@ use crate::types::{Key, Value};
 
 /// The width of a worker on a simulated disk, which must not depend on time.
 const SIMULATED_WIDTH: usize = 8;
-
-/// A checkpoint that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Checkpoint {
-    /// What was committed before this LSN is in it.
-    pub lsn: u64,
-    /// Records it lists, those of the catalog included.
-    pub records: u64,
-    /// Bytes of its file.
-    pub bytes: u64,
-}
-
-/// What a compaction did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Compaction {
-    /// Segments of the log that were freed.
-    pub segments: u64,
-    /// Records that were logged again.
-    pub moved: u64,
-    /// Bytes of the segments that were freed.
-    pub bytes: u64,
-}
-
-/// What a check of a database found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct CheckReport {
-    /// Blocks of the log, all of them whole, unless one is among the problems.
-    pub blocks: u64,
-    /// Records that were read, those of the catalog included.
-    pub records: u64,
-    /// What is wrong and where, a sentence each; empty if all is well.
-    pub problems: Vec<String>,
-}
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
 /// dropped closes the database.
@@ -272,74 +240,6 @@ impl Database {
     /// As [`Transaction::tables`] and [`Database::run`].
     pub async fn tables(&self) -> Result<Vec<TableDescription>> {
         self.run(async |tx| tx.tables().await).await
-    }
-
-    /// Writes a checkpoint, so that the next opening need not replay the log before it.
-    /// Transactions go on meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; the device's.
-    pub async fn checkpoint(&self) -> Result<Checkpoint> {
-        let (reply, written) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(durability::checkpoint().await);
-            })
-        })?;
-        let written = written.await.map_err(|oneshot::Canceled| Error::Closed)??;
-        let (lsn, records, bytes) = (written.lsn.0, written.records, written.bytes);
-        Ok(Checkpoint { lsn, records, bytes })
-    }
-
-    /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
-    /// again what is. So does every checkpoint that is due by [`Options::checkpoint_bytes`].
-    /// Transactions go on meanwhile; what they may still see is waited for.
-    ///
-    /// # Errors
-    /// As [`Database::checkpoint`].
-    pub async fn compact(&self) -> Result<Compaction> {
-        let (reply, compacted) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(durability::compact().await);
-            })
-        })?;
-        let compacted = compacted.await.map_err(|oneshot::Canceled| Error::Closed)??;
-        let durability::Compacted { segments, moved, bytes } = compacted;
-        Ok(Compaction { segments, moved, bytes })
-    }
-
-    /// Checks the database as it is now: every block of its log, and that every key leads to its
-    /// own record there, whole. Transactions go on meanwhile; blocks until it is done.
-    ///
-    /// # Errors
-    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`]; what keeps the check from going on. What it finds is in its
-    /// result.
-    pub fn check(&self) -> Result<CheckReport> {
-        refuse_on_worker()?;
-        // Nothing is freed meanwhile.
-        let engine = &self.shared.engine;
-        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
-        let (reply, checked) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(durability::check_tables().await);
-            })
-        })?;
-        let checked = block_on(checked).map_err(|oneshot::Canceled| Error::Closed)??;
-        let log = &engine.log;
-        let files = log.files().expect("a log with records has files");
-        let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
-        match files.check_blocks(engine.checkpoints.newest(), log.durable()) {
-            Ok(blocks) => report.blocks = blocks,
-            Err(error) => report.problems.push(error.to_string()),
-        }
-        report.problems.extend(checked.problems);
-        Ok(report)
     }
 
     /// Closes the database: no transaction begins any more, those under way end, the log is

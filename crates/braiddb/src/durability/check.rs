@@ -54,6 +54,7 @@ async fn check_table(
         if !cursor.next_batch(&mut entries, BATCH).await {
             return Ok(());
         }
+        table.bring_near(entries.iter().map(|entry| entry.rid)).await;
         let mut records = Vec::with_capacity(entries.len());
         for entry in &entries {
             if let Some(address) = transaction.locate(table, entry.rid).await? {

@@ -6,7 +6,9 @@
 //! | a checkpoint of LSN `c` | what it lists, then the log from `c` on |
 //! | several | the newest; the older ones were about to be removed |
 //! | one without its final name | removed: it was not complete, and the one before still counts |
-//! | a damaged one | an error that names it; without the file the log is replayed from its start |
+//! | a damaged one | an error that names it; without the file the log is replayed from its start, if that was not freed |
+//! | a segment missing from `c` on, or without a checkpoint from the start on | an error that names it |
+//! | an older segment missing to which the checkpoint leads | an error that names the checkpoint |
 //! | a checkpoint past the end of the log | an error: durable log is missing |
 
 mod check;
@@ -16,7 +18,7 @@ mod replay;
 mod upkeep;
 
 pub(crate) use check::check_tables;
-pub(crate) use checkpoint::Checkpoint;
+pub(crate) use checkpoint::{Checkpoint, name as checkpoint_name};
 pub(crate) use compact::Compacted;
 pub(crate) use replay::Replayed;
 pub(crate) use upkeep::{checkpoint, compact, job};

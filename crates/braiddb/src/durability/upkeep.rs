@@ -20,7 +20,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 /// Writes a checkpoint, and frees segments of the log that hold little that is alive.
 ///
 /// # Errors
-/// As [`checkpoint`].
+/// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     let engine = Worker::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;

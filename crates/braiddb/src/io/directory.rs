@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::simulated::{SimulatedDisk, SimulatedLock};
 use super::{File, OpenMode};
 
-const LOCK: &str = "LOCK";
+/// The file that is locked while somebody has the directory open.
+pub(crate) const LOCK_NAME: &str = "LOCK";
 
 /// An open, locked directory.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Directory {
         }
         let handle =
             std::fs::File::open(path).map_err(|error| DirectoryError::io("open", path, error))?;
-        let lock_path = path.join(LOCK);
+        let lock_path = path.join(LOCK_NAME);
         let lock = std::fs::OpenOptions::new()
             .create(true)
             .write(true)

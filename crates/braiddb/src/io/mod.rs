@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use buffer::AlignedBuffer;
-pub(crate) use directory::{Directory, DirectoryError};
+pub(crate) use directory::{Directory, DirectoryError, LOCK_NAME};
 pub(crate) use file::{File, OpenMode};
 pub use simulated::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
 

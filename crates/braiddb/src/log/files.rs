@@ -1,12 +1,35 @@
 //! The database's directory, for what stands beside the log in it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::identity::read_header;
-use super::reader::Window;
+use super::reader::{Block, Window};
 use super::segment::Segments;
 use super::{LogError, Lsn};
-use crate::io::{AlignedBuffer, File, OpenMode};
+use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
+
+const BLOCKS_AT_ONCE: usize = 4096;
+const COPY_BYTES: usize = 1 << 20;
+
+/// Copies a file's bytes up to `most` and makes them durable; returns how many there were.
+pub(super) fn copy(from: &File, to: &File, most: u64) -> Result<u64, LogError> {
+    let mut buffer = AlignedBuffer::zeroed(COPY_BYTES);
+    let mut done = 0;
+    while done < most {
+        let piece = (most - done).min(COPY_BYTES as u64) as usize;
+        let read = from.read_at(&mut buffer[..piece], done);
+        let read = read.map_err(|error| LogError::io("read", from.path(), done, error))?;
+        if read == 0 {
+            break;
+        }
+        let written = to.write_all_at(&buffer[..read], done);
+        written.map_err(|error| LogError::io("write", to.path(), done, error))?;
+        done += read as u64;
+    }
+    to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
+    Ok(done)
+}
 
 /// The directory of an open log.
 #[derive(Clone, Debug)]
@@ -57,24 +80,78 @@ impl LogFiles {
         Ok(self.0.directory.sync()?)
     }
 
-    /// Checks every block of the log, from its start, or if that was freed from `from` on, where a
-    /// block starts, to `until`, which is durable, with blocking calls; returns how many there are.
+    /// Copies the log up to `until`, which is durable, and the file `checkpoint`, into an empty
+    /// directory, with blocking calls: it then holds a database. Nothing is freed meanwhile. Returns
+    /// the bytes copied.
+    ///
+    /// # Errors
+    /// The operating system's; `Locked`; `NotADatabase` if the directory is not empty.
+    pub(crate) fn copy_to(
+        &self,
+        directory: &Path,
+        checkpoint: &str,
+        until: Lsn,
+    ) -> Result<u64, LogError> {
+        let target = Directory::open(directory, true)?;
+        if target.list()?.iter().any(|name| name != LOCK_NAME) {
+            let reason = "a backup needs an empty directory".into();
+            return Err(LogError::NotADatabase { path: directory.into(), reason });
+        }
+        let mut bytes = self.0.copy_to(&target, until)?;
+        let source = self.open(checkpoint, OpenMode::Existing)?;
+        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, u64::MAX)?;
+        target.sync()?;
+        // Last: with it, the directory holds a database.
+        self.0.identity.write(&target)?;
+        Ok(bytes)
+    }
+
+    /// The blocks from `from` on, where one starts, to `until`, which is durable: at most `most`, and
+    /// the position after them.
     ///
     /// # Errors
     /// The operating system's; `Corrupt` at the first position without a whole block.
-    pub(crate) fn check_blocks(&self, from: Lsn, until: Lsn) -> Result<u64, LogError> {
+    pub(crate) fn blocks(
+        &self,
+        from: Lsn,
+        until: Lsn,
+        most: usize,
+    ) -> Result<(Vec<Block>, Lsn), LogError> {
         let mut window = Window::new(self.0.clone());
-        let whole = self.0.check_from(Lsn::FIRST).is_ok();
-        let (mut at, mut blocks) = (if whole { Lsn::FIRST } else { from.max(Lsn::FIRST) }, 0);
-        while at < until {
+        let (mut at, mut blocks) = (from, Vec::new());
+        while at < until && blocks.len() < most {
             let Some(block) = window.block(at)? else {
                 let reason = "no whole block is here, but the log goes on";
                 return Err(LogError::corrupt(self.0.place(at), at, reason));
             };
             at = block.end;
-            blocks += 1;
+            blocks.push(block);
         }
-        Ok(blocks)
+        Ok((blocks, at))
+    }
+
+    /// Whether the log is there from its start.
+    pub(crate) fn are_whole(&self) -> bool {
+        self.0.check_from(Lsn::FIRST).is_ok()
+    }
+
+    /// The first block of the log that is there from `checkpoint` on, or of all of it.
+    pub(crate) fn first_block(&self, checkpoint: Lsn) -> Lsn {
+        if self.are_whole() { Lsn::FIRST } else { checkpoint.max(Lsn::FIRST) }
+    }
+
+    /// Checks every block of the log, from its start, or if that was freed from `checkpoint` on, to
+    /// `until`, which is durable, with blocking calls; returns how many there are.
+    ///
+    /// # Errors
+    /// As [`Self::blocks`].
+    pub(crate) fn check_blocks(&self, checkpoint: Lsn, until: Lsn) -> Result<u64, LogError> {
+        let (mut at, mut count) = (self.first_block(checkpoint), 0);
+        while at < until {
+            let (blocks, end) = self.blocks(at, until, BLOCKS_AT_ONCE)?;
+            (at, count) = (end, count + blocks.len() as u64);
+        }
+        Ok(count)
     }
 
     /// Bytes of one segment of the log.

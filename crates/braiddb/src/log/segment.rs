@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::files::copy;
 use super::identity::{Identity, META_NAME, UNFINISHED};
 use super::stats::Counter;
 use super::tail::Tail;
@@ -126,6 +127,27 @@ impl Segments {
     /// Bytes of all segments on disk.
     pub(super) fn disk_bytes(&self) -> u64 {
         self.files.read().len() as u64 * (HEADER_BYTES + self.segment_bytes())
+    }
+
+    /// Copies the segments up to `until`, and zeros after it, into another directory; returns the
+    /// bytes copied.
+    pub(super) fn copy_to(&self, target: &Directory, until: Lsn) -> Result<u64, LogError> {
+        let files: Vec<_> =
+            self.files.read().iter().map(|(index, file)| (*index, file.clone())).collect();
+        let mut bytes = 0;
+        for (index, file) in files {
+            let start = self.start(index);
+            if start >= until && index > 0 {
+                break;
+            }
+            let copied = target.open_file(&self.name(index), OpenMode::Emptied)?;
+            copied
+                .allocate(HEADER_BYTES + self.segment_bytes())
+                .map_err(|error| LogError::io("create", copied.path(), 0, error))?;
+            let most = HEADER_BYTES + (until.0 - start.0).min(self.segment_bytes());
+            bytes += copy(&file, &copied, most)?;
+        }
+        Ok(bytes)
     }
 
     /// Frees a segment that nothing leads to; the directory is to be synced afterwards.

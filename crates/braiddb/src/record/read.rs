@@ -8,7 +8,7 @@ use super::table::Table;
 use crate::log::{LogError, Lsn};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
-use crate::version::{Address, Link, StatusTable, TransactionName, Version, VersionRef, Visible};
+use crate::version::{Address, Link, StatusTable, TransactionName, Version, Visible};
 
 /// What a transaction looks through: its begin stamp, its own name, and everyone's states.
 #[derive(Clone, Copy, Debug)]
@@ -165,15 +165,19 @@ impl Table {
         Ok(None)
     }
 
-    /// Asks for the cache lines that reading `rid` will need first.
-    pub(crate) fn prefetch_entry(&self, rid: Rid) {
-        sched::prefetch(self.array().pointer(rid));
-    }
-
-    /// Asks for the newest version's cache line; its entry should be cached by now.
-    pub(crate) fn prefetch_version(&self, rid: Rid) {
-        if let Entry::Version(version) = self.array().load(rid) {
-            sched::prefetch(VersionRef::pointer(version));
+    /// Brings the entries and the newest versions of many records near, all at once.
+    pub(crate) async fn bring_near(&self, rids: impl Iterator<Item = Rid> + Clone) {
+        if self.array_is_cold() {
+            rids.clone().for_each(|rid| sched::prefetch(self.array().pointer(rid)));
+            sched::suspend_memory().await;
+        }
+        if self.versions_are_cold() {
+            for rid in rids {
+                if let Entry::Version(version) = self.array().load(rid) {
+                    sched::prefetch(version.pointer());
+                }
+            }
+            sched::suspend_memory().await;
         }
     }
 }

@@ -450,11 +450,11 @@ impl<S: Source> Run<'_, '_, S> {
     fn idle(&mut self) -> Option<Exit> {
         self.turn(true);
         self.admit();
-        if !self.queues.hot.is_empty() {
-            return None;
-        }
         if let Some(exit) = self.exit() {
             return Some(exit);
+        }
+        if !self.queues.hot.is_empty() {
+            return None;
         }
         if !self.worker.turn.busy {
             self.sleep();

@@ -27,6 +27,8 @@ pub(crate) struct WorkerDriver {
     completed: bool,
     /// When this worker last told its begin stamps.
     told: Lsn,
+    /// Whether this worker has slept since its last turn: others may have closed the database.
+    slept: bool,
 }
 
 impl WorkerDriver {
@@ -35,7 +37,15 @@ impl WorkerDriver {
         let participation = engine.domain.participate();
         let worker = Worker::install(engine, number);
         let flush = FlushState::default();
-        Self { worker, participation, flush, handles, completed: false, told: Lsn::ZERO }
+        Self {
+            worker,
+            participation,
+            flush,
+            handles,
+            completed: false,
+            told: Lsn::ZERO,
+            slept: false,
+        }
     }
 
     fn flush(&mut self, device: &mut dyn Device) -> bool {
@@ -67,7 +77,7 @@ impl WorkerDriver {
     }
 
     /// Publishes what this worker still needs, and frees what nobody does; whether more is due.
-    fn collect(&mut self, idle: bool) -> bool {
+    fn collect(&mut self) -> bool {
         let engine = self.worker.engine().clone();
         let tail = engine.log.tail();
         let oldest = self.worker.oldest_begin().unwrap_or(tail);
@@ -82,7 +92,7 @@ impl WorkerDriver {
         if engine.durability != Durability::Volatile && engine.checkpoints.take_due(tail) {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
-        self.worker.release_past(idle);
+        self.worker.release_past(std::mem::take(&mut self.slept));
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         more
@@ -92,7 +102,7 @@ impl WorkerDriver {
 impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
         let pending = self.flush(device);
-        let more = self.collect(idle);
+        let more = self.collect();
         if !idle {
             return Turn { busy: true, deadline: None };
         }
@@ -118,6 +128,7 @@ impl Driver for WorkerDriver {
     }
 
     fn after_sleep(&mut self) {
+        self.slept = true;
         self.participation.wake();
         let (engine, number) = (self.worker.engine(), self.worker.number());
         let tail = engine.log.tail();

@@ -109,7 +109,7 @@ impl<'tx> Scan<'tx> {
         if !cursor.next_batch(&mut self.entries, most).await {
             return Ok(false);
         }
-        self.approach(table).await;
+        table.bring_near(self.entries.iter().map(|entry| entry.rid)).await;
         let (view, copies) = (self.transaction.view(), self.transaction.copies());
         let mut near: Vec<Option<Seen<'tx>>> = Vec::with_capacity(self.entries.len());
         let mut far = Vec::new();
@@ -139,18 +139,6 @@ impl<'tx> Scan<'tx> {
             }
         }
         Ok(true)
-    }
-
-    /// Brings the batch's records near, all at once.
-    async fn approach(&self, table: &Table) {
-        if table.array_is_cold() {
-            self.entries.iter().for_each(|entry| table.prefetch_entry(entry.rid));
-            sched::suspend_memory().await;
-        }
-        if table.versions_are_cold() {
-            self.entries.iter().for_each(|entry| table.prefetch_version(entry.rid));
-            sched::suspend_memory().await;
-        }
     }
 }
 

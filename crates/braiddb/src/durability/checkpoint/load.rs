@@ -7,7 +7,7 @@ use super::{Checkpoint, MAGIC, name, parse_name};
 use crate::durability::RecoveryError;
 use crate::index::Appender;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
-use crate::log::{LogError, LogFiles};
+use crate::log::{LogError, LogFiles, Lsn};
 use crate::record::{Entry, Table};
 use crate::transaction::Engine;
 
@@ -23,6 +23,17 @@ pub(crate) fn load_newest(
     let Some(lsn) = names.iter().filter_map(|name| parse_name(name)).max() else {
         return Ok(None);
     };
+    let loaded = load(engine, files, lsn);
+    loaded.map(Some).map_err(|error| match error {
+        RecoveryError::Log(LogError::Corrupt { path, offset, reason }) if files.are_whole() => {
+            let reason = format!("{reason}; without this file, the log is replayed from its start");
+            LogError::Corrupt { path, offset, reason }.into()
+        }
+        error => error,
+    })
+}
+
+fn load(engine: &Engine, files: &LogFiles, lsn: Lsn) -> Result<Checkpoint, RecoveryError> {
     let file = files.open(&name(lsn), OpenMode::Existing)?;
     let path = file.path();
     let [records, chunks] = files.read_header_sector(&file, MAGIC, lsn)?;
@@ -57,7 +68,7 @@ pub(crate) fn load_newest(
         return Err(damaged(path, 0, "it does not hold as many records as it says").into());
     }
     let bytes = offset(chunks);
-    Ok(Some(Checkpoint { lsn, records, bytes }))
+    Ok(Checkpoint { lsn, records, bytes })
 }
 
 fn offset(number: u32) -> u64 {
@@ -106,9 +117,5 @@ fn load_chunk(
 }
 
 fn damaged(path: &Path, offset: u64, reason: &str) -> LogError {
-    LogError::Corrupt {
-        path: path.to_owned(),
-        offset,
-        reason: format!("{reason}; without this file, the log is replayed from its start"),
-    }
+    LogError::Corrupt { path: path.to_owned(), offset, reason: reason.to_owned() }
 }

@@ -38,7 +38,8 @@ const MAGIC: [u8; 8] = *b"BRAIDCKP";
 const PREFIX: &str = "checkpoint-";
 const SUFFIX: &str = ".ckpt";
 
-fn name(lsn: Lsn) -> String {
+/// The name of the checkpoint at `lsn`.
+pub(crate) fn name(lsn: Lsn) -> String {
     format!("{PREFIX}{:016x}{SUFFIX}", lsn.0)
 }
 

@@ -32,7 +32,8 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let unfinished = format!("checkpoint{UNFINISHED}");
     let file = files.open(&unfinished, OpenMode::Emptied).map_err(storage)?;
     let (file, live) = (Arc::new(file), Live::default());
-    let mut output = Output { files: files.clone(), file, chunks: 0, records: 0, live };
+    let segment_bytes = files.segment_bytes();
+    let mut output = Output { file, segment_bytes, chunks: 0, records: 0, live };
     for table in engine.tables() {
         output.write_table(&transaction, &table).await?;
     }
@@ -64,8 +65,8 @@ fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
 
 /// The file being written.
 struct Output {
-    files: LogFiles,
     file: Arc<File>,
+    segment_bytes: u64,
     chunks: u32,
     records: u64,
     live: Live,
@@ -101,6 +102,7 @@ impl Output {
             if !cursor.next_batch(&mut entries, BATCH).await {
                 break;
             }
+            table.bring_near(entries.iter().map(|entry| entry.rid)).await;
             for entry in &entries {
                 let Some(address) = transaction.locate(table, entry.rid).await? else { continue };
                 key.inner_mut().clear();
@@ -113,7 +115,7 @@ impl Output {
                 }
                 self.records += 1;
                 let bytes = address.read_bytes() - USUAL_KEY_BYTES + key.len();
-                self.live.add(self.files.segment_of(address.lsn()), bytes as u64);
+                self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }

@@ -9,6 +9,9 @@
 //! pass finds nothing that leads to a victim, then, once those transactions are over too, nobody
 //! ever will: a checkpoint is written, which no longer needs the victims, and they are freed.
 //!
+//! A segment in which the checkpoint found nothing alive needs no pass: what it found are the newest
+//! committed versions, and those that are newer are kept in newer segments.
+//!
 //! Invariants: a copy is logged only if the record's entry still led to the original after the
 //! copy's LSN was drawn, so whoever writes the record commits later than the copy, and replay ends
 //! with the right one; a victim is freed only after a checkpoint, which is later than all of it,
@@ -17,6 +20,8 @@
 
 mod pass;
 mod plan;
+
+use std::rc::Rc;
 
 use pass::Moving;
 pub(super) use plan::Live;
@@ -54,29 +59,48 @@ pub(super) async fn compact(
     let mut compacted = Compacted::default();
     for _ in 0..MOST_ROUNDS {
         let candidates = files.segments_before(written.checkpoint.lsn);
+        let dead = plan::dead(&candidates, &written.live);
+        if !dead.is_empty() {
+            // Transactions may yet look at what has been superseded.
+            if !worker.wait_past_active().await? {
+                break;
+            }
+            compacted.free(files, &dead)?;
+        }
+        let candidates = files.segments_before(written.checkpoint.lsn);
         let victims = plan::victims(&candidates, files.segment_bytes(), &written.live);
         if victims.is_empty() || engine.checkpoints.stopping() {
             break;
         }
         let mut moving = Moving::new(&victims, files.segment_bytes());
-        while !is_planted(Bug::FreedLiveSegment) && !pass::pass(&worker, &mut moving).await? {
-            if engine.checkpoints.stopping() {
-                return Ok(compacted);
-            }
-            worker.wait_durable(moving.last).await?;
-            if !worker.wait_past_active().await? {
-                return Ok(compacted);
-            }
+        if !is_planted(Bug::FreedLiveSegment) && !empty(&worker, &mut moving).await? {
+            break;
         }
-        // Those who began before the last pass may yet look at what has long been superseded.
-        if !worker.wait_past_active().await? {
-            return Ok(compacted);
-        }
-        written = checkpoint::write(files).await?;
-        files.remove_segments(&victims).map_err(|error| OperationError::Storage(error.into()))?;
-        compacted.segments += victims.len() as u64;
         compacted.moved += moving.copied;
-        compacted.bytes += victims.len() as u64 * files.segment_bytes();
+        written = checkpoint::write(files).await?;
+        compacted.free(files, &victims)?;
     }
     Ok(compacted)
+}
+
+impl Compacted {
+    fn free(&mut self, files: &LogFiles, segments: &[u64]) -> Result<(), OperationError> {
+        let freed = files.remove_segments(segments);
+        freed.map_err(|error| OperationError::Storage(error.into()))?;
+        self.segments += segments.len() as u64;
+        self.bytes += segments.len() as u64 * files.segment_bytes();
+        Ok(())
+    }
+}
+
+/// Moves what is alive out of the victims, until nobody can meet what is in them; `false` if the
+/// database is closing instead.
+async fn empty(worker: &Rc<Worker>, moving: &mut Moving) -> Result<bool, OperationError> {
+    loop {
+        let settled = pass::pass(worker, moving).await?;
+        worker.wait_durable(moving.last).await?;
+        if !worker.wait_past_active().await? || settled {
+            return Ok(settled);
+        }
+    }
 }

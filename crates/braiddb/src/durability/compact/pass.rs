@@ -74,6 +74,7 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
             if !cursor.next_batch(&mut entries, BATCH).await {
                 break;
             }
+            table.bring_near(entries.iter().map(|entry| entry.rid)).await;
             let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
             let (oldest, durable) =
                 (engine.horizon.oldest(engine.log.tail()), engine.log.durable());

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::log::Lsn;
+
 /// Bytes that are moved between two checkpoints at most.
 const MOST_MOVED: u64 = 256 << 20;
 /// Segments beyond the live bytes that are let be.
@@ -10,18 +12,30 @@ const SLACK: u64 = 4;
 /// The log as a checkpoint found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live {
-    /// Bytes that records take, by the segment they start in.
-    pub(crate) by_segment: BTreeMap<u64, u64>,
+    /// Bytes that records take in each segment.
+    by_segment: BTreeMap<u64, u64>,
 }
 
 impl Live {
-    pub(crate) fn add(&mut self, segment: u64, bytes: u64) {
-        *self.by_segment.entry(segment).or_default() += bytes;
+    /// Counts a record of `bytes` at `lsn`: in every segment that holds some of it.
+    pub(crate) fn add(&mut self, lsn: Lsn, bytes: u64, segment_bytes: u64) {
+        let (mut at, end) = (lsn.0, lsn.0 + bytes);
+        while at < end {
+            let segment = at / segment_bytes;
+            let here = end.min((segment + 1) * segment_bytes);
+            *self.by_segment.entry(segment).or_default() += here - at;
+            at = here;
+        }
     }
 
     fn of(&self, segment: u64) -> u64 {
         self.by_segment.get(&segment).copied().unwrap_or(0)
     }
+}
+
+/// Those of `candidates`, which recovery does not replay, in which nothing is alive.
+pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
+    candidates.iter().copied().filter(|segment| live.of(*segment) == 0).collect()
 }
 
 /// Chooses among `candidates`, which recovery does not replay. Segments are freed once they take
@@ -58,8 +72,18 @@ mod tests {
 
     fn live(bytes: &[u64]) -> Live {
         let mut live = Live::default();
-        bytes.iter().enumerate().for_each(|(segment, bytes)| live.add(segment as u64, *bytes));
+        for (segment, bytes) in bytes.iter().enumerate() {
+            live.add(Lsn(segment as u64 * MIB), *bytes, MIB);
+        }
         live
+    }
+
+    #[test]
+    fn a_record_is_alive_in_every_segment_that_holds_some_of_it() {
+        let mut live = Live::default();
+        live.add(Lsn(2 * MIB - 8), MIB + 16, MIB);
+        assert_eq!((live.of(1), live.of(2), live.of(3)), (8, MIB, 8));
+        assert_eq!(dead(&[0, 1, 2, 3, 4], &live), [0, 4]);
     }
 
     #[test]

@@ -1,0 +1,21 @@
+//! `backup`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use braiddb::Database;
+
+use crate::output::Output;
+
+/// Copies the database into an empty directory.
+pub fn run(db: &Database, directory: &Path, output: &Output) -> Result<ExitCode> {
+    let backup = db.backup(directory)?;
+    if output.json {
+        output.document(&backup)?;
+    } else {
+        let (lsn, bytes, directory) = (backup.lsn, backup.bytes, directory.display());
+        output.line(&format!("{directory} holds the database up to LSN {lsn}: {bytes} bytes"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

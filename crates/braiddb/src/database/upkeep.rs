@@ -1,0 +1,185 @@
+//! Looking after a database: checkpoints, compaction, checks, backups, a look at the log.
+
+use std::path::Path;
+
+use futures_channel::oneshot;
+
+use super::error::{Error, Result};
+use super::{Database, block_on, refuse_on_worker};
+use crate::durability;
+use crate::log::{BlockKind, Lsn};
+
+/// A checkpoint that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Checkpoint {
+    /// What was committed before this LSN is in it.
+    pub lsn: u64,
+    /// Records it lists, those of the catalog included.
+    pub records: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+}
+
+/// What a compaction did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Compaction {
+    /// Segments of the log that were freed.
+    pub segments: u64,
+    /// Records that were logged again.
+    pub moved: u64,
+    /// Bytes of the segments that were freed.
+    pub bytes: u64,
+}
+
+/// What a check of a database found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CheckReport {
+    /// Blocks of the log, all of them whole, unless one is among the problems.
+    pub blocks: u64,
+    /// Records that were read, those of the catalog included.
+    pub records: u64,
+    /// What is wrong and where, a sentence each; empty if all is well.
+    pub problems: Vec<String>,
+}
+
+/// A backup that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Backup {
+    /// What was committed before this LSN is in it, and nothing else.
+    pub lsn: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+}
+
+/// A block of the log: what one transaction committed, or a part of it, or padding.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct LogBlock {
+    /// Its position.
+    pub lsn: u64,
+    /// Bytes of the block.
+    pub bytes: u64,
+    /// `commit`, `part`, or `skip` for padding.
+    pub kind: &'static str,
+    /// Records in it.
+    pub records: u64,
+    /// Up to where the log was durable when it was filled.
+    pub durable: u64,
+}
+
+impl Database {
+    /// Writes a checkpoint, so that the next opening need not replay the log before it.
+    /// Transactions go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; the device's.
+    pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        let (reply, written) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(durability::checkpoint().await);
+            })
+        })?;
+        let written = written.await.map_err(|oneshot::Canceled| Error::Closed)??;
+        let (lsn, records, bytes) = (written.lsn.0, written.records, written.bytes);
+        Ok(Checkpoint { lsn, records, bytes })
+    }
+
+    /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
+    /// again what is. So does every checkpoint that is due by
+    /// [`Options::checkpoint_bytes`](super::Options::checkpoint_bytes).
+    /// Transactions go on meanwhile; what they may still see is waited for.
+    ///
+    /// # Errors
+    /// As [`Database::checkpoint`].
+    pub async fn compact(&self) -> Result<Compaction> {
+        let (reply, compacted) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(durability::compact().await);
+            })
+        })?;
+        let compacted = compacted.await.map_err(|oneshot::Canceled| Error::Closed)??;
+        let durability::Compacted { segments, moved, bytes } = compacted;
+        Ok(Compaction { segments, moved, bytes })
+    }
+
+    /// Checks the database as it is now: every block of its log, and that every key leads to its
+    /// own record there, whole. Transactions go on meanwhile; blocks until it is done.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
+    /// [`Error::CheckpointUnderWay`]; what keeps the check from going on. What it finds is in its
+    /// result.
+    pub fn check(&self) -> Result<CheckReport> {
+        refuse_on_worker()?;
+        // Nothing is freed meanwhile.
+        let engine = &self.shared.engine;
+        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
+        let (reply, checked) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(durability::check_tables().await);
+            })
+        })?;
+        let checked = block_on(checked).map_err(|oneshot::Canceled| Error::Closed)??;
+        let log = &engine.log;
+        let files = log.files().expect("a log with records has files");
+        let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
+        match files.check_blocks(engine.checkpoints.newest(), log.durable()) {
+            Ok(blocks) => report.blocks = blocks,
+            Err(error) => report.problems.push(error.to_string()),
+        }
+        report.problems.extend(checked.problems);
+        Ok(report)
+    }
+
+    /// Copies the database into an empty directory, which then opens as one: all that was committed
+    /// before one LSN, and nothing else. Transactions go on meanwhile; blocks until it is done. To
+    /// restore, open the copy, or a copy of it.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
+    /// [`Error::CheckpointUnderWay`]; [`Error::Log`] if the directory is not empty; the operating
+    /// system's.
+    pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
+        refuse_on_worker()?;
+        block_on(self.checkpoint())?;
+        let engine = &self.shared.engine;
+        // Nothing is freed meanwhile.
+        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
+        let files = engine.log.files().expect("a log with a checkpoint has files");
+        let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
+        let until = engine.log.durable();
+        let bytes = files.copy_to(directory.as_ref(), &checkpoint, until)?;
+        Ok(Backup { lsn: until.0, bytes })
+    }
+
+    /// Blocks of the log, `most` at most, from the one at the LSN `from`, which is 0 or the end of
+    /// one that was returned, and where the next one is. Blocks until they are read.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if nothing is logged; [`Error::Log`] if there is no whole block.
+    pub fn log_blocks(&self, from: u64, most: usize) -> Result<(Vec<LogBlock>, u64)> {
+        refuse_on_worker()?;
+        let engine = &self.shared.engine;
+        let unlogged = || Error::Options("nothing is logged".to_owned());
+        let files = engine.log.files().ok_or_else(unlogged)?;
+        let first = files.first_block(engine.checkpoints.newest());
+        let (blocks, end) = files.blocks(first.max(Lsn(from)), engine.log.durable(), most)?;
+        let blocks = blocks.iter().map(|block| LogBlock {
+            lsn: block.lsn.0,
+            bytes: block.end.0 - block.lsn.0,
+            kind: match block.kind {
+                BlockKind::Commit { .. } => "commit",
+                BlockKind::Part { .. } => "part",
+                BlockKind::Skip => "skip",
+            },
+            records: block.records().count() as u64,
+            durable: block.durable.0,
+        });
+        Ok((blocks.collect(), end.0))
+    }
+}
