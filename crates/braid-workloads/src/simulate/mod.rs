@@ -33,6 +33,9 @@ pub struct Command {
     /// Crashes of a run, about.
     #[arg(long, default_value_t = 60)]
     crashes: u64,
+    /// Bytes to damage in what each run left.
+    #[arg(long, default_value_t = 20)]
+    flips: u64,
     /// Seeds that run side by side; by default one a core.
     #[arg(long)]
     jobs: Option<usize>,
@@ -102,11 +105,17 @@ impl Command {
             tally.poisoned,
             tally.not_opened
         )?;
+        writeln!(
+            std::io::stdout(),
+            "bytes damaged {}: told of {}, the others meant nothing",
+            tally.flips,
+            tally.flips_told
+        )?;
         Ok(())
     }
 
     fn plan(&self) -> Plan {
-        Plan { transactions: self.transactions, crashes: self.crashes }
+        Plan { transactions: self.transactions, crashes: self.crashes, flips: self.flips }
     }
 
     /// Runs the seeds.

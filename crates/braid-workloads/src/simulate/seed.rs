@@ -22,6 +22,8 @@ pub(super) struct Plan {
     pub(super) transactions: u64,
     /// Crashes of a generation, about.
     pub(super) crashes: u64,
+    /// Bytes that are damaged in what a generation left.
+    pub(super) flips: u64,
 }
 
 /// What came of seeds.
@@ -37,6 +39,10 @@ pub(super) struct Tally {
     pub(super) segments_freed: u64,
     /// Versions that gave way to their addresses.
     pub(super) evicted: u64,
+    /// Bytes that were damaged, each on a copy of a closed database.
+    pub(super) flips: u64,
+    /// Of these, those that an error told of; the others hit what means nothing.
+    pub(super) flips_told: u64,
     /// Runs that the disk's errors ended.
     pub(super) poisoned: u64,
     /// Databases that could not be opened while the disk failed.
@@ -52,6 +58,8 @@ impl Tally {
         self.committed += other.committed;
         self.segments_freed += other.segments_freed;
         self.evicted += other.evicted;
+        self.flips += other.flips;
+        self.flips_told += other.flips_told;
         self.poisoned += other.poisoned;
         self.not_opened += other.not_opened;
         self.faults.add(&other.faults);
@@ -141,6 +149,10 @@ fn generation(
         let found = recover(&crash.disk, random.u64(..)).with_context(place)?;
         oracle.check(&found, crash.told).with_context(place)?;
         tally.crash_states += 1;
+        if crash.operation == u64::MAX {
+            // Closed in order just now, so it says itself up to where it is whole.
+            damage(&crash.disk, &found, plan.flips, &mut random, tally).with_context(place)?;
+        }
         if let Some(disk) = untouched {
             let seed = random.u64(..);
             generation(&disk, seed, number + 1, &found, plan, tally).with_context(place)?;
@@ -204,6 +216,37 @@ fn serve(
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
     ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());
+    Ok(())
+}
+
+/// Changes bits of what `disk` holds, one time after another on a copy of its own: whatever is hit,
+/// the database must say so, or hold what it held.
+fn damage(
+    disk: &SimulatedDisk,
+    held: &Contents,
+    flips: u64,
+    random: &mut fastrand::Rng,
+    tally: &mut Tally,
+) -> Result<()> {
+    let files = disk.files();
+    for _ in 0..flips {
+        let (name, length) = &files[random.usize(0..files.len())];
+        // Most of a segment is empty: half of the flips hit its start.
+        let most = if random.bool() { *length } else { (*length).min(64 << 10) };
+        let (offset, bits) = (random.u64(0..most.max(1)), 1 << random.u8(0..8));
+        let copy = disk.copy(random.u64(..));
+        if !copy.flip(name, offset, bits) {
+            continue;
+        }
+        tally.flips += 1;
+        match recover(&copy, random.u64(..)) {
+            Err(_) => tally.flips_told += 1,
+            Ok(found) => ensure!(
+                found == *held,
+                "bits {bits:#x} of byte {offset} of {name} were changed, and other contents were read"
+            ),
+        }
+    }
     Ok(())
 }
 

@@ -71,6 +71,8 @@ pub(crate) struct Engine {
     next_table: AtomicU32,
     /// Garbage of workers that have stopped.
     leftovers: Mutex<Vec<GarbageList>>,
+    /// Workers that have no task left and will get none.
+    drained: AtomicU32,
     /// Set for workers with transactions that wait for the log.
     waiting: Box<[CachePadded<AtomicBool>]>,
 }
@@ -106,6 +108,7 @@ impl Engine {
             // 0 is the catalog's.
             next_table: AtomicU32::new(1),
             leftovers: Mutex::default(),
+            drained: AtomicU32::new(0),
             waiting: (0..workers).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
         }
     }
@@ -210,6 +213,12 @@ impl Engine {
     pub(crate) fn waiting_workers(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
         let waits = |worker: usize| self.waiting[worker].load(Ordering::SeqCst);
         (0..self.waiting.len()).filter(move |&worker| worker != me && waits(worker))
+    }
+
+    /// Notes that a worker has nothing left to do; whether it is the last.
+    pub(super) fn drained(&self) -> bool {
+        // AcqRel: the last one sees what all others logged.
+        self.drained.fetch_add(1, Ordering::AcqRel) as usize + 1 == self.workers()
     }
 
     /// Takes over the garbage of a worker that stops.

@@ -9,7 +9,7 @@ use crate::log::{self, ColdRecord, Lsn, RecordKind};
 use crate::reclaim;
 use crate::record::{Kept, Newest, Table};
 use crate::rid::{Rid, TableId};
-use crate::sched::Interleaved;
+use crate::sched::{self, Cause, Interleaved};
 use crate::transaction::{OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::Link;
@@ -107,6 +107,8 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
             }
             copy(worker, &table, &found, moving).await?;
             transaction.commit().await?;
+            // A pass may be long, and others may just have come.
+            sched::yield_now(Cause::Memory).await;
         }
     }
     Ok(settled)

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::log::Lsn;
 
-/// Bytes that are moved between two checkpoints at most.
-const MOST_MOVED: u64 = 256 << 20;
+/// Bytes that are moved between two checkpoints at most: memory remembers each record of them.
+const MOST_MOVED: u64 = 64 << 20;
 /// Segments beyond the live bytes that are let be.
 const SLACK: u64 = 4;
 
