@@ -48,7 +48,7 @@ pub use database::{
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
-pub use log::{LogError, LogStats};
+pub use log::{HoleTracker, LogError, LogStats};
 pub use sched::{Policy, Width};
 pub use transaction::Durability;
 pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};

@@ -106,6 +106,8 @@ impl Database {
             ring_bytes: options.log_ring_bytes as u64,
             segment_bytes: options.log_segment_bytes,
             create: options.create,
+            tracker: options.hole_tracker,
+            flush_unit: options.flush_unit,
             ..LogOptions::new(directory, options.workers)
         };
         let (log, reader) = Log::open(log_options)?;

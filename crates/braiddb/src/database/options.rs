@@ -1,6 +1,7 @@
 //! How a database is opened and how a transaction is run.
 
 use crate::io::DeviceKind;
+use crate::log::HoleTracker;
 use crate::sched::{Policy, Width};
 use crate::transaction::Durability;
 
@@ -42,6 +43,10 @@ pub struct Options {
     pub log_ring_bytes: usize,
     /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB up. Default: 64 MiB.
     pub log_segment_bytes: u64,
+    /// How the log finds what may be flushed. Default: [`HoleTracker::InFlightMarks`].
+    pub hole_tracker: HoleTracker,
+    /// While one flush of the log is under way, the next gathers this many bytes. Default: 64 KiB.
+    pub flush_unit: u64,
     /// Bytes of log after which a checkpoint is written, so that the next opening need not replay
     /// them. Default: 1 GiB.
     pub checkpoint_bytes: u64,
@@ -64,6 +69,8 @@ impl Default for Options {
             device: DeviceKind::Auto,
             log_ring_bytes: 64 << 20,
             log_segment_bytes: 64 << 20,
+            hole_tracker: HoleTracker::default(),
+            flush_unit: 64 << 10,
             checkpoint_bytes: 1 << 30,
             create: true,
         }
@@ -99,6 +106,8 @@ setters! {
     device: DeviceKind,
     log_ring_bytes: usize,
     log_segment_bytes: u64,
+    hole_tracker: HoleTracker,
+    flush_unit: u64,
     checkpoint_bytes: u64,
     create: bool,
 }

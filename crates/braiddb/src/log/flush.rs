@@ -20,7 +20,7 @@ use super::ring::Ring;
 use super::segment::Segments;
 use super::space::Space;
 use super::stats::Counters;
-use super::tracker::InFlightMarks;
+use super::tracker::AnyTracker;
 use super::{LogError, Lsn};
 use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, WriteSource};
 use crate::planted::{Bug, is_planted};
@@ -34,8 +34,6 @@ pub(super) const PREPARE_TOKEN: u64 = LOG_TOKEN | 1 << 62;
 
 /// Flushes under way at a time.
 const MOST_FLIGHTS: usize = 2;
-/// While one flush is under way, the next waits for this much: small ones share.
-const SECOND_FLIGHT_BYTES: u64 = 64 << 10;
 /// So much goes to disk even if nobody asks.
 const EAGER_BYTES: u64 = 1 << 20;
 /// The largest single write.
@@ -75,6 +73,8 @@ pub(super) struct Disk {
     has_target: AtomicBool,
     started: AtomicU64,
     poison: OnceLock<Arc<LogError>>,
+    /// While one flush is under way, the next waits for this much: small ones share.
+    flush_unit: u64,
     pub(super) counters: Counters,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct FlushTurn {
 }
 
 impl Disk {
-    pub(super) fn new(ring: Ring, segments: Arc<Segments>) -> Self {
+    pub(super) fn new(ring: Ring, segments: Arc<Segments>, flush_unit: u64) -> Self {
         Self {
             ring: Arc::new(ring),
             segments,
@@ -121,6 +121,7 @@ impl Disk {
             has_target: AtomicBool::new(false),
             started: AtomicU64::new(Lsn::FIRST.0),
             poison: OnceLock::new(),
+            flush_unit,
             counters: Counters::default(),
         }
     }
@@ -149,7 +150,7 @@ impl Disk {
     /// Flushes what is due, on this worker's device.
     pub(super) fn turn(
         &self,
-        space: &Space<InFlightMarks>,
+        space: &Space<AnyTracker>,
         padder: usize,
         flush: &mut FlushState,
         device: &mut dyn Device,
@@ -173,12 +174,7 @@ impl Disk {
         FlushTurn { in_flight: flush.outstanding > 0, advanced, pending }
     }
 
-    fn prepare(
-        &self,
-        space: &Space<InFlightMarks>,
-        flush: &mut FlushState,
-        device: &mut dyn Device,
-    ) {
+    fn prepare(&self, space: &Space<AnyTracker>, flush: &mut FlushState, device: &mut dyn Device) {
         let before = device.outstanding();
         // Relaxed: set before the workers started.
         let started = Lsn(self.started.load(Ordering::Relaxed));
@@ -193,7 +189,7 @@ impl Disk {
     /// Starts a flush if one can start; `true` if it is to be tried again soon.
     fn flush(
         &self,
-        space: &Space<InFlightMarks>,
+        space: &Space<AnyTracker>,
         padder: usize,
         flush: &mut FlushState,
         device: &mut dyn Device,
@@ -206,7 +202,7 @@ impl Disk {
                 let flights = leader.flights.len();
                 if unsubmitted == 0
                     || flights >= MOST_FLIGHTS
-                    || (flights > 0 && unsubmitted < SECOND_FLIGHT_BYTES)
+                    || (flights > 0 && unsubmitted < self.flush_unit)
                 {
                     return false;
                 }
@@ -242,7 +238,7 @@ impl Disk {
     }
 
     /// Ends the tail at a sector, by a skip block if it does not end there. The leader's.
-    fn pad(&self, space: &Space<InFlightMarks>, padder: usize) -> Lsn {
+    fn pad(&self, space: &Space<AnyTracker>, padder: usize) -> Lsn {
         let sector = SECTOR_BYTES as u64;
         let (lsn, padding) = space.reserve_padding(padder, sector, HEADER_BYTES as u64);
         let Some(bytes) = padding else { return lsn };
@@ -275,7 +271,7 @@ impl Disk {
     /// Takes the completion of one of the log's operations.
     pub(super) fn complete(
         &self,
-        space: &Space<InFlightMarks>,
+        space: &Space<AnyTracker>,
         flush: &mut FlushState,
         completion: Completion,
     ) {

@@ -46,7 +46,8 @@ use ring::Ring;
 use segment::Segments;
 use space::Space;
 pub use stats::LogStats;
-use tracker::InFlightMarks;
+use tracker::AnyTracker;
+pub use tracker::HoleTracker;
 
 use crate::io::{Completion, Device, Directory, SimulatedDisk};
 
@@ -70,6 +71,9 @@ pub(crate) struct LogOptions {
     pub(crate) segment_bytes: u64,
     /// Whether a database is made if there is none.
     pub(crate) create: bool,
+    pub(crate) tracker: HoleTracker,
+    /// While one flush is under way, the next gathers this many bytes.
+    pub(crate) flush_unit: u64,
 }
 
 impl LogOptions {
@@ -82,6 +86,8 @@ impl LogOptions {
             ring_bytes: 64 << 20,
             segment_bytes: 64 << 20,
             create: true,
+            tracker: HoleTracker::default(),
+            flush_unit: 64 << 10,
         }
     }
 }
@@ -89,7 +95,7 @@ impl LogOptions {
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Log {
-    space: Space<InFlightMarks>,
+    space: Space<AnyTracker>,
     workers: usize,
     disk: Option<Box<Disk>>,
 }
@@ -97,7 +103,8 @@ pub(crate) struct Log {
 impl Log {
     /// A log that is only a clock: nothing is written, everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
-        let space = Space::new(workers, LARGEST_RING, InFlightMarks::new(workers + 1));
+        let clock_only = AnyTracker::new(HoleTracker::InFlightMarks, workers + 1, 0);
+        let space = Space::new(workers, LARGEST_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
         Self { space, workers, disk: None }
     }
@@ -109,9 +116,11 @@ impl Log {
     /// `Locked` if somebody has it open; `NotADatabase` if there is none and none is to be made;
     /// `Corrupt`, `WrongVersion`; the operating system's.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
-        let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create } = options;
+        let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create, .. } =
+            options;
+        let tracker = options.tracker;
         let ring_bytes =
-            ring_bytes.max(Space::<InFlightMarks>::least_ring(workers)).next_power_of_two();
+            ring_bytes.max(Space::<AnyTracker>::least_ring(workers)).next_power_of_two();
         if ring_bytes > LARGEST_RING {
             return Err(LogError::Size {
                 what: "a log ring",
@@ -127,8 +136,16 @@ impl Log {
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let segments = Arc::new(Segments::open(directory, segment_bytes, create)?);
         let reader = LogReader::new(segments.clone());
-        let space = Space::new(workers, ring_bytes, InFlightMarks::new(workers + 1));
-        Ok((Self { space, workers, disk: Some(Box::new(Disk::new(ring, segments))) }, reader))
+        let tracker = AnyTracker::new(tracker, workers + 1, ring_bytes);
+        let space = Space::new(workers, ring_bytes, tracker);
+        Ok((
+            Self {
+                space,
+                workers,
+                disk: Some(Box::new(Disk::new(ring, segments, options.flush_unit))),
+            },
+            reader,
+        ))
     }
 
     /// Lets the log go on after what the reader read; nothing may be reserved before. A volatile
@@ -248,6 +265,8 @@ impl Log {
         self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),
+            crawled_bytes: self.space.tracker.advances().crawled,
+            hopped_bytes: self.space.tracker.advances().hopped,
             ..disk.counters.snapshot()
         })
     }

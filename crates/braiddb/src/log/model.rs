@@ -10,26 +10,32 @@ use loom::thread;
 
 use super::Lsn;
 use super::space::Space;
-use super::tracker::{InFlightMarks, Tracker};
+use super::tracker::{
+    BitmapScan, ConsolidationArray, GlobalLock, Grasshopper, InFlightMarks, Tracker,
+};
 
 /// A log whose blocks are cells: loom objects to a cell read while, or not visibly after, it is
 /// written.
-struct Model {
-    space: Space<InFlightMarks>,
+struct Model<T> {
+    space: Space<T>,
     cells: Vec<UnsafeCell<u64>>,
 }
 
 // SAFETY: loom checks every access to the cells, which is the point.
-unsafe impl Sync for Model {}
+unsafe impl<T> Sync for Model<T> {}
 // SAFETY: as above.
-unsafe impl Send for Model {}
+unsafe impl<T> Send for Model<T> {}
 
 const BLOCK: u64 = 8;
 
-impl Model {
-    fn new(workers: usize, blocks: usize) -> Arc<Self> {
-        let ring = Space::<InFlightMarks>::least_ring(workers);
-        let space = Space::new(workers, ring, InFlightMarks::new(workers + 1));
+fn marks(workers: usize, blocks: usize) -> Arc<Model<InFlightMarks>> {
+    Model::new(workers, blocks, InFlightMarks::new(workers + 1))
+}
+
+impl<T: Tracker> Model<T> {
+    fn new(workers: usize, blocks: usize, tracker: T) -> Arc<Self> {
+        let space = Space::new(workers, Space::<T>::least_ring(workers), tracker);
+        space.start(Lsn::FIRST, Lsn::FIRST);
         Arc::new(Self { space, cells: (0..blocks).map(|_| UnsafeCell::new(0)).collect() })
     }
 
@@ -40,7 +46,7 @@ impl Model {
     fn fill(&self, filler: usize, lsn: Lsn) {
         // SAFETY: loom checks.
         self.cells[Self::place(lsn)].with_mut(|cell| unsafe { *cell = lsn.0 });
-        self.space.tracker.end(filler);
+        self.space.filled(filler, lsn, BLOCK, Lsn::FIRST);
     }
 
     fn commit(&self, worker: usize) {
@@ -60,14 +66,14 @@ impl Model {
     }
 }
 
-#[test]
-fn model_prefix_has_no_holes() {
-    static PARTS_SEEN: AtomicUsize = AtomicUsize::new(0);
+/// What a flusher finds while two workers commit; how often it found some commits and not all.
+fn prefix_has_no_holes<T: Tracker + 'static>(tracker: fn() -> T, switches: usize) {
+    let parts_seen = std::sync::Arc::new(AtomicUsize::new(0));
+    let seen = parts_seen.clone();
     let mut model = loom::model::Builder::new();
-    // Three switches at unfortunate moments are enough for any of the races this is about.
-    model.preemption_bound = Some(3);
-    model.check(|| {
-        let log = Model::new(2, 3);
+    model.preemption_bound = Some(switches);
+    model.check(move || {
+        let log = Model::new(2, 3, tracker());
         let workers: Vec<_> = [(0, 2), (1, 1)]
             .into_iter()
             .map(|(worker, commits)| {
@@ -78,24 +84,64 @@ fn model_prefix_has_no_holes() {
         // Spawned last, so that it runs last at first: loom explores reads ahead of a write more
         // thoroughly when it has seen them after it.
         let flusher = {
-            let log = log.clone();
+            let (log, seen) = (log.clone(), seen.clone());
             thread::spawn(move || {
                 let first = log.check();
                 let part = first > Lsn::FIRST && first.0 < Lsn::FIRST.0 + 3 * BLOCK;
-                PARTS_SEEN.fetch_add(usize::from(part), Relaxed);
+                seen.fetch_add(usize::from(part), Relaxed);
             })
         };
         flusher.join().unwrap();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         assert_eq!(log.check().0, Lsn::FIRST.0 + 3 * BLOCK);
     });
-    assert!(PARTS_SEEN.load(Relaxed) > 0, "the prefix was looked at while it grew");
+    assert!(parts_seen.load(Relaxed) > 0, "the prefix was looked at while it grew");
+}
+
+// Three switches at unfortunate moments are enough for any of the races of marks; the others have
+// more places to switch at, and states.
+
+#[test]
+fn model_marks() {
+    prefix_has_no_holes(|| InFlightMarks::new(3), 3);
+}
+
+#[test]
+fn model_grasshopper_crawls() {
+    prefix_has_no_holes(|| Grasshopper::new(3, 1 << 10, 7), 2);
+}
+
+#[test]
+fn model_grasshopper_hops() {
+    // Every block is a range.
+    prefix_has_no_holes(|| Grasshopper::new(3, 1 << 10, 3), 2);
+}
+
+#[test]
+fn model_grasshopper_hops_across_blocks() {
+    // Every second boundary of ranges lies within a block.
+    prefix_has_no_holes(|| Grasshopper::new(3, 1 << 10, 2), 2);
+}
+
+#[test]
+fn model_bitmap_scan() {
+    prefix_has_no_holes(|| BitmapScan::new(1 << 10), 3);
+}
+
+#[test]
+fn model_global_lock() {
+    prefix_has_no_holes(GlobalLock::new, 2);
+}
+
+#[test]
+fn model_consolidation_array() {
+    prefix_has_no_holes(|| ConsolidationArray::new(3), 2);
 }
 
 #[test]
 fn model_padding_takes_its_place_among_commits() {
     loom::model(|| {
-        let log = Model::new(1, 4);
+        let log = marks(1, 4);
         let worker = {
             let log = log.clone();
             thread::spawn(move || {
@@ -109,9 +155,10 @@ fn model_padding_takes_its_place_among_commits() {
             for place in (0..bytes).step_by(BLOCK as usize) {
                 let at = Lsn(lsn.0 + place);
                 // SAFETY: loom checks.
-                log.cells[Model::place(at)].with_mut(|cell| unsafe { *cell = at.0 });
+                log.cells[Model::<InFlightMarks>::place(at)]
+                    .with_mut(|cell| unsafe { *cell = at.0 });
             }
-            log.space.tracker.end(1);
+            log.space.filled(1, lsn, bytes, Lsn::FIRST);
             assert!((lsn.0 + bytes).is_multiple_of(2 * BLOCK));
         }
         log.check();
@@ -124,22 +171,22 @@ fn model_padding_takes_its_place_among_commits() {
 fn model_large_blocks_leave_room_for_common_ones() {
     use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
     loom::model(|| {
-        let log = Model::new(2, 0);
+        let log = marks(2, 0);
         let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::least_ring(2);
         let common = {
             let log = log.clone();
             thread::spawn(move || {
                 for _ in 0..4 {
                     if log.space.admits(COMMON_BLOCK_BYTES as u64) {
-                        log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
-                        log.space.tracker.end(0);
+                        let lsn = log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
+                        log.space.filled(0, lsn, COMMON_BLOCK_BYTES as u64, Lsn::FIRST);
                     }
                 }
             })
         };
         if log.space.admits(LARGE_BLOCK_BYTES as u64) {
-            log.space.reserve(1, LARGE_BLOCK_BYTES as u64);
-            log.space.tracker.end(1);
+            let lsn = log.space.reserve(1, LARGE_BLOCK_BYTES as u64);
+            log.space.filled(1, lsn, LARGE_BLOCK_BYTES as u64, Lsn::FIRST);
         }
         common.join().unwrap();
         assert!(log.space.tail().0 <= bound, "the ring is overrun");

@@ -10,7 +10,7 @@ use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
 use super::ring::Ring;
 use super::space::Space;
-use super::tracker::{InFlightMarks, Tracker};
+use super::tracker::AnyTracker;
 use crate::rid::{Rid, TableId};
 
 /// Room for one block.
@@ -18,7 +18,7 @@ use crate::rid::{Rid, TableId};
 #[must_use = "dropped, it becomes a skip block"]
 pub(crate) struct Reservation<'l> {
     ring: &'l Ring,
-    space: &'l Space<InFlightMarks>,
+    space: &'l Space<AnyTracker>,
     filler: usize,
     lsn: u64,
     bytes: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Reservation<'l> {
 impl<'l> Reservation<'l> {
     pub(super) fn new(
         ring: &'l Ring,
-        space: &'l Space<InFlightMarks>,
+        space: &'l Space<AnyTracker>,
         filler: usize,
         lsn: Lsn,
         bytes: usize,
@@ -117,7 +117,7 @@ impl<'l> Reservation<'l> {
         // SAFETY: within the reserved bytes, which are this reservation's alone.
         unsafe { self.ring.copy_in(self.lsn, header.as_bytes()) };
         self.filled = 0;
-        self.space.tracker.end(self.filler);
+        self.space.filled(self.filler, self.lsn(), self.bytes as u64, durable);
     }
 }
 

@@ -93,6 +93,7 @@ impl<T: Tracker> Space<T> {
     /// Starts the log at `tail`; before anybody reserves.
     pub(super) fn start(&self, tail: Lsn, released: Lsn) {
         // Release: the threads that will reserve are started after this.
+        self.tracker.start(tail.0);
         self.released.store(released.0, Ordering::Release);
         self.tail.store(tail.0, Ordering::Release);
     }
@@ -153,10 +154,7 @@ impl<T: Tracker> Space<T> {
     /// Reserves `bytes` that were admitted, for `filler`.
     #[inline]
     pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
-        // Relaxed: any earlier tail is a bound for the mark.
-        self.tracker.begin(filler, self.tail.load(Ordering::Relaxed));
-        // SeqCst, as the engine's clock; its Release half publishes the mark.
-        let lsn = self.tail.fetch_add(bytes, Ordering::SeqCst);
+        let lsn = self.tracker.reserve(filler, &self.tail, bytes);
         if bytes > COMMON_BLOCK_BYTES as u64 {
             self.large.waits_until.store(0, Ordering::Relaxed);
             // Release pairs with the Acquire in `admits`: the tail has this block.
@@ -188,6 +186,12 @@ impl<T: Tracker> Space<T> {
                 Err(now) => tail = now,
             }
         }
+    }
+
+    /// Ends a filler's block: it is filled.
+    #[inline]
+    pub(super) fn filled(&self, filler: usize, lsn: Lsn, bytes: u64, durable: Lsn) {
+        self.tracker.end(filler, lsn.0..lsn.0 + bytes, durable.0);
     }
 
     /// Up to where every block is filled.

@@ -41,6 +41,10 @@ pub struct LogStats {
     pub segments_freed: u64,
     /// Bytes that the segment files take now.
     pub disk_bytes: u64,
+    /// Bytes by which [`HoleTracker::Grasshopper`](crate::HoleTracker) advanced crawling.
+    pub crawled_bytes: u64,
+    /// The same hopping.
+    pub hopped_bytes: u64,
 }
 
 impl Counters {
@@ -52,6 +56,8 @@ impl Counters {
             segments_created: self.segments_created.get(),
             segments_freed: 0,
             disk_bytes: 0,
+            crawled_bytes: 0,
+            hopped_bytes: 0,
         }
     }
 }

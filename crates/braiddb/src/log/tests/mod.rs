@@ -6,6 +6,7 @@ mod format;
 mod reopen;
 mod speed;
 mod threads;
+mod trackers;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

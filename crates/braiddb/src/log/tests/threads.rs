@@ -4,6 +4,11 @@ use super::*;
 
 #[test]
 fn two_workers_share_the_log() {
+    HoleTracker::ALL.into_iter().for_each(two_workers_share_a_log);
+}
+
+fn two_workers_share_a_log(tracker: HoleTracker) {
+    let options = |path: &Path| LogOptions { tracker, ..options(path) };
     let directory = tempfile::tempdir().unwrap();
     let (log, mut reader) = Log::open(options(directory.path())).unwrap();
     assert!(reader.next_block().unwrap().is_none());

@@ -1,34 +1,21 @@
-//! Finding the contiguous prefix of filled blocks (ELEDA §3.3): blocks are reserved in order and
-//! filled in any order, and only what has no hole before it may go to disk.
+//! In-flight marks: what is pending is bounded by what every filler says of its one block.
+
+use std::ops::Range;
 
 use crossbeam_utils::CachePadded;
 
+use super::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
-
-/// Keeps track of holes. A filler (a worker, or the flush leader) has one block in flight at a
-/// time.
-pub(super) trait Tracker: Send + Sync {
-    /// A filler is about to reserve a block that will not start before `bound`. What happens here
-    /// happens before the `AcqRel` addition that reserves.
-    fn begin(&self, filler: usize, bound: u64);
-
-    /// The filler's block is filled.
-    fn end(&self, filler: usize);
-
-    /// Up to where every block is filled, not past `tail`, which was loaded (Acquire) before. A
-    /// lower bound, which may be below an earlier answer: both are true.
-    fn prefix(&self, tail: u64) -> u64;
-}
 
 /// A mark without a block in flight.
 const IDLE: u64 = u64::MAX;
 
 /// One word per filler: a position its block in flight does not start before.
 #[derive(Debug)]
-pub(super) struct InFlightMarks(Box<[CachePadded<AtomicU64>]>);
+pub(in crate::log) struct InFlightMarks(Box<[CachePadded<AtomicU64>]>);
 
 impl InFlightMarks {
-    pub(super) fn new(fillers: usize) -> Self {
+    pub(in crate::log) fn new(fillers: usize) -> Self {
         Self((0..fillers).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect())
     }
 }
@@ -46,7 +33,7 @@ impl Tracker for InFlightMarks {
     }
 
     #[inline]
-    fn end(&self, filler: usize) {
+    fn end(&self, filler: usize, _: Range<u64>, _: u64) {
         // Release pairs with the Acquire in `prefix`: the block's bytes are seen by whoever no
         // longer sees the mark.
         self.0[filler].store(IDLE, Ordering::Release);

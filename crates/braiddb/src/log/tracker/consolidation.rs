@@ -1,0 +1,185 @@
+//! A consolidation array (Johnson et al., Aether, 2010): threads that want room at the same time
+//! meet in a slot, the first of them reserves for all under the log's lock, each fills its part, and
+//! the last to finish ends the group.
+//!
+//! Invariants: a slot goes FREE → open → closed → FREE; whoever moves `state` from open with no
+//! bytes is the group's leader, and the only one to close it; `left` bytes of a closed group are
+//! not yet filled, and who takes them to 0 alone ends the group and frees the slot; groups end in
+//! the order of their positions, so every block before `filled` is filled.
+
+use std::ops::Range;
+
+use crossbeam_utils::CachePadded;
+
+use super::Tracker;
+use super::lock::{Lock, wait_until};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Slots that threads meet in; each filler has its first choice.
+const MEETING_PLACES: usize = 4;
+/// States below `OPEN` are not to be joined.
+const FREE: u64 = 0;
+const CLOSED: u64 = 1;
+/// Added to the bytes of those who joined.
+const OPEN: u64 = 2;
+/// No position, no slot.
+const NONE: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Slot {
+    state: AtomicU64,
+    /// Where the group is, once it is reserved.
+    base: AtomicU64,
+    /// The group's bytes that are not filled yet.
+    left: AtomicU64,
+    /// The group's bytes.
+    bytes: AtomicU64,
+    /// The meeting place it was opened at.
+    place: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(in crate::log) struct ConsolidationArray {
+    /// The open slot of each meeting place.
+    places: [CachePadded<AtomicU64>; MEETING_PLACES],
+    slots: Box<[CachePadded<Slot>]>,
+    lock: Lock,
+    /// The slot of each filler's block, or `NONE` for one that was reserved alone.
+    joined: Box<[CachePadded<AtomicU64>]>,
+    filled: CachePadded<AtomicU64>,
+}
+
+impl ConsolidationArray {
+    pub(in crate::log) fn new(fillers: usize) -> Self {
+        // Each filler keeps one slot from being free at most, so one can always be opened.
+        let slots = (0..fillers + 2 * MEETING_PLACES).map(|number| {
+            let state = if number < MEETING_PLACES { OPEN } else { FREE };
+            CachePadded::new(Slot {
+                state: AtomicU64::new(state),
+                base: AtomicU64::new(NONE),
+                left: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                place: AtomicU64::new(number as u64),
+            })
+        });
+        Self {
+            places: std::array::from_fn(|number| CachePadded::new(AtomicU64::new(number as u64))),
+            slots: slots.collect(),
+            lock: Lock::new(),
+            joined: (0..fillers).map(|_| CachePadded::new(AtomicU64::new(NONE))).collect(),
+            filled: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Joins an open group: its slot, and the bytes of those who came before.
+    fn join(&self, filler: usize, bytes: u64) -> (usize, u64) {
+        let mut found = None;
+        wait_until(|| {
+            // Acquire pairs with the Release that opened the slot.
+            let number = self.places[filler % MEETING_PLACES].load(Ordering::Acquire);
+            let state = &self.slots[number as usize].state;
+            let before = state.load(Ordering::Acquire);
+            // AcqRel: the leader sees what members did before, as their blocks come after it.
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            if before >= OPEN
+                && state.compare_exchange(before, before + bytes, order.0, order.1).is_ok()
+            {
+                found = Some((number as usize, before - OPEN));
+            }
+            found.is_some()
+        });
+        found.expect("waited for")
+    }
+
+    /// Opens a free slot at a meeting place.
+    fn open(&self, place: u64) {
+        let mut opened = None;
+        wait_until(|| {
+            let free = |slot: &Slot| {
+                // The slot is this thread's from here on, and not yet to be joined.
+                // Acquire pairs with the Release that freed it.
+                let order = (Ordering::Acquire, Ordering::Relaxed);
+                slot.state.compare_exchange(FREE, CLOSED, order.0, order.1).is_ok()
+            };
+            opened = self.slots.iter().position(|slot| free(slot));
+            opened.is_some()
+        });
+        let number = opened.expect("waited for");
+        let slot = &self.slots[number];
+        slot.place.store(place, Ordering::Relaxed);
+        slot.base.store(NONE, Ordering::Relaxed);
+        // Release pairs with the Acquire of those who join.
+        slot.state.store(OPEN, Ordering::Release);
+        self.places[place as usize].store(number as u64, Ordering::Release);
+    }
+
+    /// Reserves for everybody who has joined by the time the lock is had.
+    fn lead(&self, slot: &Slot, tail: &AtomicU64) {
+        self.lock.acquire();
+        self.open(slot.place.load(Ordering::Relaxed));
+        // AcqRel: see `join`.
+        let bytes = slot.state.swap(CLOSED, Ordering::AcqRel) - OPEN;
+        // SeqCst: the tail is the engine's clock.
+        let base = tail.fetch_add(bytes, Ordering::SeqCst);
+        slot.bytes.store(bytes, Ordering::Relaxed);
+        slot.left.store(bytes, Ordering::Relaxed);
+        // Release pairs with the Acquire of the members.
+        slot.base.store(base, Ordering::Release);
+        // SAFETY: acquired above.
+        unsafe { self.lock.release() };
+    }
+
+    /// Ends a group, or a block without one, once all before it have ended.
+    fn pass(&self, group: Range<u64>) {
+        // Acquire: every earlier group's bytes are seen by whoever sees this one's end.
+        wait_until(|| self.filled.load(Ordering::Acquire) == group.start);
+        self.filled.store(group.end, Ordering::Release);
+    }
+}
+
+impl Tracker for ConsolidationArray {
+    fn start(&self, lsn: u64) {
+        self.filled.store(lsn, Ordering::Release);
+    }
+
+    fn reserve(&self, filler: usize, tail: &AtomicU64, bytes: u64) -> u64 {
+        let (number, before) = self.join(filler, bytes);
+        let slot = &self.slots[number];
+        // Relaxed: the filler's own word.
+        self.joined[filler].store(number as u64, Ordering::Relaxed);
+        if before == 0 {
+            self.lead(slot, tail);
+        }
+        let mut base = NONE;
+        wait_until(|| {
+            // Acquire pairs with the leader's Release.
+            base = slot.base.load(Ordering::Acquire);
+            base != NONE
+        });
+        base + before
+    }
+
+    fn begin(&self, filler: usize, _: u64) {
+        self.joined[filler].store(NONE, Ordering::Relaxed);
+    }
+
+    fn end(&self, filler: usize, block: Range<u64>, _: u64) {
+        let number = self.joined[filler].load(Ordering::Relaxed);
+        if number == NONE {
+            return self.pass(block);
+        }
+        let slot = &self.slots[number as usize];
+        let bytes = block.end - block.start;
+        // AcqRel: the last one passes on the bytes of all.
+        if slot.left.fetch_sub(bytes, Ordering::AcqRel) == bytes {
+            let base = slot.base.load(Ordering::Relaxed);
+            self.pass(base..base + slot.bytes.load(Ordering::Relaxed));
+            // Release pairs with the Acquire in `open`.
+            slot.state.store(FREE, Ordering::Release);
+        }
+    }
+
+    fn prefix(&self, _: u64) -> u64 {
+        self.filled.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,59 @@
+//! One lock from before a block is reserved until it is filled.
+//!
+//! Invariant: `filled` is the end of the last block that was filled, and every block before it is.
+
+use std::ops::Range;
+
+use crossbeam_utils::CachePadded;
+
+use super::Tracker;
+use super::lock::Lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(in crate::log) struct GlobalLock {
+    lock: Lock,
+    /// The filler that holds the lock.
+    holder: AtomicU64,
+    filled: CachePadded<AtomicU64>,
+}
+
+const NOBODY: u64 = u64::MAX;
+
+impl GlobalLock {
+    pub(in crate::log) fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            holder: AtomicU64::new(NOBODY),
+            filled: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+}
+
+impl Tracker for GlobalLock {
+    fn start(&self, lsn: u64) {
+        self.filled.store(lsn, Ordering::Release);
+    }
+
+    fn begin(&self, filler: usize, _: u64) {
+        self.lock.acquire();
+        // Relaxed: only for whoever has the lock.
+        self.holder.store(filler as u64, Ordering::Relaxed);
+    }
+
+    fn end(&self, filler: usize, block: Range<u64>, _: u64) {
+        // Relaxed: this filler's own store, if it is what it should be.
+        let holder = self.holder.load(Ordering::Relaxed);
+        assert_eq!(holder, filler as u64, "who ends a block has begun it");
+        self.holder.store(NOBODY, Ordering::Relaxed);
+        // Release pairs with the Acquire in `prefix`: the block's bytes.
+        self.filled.store(block.end, Ordering::Release);
+        // SAFETY: acquired by this filler's `begin`, as asserted, and blocks are filled by the
+        // thread that reserves them.
+        unsafe { self.lock.release() };
+    }
+
+    fn prefix(&self, _: u64) -> u64 {
+        self.filled.load(Ordering::Acquire)
+    }
+}

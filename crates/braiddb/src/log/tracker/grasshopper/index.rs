@@ -1,0 +1,77 @@
+//! The hopping index (ELEDA §3.2): for every 2^H bytes of log, how many of them are filled.
+//!
+//! Invariant: an entry only grows. It serves the ranges `i`, `i + n`, `i + 2n`…, and counts all
+//! their bytes, so a range is full when its entry has reached the sum up to it. The ring is shorter
+//! than `n - 1` ranges: nothing is counted for the next range of an entry before the leader has
+//! passed the one before. Counting on, where the paper sets entries to 0, leaves the fillers alone to
+//! write them (as its table 2 asks) and needs nobody to know when a late count has come in.
+
+use std::ops::Range;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(super) struct HoppingIndex {
+    entries: Box<[CachePadded<AtomicU64>]>,
+    exponent: u32,
+}
+
+impl HoppingIndex {
+    pub(super) fn new(ring_bytes: u64, exponent: u32) -> Self {
+        let entries = ring_bytes.div_ceil(1 << exponent) + 2;
+        let entries = (0..entries).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Self { entries, exponent }
+    }
+
+    /// The range a position lies in.
+    pub(super) fn range(&self, lsn: u64) -> u64 {
+        lsn >> self.exponent
+    }
+
+    /// Where a range starts.
+    pub(super) fn boundary(&self, range: u64) -> u64 {
+        range << self.exponent
+    }
+
+    fn entry(&self, range: u64) -> &AtomicU64 {
+        &self.entries[(range % self.entries.len() as u64) as usize]
+    }
+
+    /// Bytes of the ranges that share the range's entry, it excluded.
+    fn before(&self, range: u64) -> u64 {
+        self.boundary(range / self.entries.len() as u64)
+    }
+
+    /// Counts everything before `lsn` as filled.
+    pub(super) fn start(&self, lsn: u64) {
+        let first = self.range(lsn);
+        for range in first..first + self.entries.len() as u64 {
+            // Relaxed: the threads that will look are started later.
+            self.entry(range).store(self.before(range), Ordering::Relaxed);
+        }
+        self.entry(first).fetch_add(lsn - self.boundary(first), Ordering::Relaxed);
+    }
+
+    /// Counts a block that is filled and listed.
+    pub(super) fn add(&self, block: Range<u64>) {
+        let mut at = block.start;
+        while at < block.end {
+            let range = self.range(at);
+            let end = block.end.min(self.boundary(range + 1));
+            // Release pairs with the Acquire in `is_full`; later additions to the entry carry it
+            // on.
+            self.entry(range).fetch_add(end - at, Ordering::Release);
+            at = end;
+        }
+    }
+
+    /// Whether a range has no hole.
+    pub(super) fn is_full(&self, range: u64) -> bool {
+        let full = self.before(range) + (1 << self.exponent);
+        let filled = self.entry(range).load(Ordering::Acquire);
+        assert!(filled <= full, "more was filled than there is room for");
+        filled == full
+    }
+}

@@ -1,0 +1,68 @@
+//! The locks and waits of the trackers that have some.
+
+use crate::sync::{spin_loop, yield_thread};
+
+/// How often a condition is looked at before the thread gives way.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+
+/// Waits until `happened`, which another thread is about to bring about.
+pub(super) fn wait_until(mut happened: impl FnMut() -> bool) {
+    let mut spins = 0;
+    while !happened() {
+        if spins < SPINS {
+            spins += 1;
+            spin_loop();
+        } else {
+            yield_thread();
+        }
+    }
+}
+
+/// A mutual exclusion that is taken in one call and left in another.
+#[cfg(not(loom))]
+pub(super) struct Lock(parking_lot::RawMutex);
+
+#[cfg(not(loom))]
+impl Lock {
+    pub(super) fn new() -> Self {
+        Self(<parking_lot::RawMutex as parking_lot::lock_api::RawMutex>::INIT)
+    }
+
+    pub(super) fn acquire(&self) {
+        parking_lot::lock_api::RawMutex::lock(&self.0);
+    }
+
+    /// # Safety
+    /// The calling thread has it acquired.
+    pub(super) unsafe fn release(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { parking_lot::lock_api::RawMutex::unlock(&self.0) };
+    }
+}
+
+/// The same for models, which must see its order.
+#[cfg(loom)]
+pub(super) struct Lock(crate::sync::atomic::AtomicBool);
+
+#[cfg(loom)]
+impl Lock {
+    pub(super) fn new() -> Self {
+        Self(crate::sync::atomic::AtomicBool::new(false))
+    }
+
+    pub(super) fn acquire(&self) {
+        wait_until(|| !self.0.swap(true, crate::sync::atomic::Ordering::Acquire));
+    }
+
+    /// # Safety
+    /// As for the other.
+    pub(super) unsafe fn release(&self) {
+        self.0.store(false, crate::sync::atomic::Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Lock")
+    }
+}
