@@ -42,22 +42,30 @@ impl Lock {
 
 /// The same for models, which must see its order.
 #[cfg(loom)]
-pub(super) struct Lock(crate::sync::atomic::AtomicBool);
+pub(super) struct Lock {
+    held: loom::sync::Mutex<bool>,
+    left: loom::sync::Condvar,
+}
 
 #[cfg(loom)]
 impl Lock {
     pub(super) fn new() -> Self {
-        Self(crate::sync::atomic::AtomicBool::new(false))
+        Self { held: loom::sync::Mutex::new(false), left: loom::sync::Condvar::new() }
     }
 
     pub(super) fn acquire(&self) {
-        wait_until(|| !self.0.swap(true, crate::sync::atomic::Ordering::Acquire));
+        let mut held = self.held.lock().unwrap();
+        while *held {
+            held = self.left.wait(held).unwrap();
+        }
+        *held = true;
     }
 
     /// # Safety
     /// As for the other.
     pub(super) unsafe fn release(&self) {
-        self.0.store(false, crate::sync::atomic::Ordering::Release);
+        *self.held.lock().unwrap() = false;
+        self.left.notify_one();
     }
 }
 
