@@ -25,6 +25,8 @@
 
 mod database;
 mod durability;
+#[cfg(not(loom))]
+pub mod experiment;
 mod index;
 mod io;
 mod log;

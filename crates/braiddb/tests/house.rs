@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Layers from the top down; a layer may name itself and what stands below it.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 17] = [
     "database",
+    "experiment",
     "simulation",
     "durability",
     "transaction",

@@ -11,7 +11,8 @@ use crate::harness::report::Document;
 use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
 use crate::workload::{
-    airports, all, churn, commit, hot_cold, idle, load, overwrite, paths, reads, rmw, scan, updates,
+    airports, all, churn, commit, hot_cold, idle, load, log, overwrite, paths, reads, rmw, scan,
+    trackers, updates,
 };
 
 /// Measure Braid on this machine.
@@ -67,6 +68,11 @@ enum Workload {
         after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
     )]
     Load(load::LoadArguments),
+    /// What the log carries: by block size, workers, hole tracker and flush unit, beside fio.
+    #[command(
+        after_help = "Give --dir to choose the disk. Needs 3 GB of it; fio is used if it is installed."
+    )]
+    Log(log::LogArguments),
     /// Overwrite a data set again and again: what stays on disk, and what compaction costs.
     #[command(
         after_help = "A round writes every record once. Needs 25 GB of disk; give --dir to choose it."
@@ -75,6 +81,9 @@ enum Workload {
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
+    /// The log's hole trackers alone, with 1 to 64 threads.
+    #[command(after_help = "A round fills --records blocks; --seconds says nothing here.")]
+    Trackers(trackers::TrackersArguments),
     /// Update few records many times beside a reader; memory must stay bounded.
     #[command(after_help = "It runs --transactions updates (100M unless said) once.")]
     Churn(churn::ChurnArguments),
@@ -123,6 +132,8 @@ impl Command {
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
             Workload::HotCold(arguments) => vec![arguments.run(stage)?],
             Workload::Load(arguments) => vec![arguments.run(stage)?],
+            Workload::Log(arguments) => vec![arguments.run(stage)?],
+            Workload::Trackers(arguments) => vec![arguments.run(stage)?],
             Workload::Overwrite(arguments) => vec![arguments.run(stage)?],
             Workload::Paths(arguments) => vec![arguments.run(stage)?],
             Workload::Churn(arguments) => vec![arguments.run(stage)?],
@@ -204,6 +215,8 @@ mod tests {
         commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
         load: ["load", "--quick"] => ["in key order"];
+        log: ["log", "--quick"] => ["64 KiB, 2 workers, in-flight marks, unit 64 KiB"];
+        trackers: ["trackers", "--quick"] => ["grasshopper, 128 B, 64 threads"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Options, Policy, Width};
+use braiddb::{Database, HoleTracker, Options, Policy, Width};
 use serde::Serialize;
 
 use super::oracle::{Contents, Oracle};
@@ -282,6 +282,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
         // Less than the log's ring takes: everything is evicted as soon as it can be.
         .memory_budget(random.bool().then_some(1))
+        .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.

@@ -61,6 +61,14 @@ pub(crate) const HOT_COLD_OVER_MOSAICDB: f64 = 2.0;
 pub(crate) const DISK_OVER_LIVE: Limit = (Side::AtMost, 3.0, "×");
 pub(crate) const COMPACTING_RATE: Limit = at_least(0.7);
 
+/// The log's bandwidth with blocks of 4 KiB over that of `fio`; the latency of a commit at half
+/// load over that of a commit alone.
+pub(crate) const LOG_OVER_FIO: Limit = at_least(0.85);
+pub(crate) const COMMIT_P99: Limit = (Side::AtMost, 3.0, "×");
+/// The default hole tracker, and Grasshopper, over a bitmap scan and over a global lock.
+pub(crate) const TRACKER_OVER_BITMAP: Limit = at_least(5.0);
+pub(crate) const TRACKER_OVER_LOCK: Limit = at_least(1.0);
+
 /// A rate that must be reached.
 pub(crate) fn rate(limit: f64) -> Limit {
     (Side::AtLeast, limit, "/s")

@@ -8,6 +8,8 @@
 
 mod block;
 mod cold;
+#[cfg(not(loom))]
+mod drive;
 mod error;
 mod files;
 mod flush;
@@ -33,6 +35,8 @@ use std::sync::Arc;
 
 pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::{ColdRecord, ColdStore};
+#[cfg(not(loom))]
+pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;
 pub(crate) use files::LogFiles;
 use flush::Disk;

@@ -1,0 +1,56 @@
+//! Requests that come at a rate of their own, whether or not earlier ones are done.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Table};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hdrhistogram::Histogram;
+
+use crate::error::Error;
+use crate::random::key_of;
+
+/// What requests at a fixed rate took, from when they were due until their result was there.
+pub(crate) struct Paced {
+    /// Requests a second that were answered.
+    pub(crate) rate: f64,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) p999: Duration,
+}
+
+/// Puts `value` at `rate` a second for `period`.
+pub(crate) fn run(
+    database: &Database,
+    table: &Table<u64, [u8]>,
+    value: &Arc<[u8]>,
+    rate: f64,
+    period: Duration,
+) -> Result<Paced, Error> {
+    let mut taken = Histogram::<u64>::new(3).expect("three digits are a valid precision");
+    let mut pending = FuturesUnordered::new();
+    let mut context = Context::from_waker(Waker::noop());
+    let (begin, mut asked) = (Instant::now(), 0_u64);
+    loop {
+        let due = (begin.elapsed().min(period).as_secs_f64() * rate) as u64;
+        while asked < due {
+            let at = begin + Duration::from_secs_f64(asked as f64 / rate);
+            let (table, value, key) = (table.clone(), value.clone(), key_of(asked % 10_000));
+            let put = database.run(async move |tx| tx.put(&table, &key, &value).await);
+            pending.push(async move { (at, put.await) });
+            asked += 1;
+        }
+        while let Poll::Ready(Some((at, result))) = pending.poll_next_unpin(&mut context) {
+            result?;
+            taken.saturating_record(at.elapsed().as_nanos() as u64);
+        }
+        if begin.elapsed() >= period && pending.is_empty() {
+            break;
+        }
+        std::hint::spin_loop();
+    }
+    let at = |quantile| Duration::from_nanos(taken.value_at_quantile(quantile));
+    let rate = taken.len() as f64 / begin.elapsed().as_secs_f64();
+    Ok(Paced { rate, p50: at(0.5), p99: at(0.99), p999: at(0.999) })
+}

@@ -1,0 +1,132 @@
+//! A hole tracker without a disk: what it costs to reserve, fill and find the prefix.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
+use super::ring::Ring;
+use super::space::Space;
+use super::tracker::{AnyTracker, HoleTracker};
+use super::{LARGEST_RING, Lsn};
+
+/// Blocks a thread fills between two turns at leading.
+const BLOCKS_A_TURN: u64 = 16;
+
+/// Drives a hole tracker alone: threads reserve and fill blocks in a ring as fast as they can, and
+/// whoever is there looks for the prefix, which counts as durable at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TrackerDrive {
+    /// The tracker.
+    pub tracker: HoleTracker,
+    /// Threads that fill blocks; at most 256. Default: 1.
+    pub threads: usize,
+    /// Bytes of a block; rounded up to a multiple of 8, at most 256 KiB. Default: 128.
+    pub block_bytes: u64,
+    /// Blocks that each thread fills. Default: 100 000.
+    pub blocks: u64,
+}
+
+/// What came of a drive.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct TrackerDriven {
+    /// Bytes that went through the ring.
+    pub bytes: u64,
+    /// How long that took.
+    pub elapsed: Duration,
+    /// Bytes by which Grasshopper advanced crawling.
+    pub crawled_bytes: u64,
+    /// The same hopping.
+    pub hopped_bytes: u64,
+}
+
+impl TrackerDrive {
+    /// A drive with the defaults.
+    pub fn new(tracker: HoleTracker) -> Self {
+        Self { tracker, threads: 1, block_bytes: 128, blocks: 100_000 }
+    }
+
+    /// Sets [`TrackerDrive::threads`].
+    #[must_use]
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads: threads.clamp(1, 256), ..self }
+    }
+
+    /// Sets [`TrackerDrive::block_bytes`].
+    #[must_use]
+    pub fn block_bytes(self, bytes: u64) -> Self {
+        let most = COMMON_BLOCK_BYTES as u64;
+        let block_bytes = bytes.clamp(1, most).next_multiple_of(BLOCK_ALIGNMENT as u64);
+        Self { block_bytes, ..self }
+    }
+
+    /// Sets [`TrackerDrive::blocks`].
+    #[must_use]
+    pub fn blocks(self, blocks: u64) -> Self {
+        Self { blocks, ..self }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The operating system's, if there is no memory for the ring.
+    pub fn run(self) -> std::io::Result<TrackerDriven> {
+        let least = Space::<AnyTracker>::least_ring(self.threads) + self.block_bytes;
+        let ring_bytes = least.max(128 << 20).next_power_of_two().min(LARGEST_RING);
+        let tracker = AnyTracker::new(self.tracker, self.threads, ring_bytes);
+        let space = Space::new(self.threads, ring_bytes, tracker);
+        space.start(Lsn::FIRST, Lsn::FIRST);
+        let drive = Drive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            for filler in 0..self.threads {
+                let drive = &drive;
+                scope.spawn(move || drive.fill(filler, self.block_bytes, self.blocks));
+            }
+        });
+        drive.lead();
+        let (elapsed, advances) = (begin.elapsed(), drive.space.tracker.advances());
+        let bytes = self.threads as u64 * self.blocks * self.block_bytes;
+        assert_eq!(drive.space.released().0, Lsn::FIRST.0 + bytes, "every block was found");
+        let (crawled_bytes, hopped_bytes) = (advances.crawled, advances.hopped);
+        Ok(TrackerDriven { bytes, elapsed, crawled_bytes, hopped_bytes })
+    }
+}
+
+/// What the threads share.
+struct Drive {
+    space: Space<AnyTracker>,
+    ring: Ring,
+    leader: Mutex<()>,
+}
+
+impl Drive {
+    fn fill(&self, filler: usize, bytes: u64, blocks: u64) {
+        let block = vec![filler as u8; bytes as usize];
+        for number in 0..blocks {
+            while !self.space.admits(bytes) {
+                self.lead();
+                std::thread::yield_now();
+            }
+            let lsn = self.space.reserve(filler, bytes);
+            // SAFETY: reserved, so this thread's alone until it is filled.
+            unsafe { self.ring.copy_in(lsn.0, &block) };
+            self.space.filled(filler, lsn, bytes, self.space.released());
+            if number % BLOCKS_A_TURN == 0 {
+                self.lead();
+            }
+        }
+    }
+
+    fn lead(&self) {
+        if let Some(_leading) = self.leader.try_lock() {
+            let found = self.space.buffered();
+            // A bound may be below an earlier one.
+            if found > self.space.released() {
+                self.space.release(found);
+            }
+        }
+    }
+}
