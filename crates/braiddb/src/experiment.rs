@@ -4,8 +4,8 @@
 //! use braiddb::HoleTracker;
 //! use braiddb::experiment::TrackerDrive;
 //!
-//! let drive = TrackerDrive::new(HoleTracker::Grasshopper).threads(2).blocks(1000);
-//! assert_eq!(drive.run()?.bytes, 2 * 1000 * 128);
+//! let driven = TrackerDrive::new(HoleTracker::Grasshopper).threads(2).run()?;
+//! println!("{:?} a block", driven.elapsed / driven.blocks as u32);
 //! # Ok::<_, std::io::Error>(())
 //! ```
 

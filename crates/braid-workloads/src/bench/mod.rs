@@ -82,7 +82,7 @@ enum Workload {
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
     /// The log's hole trackers alone, with 1 to 64 threads.
-    #[command(after_help = "A round fills --records blocks; --seconds says nothing here.")]
+    #[command(after_help = "--records and --transactions say nothing here.")]
     Trackers(trackers::TrackersArguments),
     /// Update few records many times beside a reader; memory must stay bounded.
     #[command(after_help = "It runs --transactions updates (100M unless said) once.")]

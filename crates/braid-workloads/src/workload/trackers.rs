@@ -1,6 +1,8 @@
 //! `trackers`: the hole trackers alone, without a disk, and with more threads than cores: how what
 //! a block costs grows (ELEDA §6.5 asks the same of its parts).
 
+use std::time::Duration;
+
 use braiddb::HoleTracker;
 use braiddb::experiment::TrackerDrive;
 use clap::Args;
@@ -20,11 +22,12 @@ const BLOCK_BYTES: [u64; 2] = [128, 4096];
 pub(crate) struct TrackersDefaults;
 
 impl Defaults for TrackersDefaults {
-    const RECORDS: u64 = 1_000_000;
+    const RECORDS: u64 = 1;
+    const SECONDS: f64 = 0.2;
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench trackers`. A round fills --records blocks.
+/// Arguments of `braid bench trackers`. --records and --transactions say nothing here.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TrackersArguments {
     #[command(flatten)]
@@ -51,12 +54,10 @@ impl Subject for Driven {
     }
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
-        let Effort::Transactions(blocks) = effort else { unreachable!("set below") };
-        let blocks = (blocks / self.drive.threads as u64).max(1);
-        let driven = self.drive.blocks(blocks).run()?;
-        let transactions = driven.bytes / self.drive.block_bytes;
+        let Effort::Seconds(seconds) = effort else { unreachable!("set below") };
+        let driven = self.drive.period(Duration::from_secs_f64(seconds)).run()?;
         let (elapsed, latencies) = (driven.elapsed, Latencies::one_in(1));
-        Ok(Sample { transactions, conflicts: 0, elapsed, latencies })
+        Ok(Sample { transactions: driven.blocks, conflicts: 0, elapsed, latencies })
     }
 }
 
@@ -65,7 +66,11 @@ fn name(tracker: HoleTracker, bytes: u64, threads: usize) -> String {
 }
 
 fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
-    let settings = Settings { effort: Effort::Transactions(settings.records), ..settings.clone() };
+    let seconds = match settings.effort {
+        Effort::Seconds(seconds) => seconds,
+        Effort::Transactions(_) => TrackersDefaults::SECONDS,
+    };
+    let settings = Settings { effort: Effort::Seconds(seconds), ..settings.clone() };
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
     for bytes in BLOCK_BYTES {
         for threads in THREADS {
@@ -79,7 +84,7 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let what = "blocks reserved, filled and found to be without a hole before them, without a disk";
     let mut report = stage.measure("trackers", what, &settings, subjects)?;
     report.unit = "blocks";
-    let judged = settings.records >= TrackersDefaults::RECORDS && !settings.quick;
+    let judged = seconds >= TrackersDefaults::SECONDS && !settings.quick;
     for bytes in BLOCK_BYTES {
         for tracker in [HoleTracker::default(), HoleTracker::Grasshopper] {
             let worst = |report: &mut Report, other| {

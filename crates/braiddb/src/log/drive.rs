@@ -24,16 +24,16 @@ pub struct TrackerDrive {
     pub threads: usize,
     /// Bytes of a block; rounded up to a multiple of 8, at most 256 KiB. Default: 128.
     pub block_bytes: u64,
-    /// Blocks that each thread fills. Default: 100 000.
-    pub blocks: u64,
+    /// How long they do. Default: 100 ms.
+    pub period: Duration,
 }
 
 /// What came of a drive.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TrackerDriven {
-    /// Bytes that went through the ring.
-    pub bytes: u64,
+    /// Blocks that went through the ring.
+    pub blocks: u64,
     /// How long that took.
     pub elapsed: Duration,
     /// Bytes by which Grasshopper advanced crawling.
@@ -45,7 +45,7 @@ pub struct TrackerDriven {
 impl TrackerDrive {
     /// A drive with the defaults.
     pub fn new(tracker: HoleTracker) -> Self {
-        Self { tracker, threads: 1, block_bytes: 128, blocks: 100_000 }
+        Self { tracker, threads: 1, block_bytes: 128, period: Duration::from_millis(100) }
     }
 
     /// Sets [`TrackerDrive::threads`].
@@ -62,10 +62,10 @@ impl TrackerDrive {
         Self { block_bytes, ..self }
     }
 
-    /// Sets [`TrackerDrive::blocks`].
+    /// Sets [`TrackerDrive::period`].
     #[must_use]
-    pub fn blocks(self, blocks: u64) -> Self {
-        Self { blocks, ..self }
+    pub fn period(self, period: Duration) -> Self {
+        Self { period, ..self }
     }
 
     /// Runs it.
@@ -79,19 +79,26 @@ impl TrackerDrive {
         let space = Space::new(self.threads, ring_bytes, tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);
         let drive = Drive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
+        // Its pages are there before the clock starts.
+        let page = [0; 4096];
+        for at in (0..ring_bytes).step_by(page.len()) {
+            // SAFETY: nobody else has the ring yet.
+            unsafe { drive.ring.copy_in(at, &page) };
+        }
         let begin = Instant::now();
         std::thread::scope(|scope| {
             for filler in 0..self.threads {
                 let drive = &drive;
-                scope.spawn(move || drive.fill(filler, self.block_bytes, self.blocks));
+                scope.spawn(move || drive.fill(filler, self.block_bytes, begin + self.period));
             }
         });
         drive.lead();
         let (elapsed, advances) = (begin.elapsed(), drive.space.tracker.advances());
-        let bytes = self.threads as u64 * self.blocks * self.block_bytes;
-        assert_eq!(drive.space.released().0, Lsn::FIRST.0 + bytes, "every block was found");
+        let end = drive.space.released();
+        assert_eq!(end, drive.space.tail(), "every block was found");
+        let blocks = (end.0 - Lsn::FIRST.0) / self.block_bytes;
         let (crawled_bytes, hopped_bytes) = (advances.crawled, advances.hopped);
-        Ok(TrackerDriven { bytes, elapsed, crawled_bytes, hopped_bytes })
+        Ok(TrackerDriven { blocks, elapsed, crawled_bytes, hopped_bytes })
     }
 }
 
@@ -103,9 +110,12 @@ struct Drive {
 }
 
 impl Drive {
-    fn fill(&self, filler: usize, bytes: u64, blocks: u64) {
+    fn fill(&self, filler: usize, bytes: u64, end: Instant) {
         let block = vec![filler as u8; bytes as usize];
-        for number in 0..blocks {
+        for number in 0_u64.. {
+            if number.is_multiple_of(BLOCKS_A_TURN) && Instant::now() >= end {
+                break;
+            }
             while !self.space.admits(bytes) {
                 self.lead();
                 std::thread::yield_now();
@@ -114,7 +124,7 @@ impl Drive {
             // SAFETY: reserved, so this thread's alone until it is filled.
             unsafe { self.ring.copy_in(lsn.0, &block) };
             self.space.filled(filler, lsn, bytes, self.space.released());
-            if number % BLOCKS_A_TURN == 0 {
+            if number.is_multiple_of(BLOCKS_A_TURN) {
                 self.lead();
             }
         }

@@ -179,7 +179,9 @@ impl Disk {
         // Relaxed: set before the workers started.
         let started = Lsn(self.started.load(Ordering::Relaxed));
         let tail = space.tail();
-        match self.segments.prepare(&mut flush.preparation, device, started, tail) {
+        // Relaxed: only says how large flushes are about to be.
+        let submitted = Lsn(self.submitted.load(Ordering::Relaxed));
+        match self.segments.prepare(&mut flush.preparation, device, started, submitted, tail) {
             Ok(prepared) => self.counters.segments_created.add(prepared.segments),
             Err(error) => self.fail(error),
         }

@@ -1,5 +1,7 @@
 //! Space made ready ahead of the log: segments created, and zero-written, so that a flush
-//! overwrites blocks the file system has already committed to, which is a third faster.
+//! overwrites blocks the file system has already committed to, which is a third faster. While
+//! flushes are so large that this no longer matters, space is only created: zeros would take half
+//! of the disk.
 //!
 //! One worker at a time does this, by asynchronous operations issued from its turns. Invariant:
 //! zeros go only past `ready`, log writes only below.
@@ -20,6 +22,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 const STEP_BYTES: u64 = 4 << 20;
 /// How far ahead of the tail space is made ready; less until the log has grown by as much.
 const AHEAD_BYTES: u64 = 16 << 20;
+/// Where this much waits to be flushed, flushes are large.
+const LARGE_BACKLOG: u64 = 1 << 20;
 
 /// One step of preparation, in the hands of one worker.
 #[derive(Debug)]
@@ -63,12 +67,14 @@ impl Preparation {
 
 impl Segments {
     /// Carries the preparation on as far as it goes without waiting; whether anything was made
-    /// ready. `started` is where this run of the log began.
+    /// ready. `started` is where this run of the log began, and everything before `submitted` is on its
+    /// way to disk.
     pub(super) fn prepare(
         &self,
         state: &mut Option<Preparation>,
         device: &mut dyn Device,
         started: Lsn,
+        submitted: Lsn,
         tail: Lsn,
     ) -> Result<Prepared, LogError> {
         let mut prepared = Prepared::default();
@@ -82,7 +88,10 @@ impl Segments {
                     {
                         return Ok(prepared);
                     }
-                    *state = self.begin(device, tail)?;
+                    *state = self.begin(device, submitted, tail)?;
+                    if state.is_none() {
+                        self.preparing.store(false, Ordering::Release);
+                    }
                 }
                 Some(waits) if waits.outstanding > 0 => {
                     *state = Some(waits);
@@ -99,7 +108,12 @@ impl Segments {
         }
     }
 
-    fn begin(&self, device: &mut dyn Device, tail: Lsn) -> Result<Option<Preparation>, LogError> {
+    fn begin(
+        &self,
+        device: &mut dyn Device,
+        submitted: Lsn,
+        tail: Lsn,
+    ) -> Result<Option<Preparation>, LogError> {
         let from = self.ready();
         let index = self.index(from);
         let Some((file, offset)) = self.locate(from) else {
@@ -109,6 +123,10 @@ impl Segments {
             device.submit(write, PREPARE_TOKEN);
             return Ok(Preparation::new(Stage::Header { index, file }, 1));
         };
+        if tail.0 >= submitted.0 + LARGE_BACKLOG {
+            self.set_ready(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
+            return Ok(None);
+        }
         // Little at a time when the log is already waiting.
         let step = if from.0 < tail.0 + PIECE_BYTES { PIECE_BYTES } else { STEP_BYTES };
         let bytes = step.min(self.rest(from));

@@ -1,26 +1,26 @@
 //! The leader's part: chasing holes (ELEDA §4.2), by hopping when far behind, else by crawling.
 //!
-//! Invariant: every block before `sbl` is filled, and `sbl` is the end of a block. Each list's head
-//! is its last node that starts before `sbl`; the heap holds at most one entry a list, of its first
-//! pending node.
+//! Invariant: every block before `sbl` is filled, and `sbl` is the end of a block. Each crawling
+//! list's head is before its first node that starts at or after `sbl`; the heap holds at most one
+//! entry a list, of its first pending node.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use super::crawling::{Consumer, Mark};
 use super::index::HoppingIndex;
-use super::list::Consumer;
-use super::{Hop, List, Pending, PendingNode};
+use super::{Hop, List};
 
 /// The heads of one filler's lists.
 #[derive(Debug)]
 pub(super) struct Heads {
-    pub(super) crawling: Consumer<Pending>,
-    pub(super) hopping: Consumer<Hop>,
+    crawling: Consumer,
+    /// The first of the hopping list, if it was looked at.
+    hopping: Option<Hop>,
     /// Whether the heap has an entry of it.
-    pub(super) in_heap: bool,
+    in_heap: bool,
 }
 
 /// What the leader holds.
@@ -28,30 +28,42 @@ pub(super) struct Heads {
 pub(super) struct Chaser {
     /// The end of what is sequentially buffered.
     pub(super) sbl: u64,
-    pub(super) heads: Box<[Heads]>,
+    heads: Box<[Heads]>,
     /// First pending LSNs: `(start, end, filler)`.
-    pub(super) heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// Bytes passed by crawling and by hopping.
     pub(super) crawled: u64,
     pub(super) hopped: u64,
 }
 
 impl Chaser {
-    /// Brings `sbl` as far as it goes. A full range has the tail behind it: whether the two fall
-    /// into one entry, the paper's switch between the modes, need not be asked too.
-    pub(super) fn advance(&mut self, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+    pub(super) fn new(heads: impl Iterator<Item = Consumer>) -> Self {
+        let heads = heads.map(|crawling| Heads { crawling, hopping: None, in_heap: false });
+        let heads: Box<[Heads]> = heads.collect();
+        let heap = BinaryHeap::with_capacity(heads.len());
+        Self { sbl: 0, heads, heap, crawled: 0, hopped: 0 }
+    }
+
+    /// Brings `sbl` as far as it goes; `tail` is where the next block will be, or was.
+    pub(super) fn advance(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) {
         loop {
-            let range = index.range(self.sbl);
-            if index.is_full(range) {
-                self.hop(range, index, lists);
-            } else if !self.crawl(index, lists) {
+            if self.may_hop(tail, index) {
+                self.hop(index, lists);
+            } else if !self.crawl(tail, index, lists) {
                 return;
             }
         }
     }
 
-    /// Goes over ranges that are full, from `range` on.
-    fn hop(&mut self, mut range: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+    /// The switch between the modes: whether the tail is in a later range and this one is full.
+    fn may_hop(&self, tail: u64, index: &HoppingIndex) -> bool {
+        let range = index.range(self.sbl);
+        range < index.range(tail) && index.is_full(range)
+    }
+
+    /// Goes over the ranges that are full.
+    fn hop(&mut self, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+        let mut range = index.range(self.sbl);
         while index.is_full(range) {
             range += 1;
         }
@@ -62,7 +74,7 @@ impl Chaser {
             heads.skip(boundary, range, list);
             heads.in_heap = false;
             // A block across the boundary is filled, as its bytes before it were counted.
-            to = to.max(heads.crawling.head().end);
+            to = to.max(heads.crawling.taken().end);
         }
         assert!(to > self.sbl, "hopping advances");
         self.hopped += to - self.sbl;
@@ -70,27 +82,27 @@ impl Chaser {
     }
 
     /// Passes one block after another; `true` if hopping is to go on.
-    fn crawl(&mut self, index: &HoppingIndex, lists: &[CachePadded<List>]) -> bool {
+    fn crawl(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) -> bool {
         loop {
             while let Some(&Reverse((start, end, filler))) = self.heap.peek() {
                 assert!(start >= self.sbl, "what is pending is not yet passed");
                 if start != self.sbl {
                     break;
                 }
-                if index.is_full(index.range(self.sbl)) {
+                if self.may_hop(tail, index) {
                     return true;
                 }
                 self.crawled += end - self.sbl;
                 self.sbl = end;
                 self.heap.pop();
-                self.heads[filler].pass(index, &lists[filler]);
+                self.heads[filler].crawling.take(&lists[filler].crawling);
                 self.insert(filler, &lists[filler]);
             }
-            let missing = (0..lists.len()).filter(|&filler| !self.heads[filler].in_heap);
-            let missing: smallvec::SmallVec<[usize; 16]> = missing.collect();
-            let inserted =
-                missing.into_iter().filter(|&filler| self.insert(filler, &lists[filler]));
-            if inserted.count() == 0 {
+            let mut inserted = false;
+            for (filler, list) in lists.iter().enumerate() {
+                inserted |= !self.heads[filler].in_heap && self.insert(filler, list);
+            }
+            if !inserted {
                 return false;
             }
         }
@@ -107,29 +119,22 @@ impl Chaser {
 }
 
 impl Heads {
-    /// Takes the first pending node, and the pairs that lead to nodes before the next.
-    fn pass(&mut self, index: &HoppingIndex, list: &List) {
-        self.crawling.take(&list.crawling);
-        let range = index.range(self.crawling.head().start);
-        self.pass_pairs(range, list);
-    }
-
-    /// Takes the pairs of ranges up to `range`; the node before the last of them, if it is there
-    /// still.
-    fn pass_pairs(&mut self, range: u64, list: &List) -> Option<Arc<PendingNode>> {
-        let mut before = None;
-        while self.hopping.peek(&list.hopping).is_some_and(|hop| hop.range <= range) {
-            self.hopping.take(&list.hopping);
-            before = self.hopping.head().before.upgrade();
-        }
-        before
-    }
-
     /// Takes every node that starts before `boundary`, where `range` starts.
     fn skip(&mut self, boundary: u64, range: u64, list: &List) {
-        // What comes before a range's first node starts before the range.
-        if let Some(before) = self.pass_pairs(range, list) {
-            self.crawling.take_to(before, &list.crawling);
+        let mut mark: Option<Mark> = None;
+        loop {
+            let hop = self.hopping.take().or_else(|| list.hopping.pop());
+            let Some(hop) = hop else { break };
+            // Before a range's first node lies what starts in ranges before; of these, `range` is
+            // none, up to the first pair of it or of a later one.
+            mark = Some(hop.mark.clone());
+            if hop.range >= range {
+                self.hopping = Some(hop);
+                break;
+            }
+        }
+        if let Some(mark) = mark {
+            self.crawling.go_to(&mark, &list.crawling);
         }
         while self.crawling.peek(&list.crawling).is_some_and(|first| first.start < boundary) {
             self.crawling.take(&list.crawling);

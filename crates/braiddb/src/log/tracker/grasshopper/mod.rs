@@ -4,46 +4,35 @@
 //!
 //! Who may touch what (its table 2): a filler writes the tails of its own lists, the index, and its
 //! point of garbage collection; the leader, whoever has `chaser`, writes the heads and reads tails
-//! and index. Its three invariants are assertions: heads never pass tails (`list`), garbage
-//! collection never passes what is durable (here), flushing never passes what is sequentially
+//! and index. Its three invariants are assertions: heads never pass tails, garbage collection
+//! never passes what is durable (both in `crawling`), flushing never passes what is sequentially
 //! buffered (the flush). A commit's callback is not in its node: it waits in its worker's own queue,
 //! which is in the order of LSNs too.
 
 mod chase;
+mod crawling;
 mod index;
-mod list;
 
-use std::collections::BinaryHeap;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
 
+use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-use self::chase::{Chaser, Heads};
+use self::chase::Chaser;
+use self::crawling::{Mark, Pending, Producer};
 use self::index::HoppingIndex;
-use self::list::{Node, Producer};
 use super::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// H: the leader hops 4 MiB at a time, as in the paper's experiments (§6).
 pub(super) const HOPPING_EXPONENT: u32 = 22;
 
-/// A block that is filled and may not be durable.
-#[derive(Debug, Default)]
-struct Pending {
-    start: u64,
-    end: u64,
-}
-
-type PendingNode = Node<Pending>;
-
 /// The way to a range's first block in a crawling list.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hop {
     range: u64,
-    /// The node before it; gone once that one is durable.
-    before: Weak<PendingNode>,
+    mark: Mark,
 }
 
 /// The lists of one filler.
@@ -51,20 +40,16 @@ struct Hop {
 struct List {
     /// Nodes ever appended to the crawling list: its tail.
     crawling: AtomicU64,
-    /// The same of the hopping list.
-    hopping: AtomicU64,
+    hopping: SegQueue<Hop>,
     owner: Mutex<Owner>,
 }
 
 /// What only the filler touches.
 #[derive(Debug)]
 struct Owner {
-    crawling: Producer<Pending>,
-    hopping: Producer<Hop>,
+    crawling: Producer,
     /// The range of the last node.
     range: Option<u64>,
-    /// Nodes before this one are freed.
-    gc: Arc<PendingNode>,
 }
 
 /// The tracker.
@@ -86,17 +71,17 @@ pub(in crate::log) struct Advances {
 
 impl Grasshopper {
     pub(in crate::log) fn new(fillers: usize, ring_bytes: u64, exponent: u32) -> Self {
-        let (lists, heads) = (0..fillers).map(|_| lists()).unzip::<_, _, Vec<_>, Vec<_>>();
+        let (producers, heads) =
+            (0..fillers).map(|_| crawling::list()).unzip::<_, _, Vec<_>, Vec<_>>();
+        let lists = producers.into_iter().map(|crawling| {
+            let owner = Mutex::new(Owner { crawling, range: None });
+            let (crawling, hopping) = (AtomicU64::new(0), SegQueue::new());
+            CachePadded::new(List { crawling, hopping, owner })
+        });
         Self {
-            lists: lists.into_iter().map(CachePadded::new).collect(),
+            lists: lists.collect(),
             index: HoppingIndex::new(ring_bytes, exponent),
-            chaser: Mutex::new(Chaser {
-                sbl: 0,
-                heads: heads.into(),
-                heap: BinaryHeap::with_capacity(fillers),
-                crawled: 0,
-                hopped: 0,
-            }),
+            chaser: Mutex::new(Chaser::new(heads.into_iter())),
             sbl: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -104,27 +89,6 @@ impl Grasshopper {
     pub(in crate::log) fn advances(&self) -> Advances {
         let chaser = self.chaser.lock();
         Advances { crawled: chaser.crawled, hopped: chaser.hopped }
-    }
-}
-
-/// A filler's lists, and their heads.
-fn lists() -> (List, Heads) {
-    let (crawling, crawled) = list::list(Pending::default());
-    let (hopping, hopped) = list::list(Hop::default());
-    let gc = crawling.last().clone();
-    let owner = Mutex::new(Owner { crawling, hopping, range: None, gc });
-    let list = List { crawling: AtomicU64::new(0), hopping: AtomicU64::new(0), owner };
-    (list, Heads { crawling: crawled, hopping: hopped, in_heap: false })
-}
-
-impl Owner {
-    /// Frees nodes whose next one is durable: the head has passed that one.
-    fn collect(&mut self, durable: u64) {
-        while let Some(next) = self.gc.next().filter(|next| next.value.end <= durable) {
-            self.gc = next.clone();
-        }
-        // Spec 2: where the point of collection is what is durable, it stays.
-        assert!(self.gc.value.end <= durable, "garbage collection never passes the durable LSN");
     }
 }
 
@@ -140,21 +104,20 @@ impl Tracker for Grasshopper {
     fn end(&self, filler: usize, block: Range<u64>, durable: u64) {
         let list = &self.lists[filler];
         let mut owner = list.owner.try_lock().expect("one thread at a time plays a filler");
-        let before = Arc::downgrade(owner.crawling.last());
+        let mark = owner.crawling.mark();
         // In this order (§4.1.2): who finds a block counted finds it listed.
-        let Range { start, end } = block;
-        owner.crawling.append(&list.crawling, Pending { start, end });
-        let range = self.index.range(start);
+        owner.crawling.append(&list.crawling, Pending { start: block.start, end: block.end });
+        let range = self.index.range(block.start);
         if owner.range.replace(range) != Some(range) {
-            owner.hopping.append(&list.hopping, Hop { range, before });
+            list.hopping.push(Hop { range, mark });
         }
         self.index.add(block);
-        owner.collect(durable);
+        owner.crawling.collect(durable);
     }
 
-    fn prefix(&self, _: u64) -> u64 {
+    fn prefix(&self, tail: u64) -> u64 {
         if let Some(mut chaser) = self.chaser.try_lock() {
-            chaser.advance(&self.index, &self.lists);
+            chaser.advance(tail, &self.index, &self.lists);
             // Release pairs with the Acquire below: the bytes of every block before.
             self.sbl.store(chaser.sbl, Ordering::Release);
         }

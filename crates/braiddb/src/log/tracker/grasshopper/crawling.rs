@@ -1,0 +1,178 @@
+//! A filler's crawling list (ELEDA §4.1): its filled blocks in order, from one producer, the filler,
+//! to one consumer, the leader. Nodes lie in chunks, so that an allocation and a cache miss serve
+//! many of them.
+//!
+//! Access as its table 2 has it: the tail is written by the producer and read by the consumer, the
+//! head is the consumer's alone. Invariant (its Spec 1): the head never passes the tail, which
+//! counts only nodes that are written.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Nodes of a chunk: a few pages of log at least, and few enough for models to cross a boundary.
+const CHUNK_NODES: usize = if cfg!(loom) { 1 } else { 60 };
+
+/// A block that is filled and may not be durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// A node. Written once, before the tail counts it; relaxed accesses are ordered by the tail.
+#[derive(Debug, Default)]
+struct Node {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Node {
+    fn get(&self) -> Pending {
+        let (start, end) = (&self.start, &self.end);
+        Pending { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
+    }
+}
+
+#[derive(Debug)]
+struct Chunk {
+    nodes: [Node; CHUNK_NODES],
+    next: OnceLock<Arc<Self>>,
+}
+
+impl Chunk {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { nodes: std::array::from_fn(|_| Node::default()), next: OnceLock::new() })
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // One after the other: a list may be longer than the stack is deep.
+        let mut next = self.next.take();
+        while let Some(mut chunk) = next.and_then(Arc::into_inner) {
+            next = chunk.next.take();
+        }
+    }
+}
+
+/// A place between two nodes: before the `number`-th, which lies in `chunk`, or at its end.
+#[derive(Clone, Debug)]
+struct Place {
+    chunk: Arc<Chunk>,
+    number: u64,
+}
+
+/// A place that does not keep what lies there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mark {
+    chunk: Weak<Chunk>,
+    number: u64,
+    /// The node before.
+    before: Pending,
+}
+
+impl Place {
+    fn step(&mut self) {
+        self.number += 1;
+        if self.number.is_multiple_of(CHUNK_NODES as u64) {
+            let next = self.chunk.next.get().expect("linked before the tail counts its end");
+            self.chunk = next.clone();
+        }
+    }
+
+    fn node(&self) -> &Node {
+        &self.chunk.nodes[(self.number % CHUNK_NODES as u64) as usize]
+    }
+}
+
+/// The filler's end of the list.
+#[derive(Debug)]
+pub(super) struct Producer {
+    end: Place,
+    /// The node before the end.
+    last: Pending,
+    /// Nodes before are freed, and where the last of them ended.
+    gc: Place,
+    collected: u64,
+}
+
+/// The leader's end.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    head: Place,
+    /// The node that was taken last.
+    taken: Pending,
+}
+
+/// An empty list.
+pub(super) fn list() -> (Producer, Consumer) {
+    let start = Place { chunk: Chunk::new(), number: 0 };
+    let producer =
+        Producer { end: start.clone(), last: Pending::default(), gc: start.clone(), collected: 0 };
+    (producer, Consumer { head: start, taken: Pending::default() })
+}
+
+impl Producer {
+    /// Where the next node will be.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { chunk: Arc::downgrade(&self.end.chunk), number: self.end.number, before: self.last }
+    }
+
+    pub(super) fn append(&mut self, tail: &AtomicU64, pending: Pending) {
+        let node = self.end.node();
+        // Relaxed: published by the tail.
+        node.start.store(pending.start, Ordering::Relaxed);
+        node.end.store(pending.end, Ordering::Relaxed);
+        if (self.end.number + 1).is_multiple_of(CHUNK_NODES as u64) {
+            let linked = self.end.chunk.next.set(Chunk::new());
+            assert!(linked.is_ok(), "the last chunk has no next one");
+        }
+        self.end.step();
+        self.last = pending;
+        // Release pairs with the Acquire in `peek`: the node, and the bytes of its block.
+        tail.store(self.end.number, Ordering::Release);
+    }
+
+    /// Frees nodes that are durable: the head has passed them.
+    pub(super) fn collect(&mut self, durable: u64) {
+        while self.gc.number < self.end.number {
+            let pending = self.gc.node().get();
+            if pending.end > durable {
+                break;
+            }
+            self.collected = pending.end;
+            self.gc.step();
+        }
+        // Spec 2: where the point of collection is what is durable, it stays.
+        assert!(self.collected <= durable, "garbage collection never passes the durable LSN");
+    }
+}
+
+impl Consumer {
+    /// The node that was taken last.
+    pub(super) fn taken(&self) -> Pending {
+        self.taken
+    }
+
+    /// The first node that is pending.
+    pub(super) fn peek(&self, tail: &AtomicU64) -> Option<Pending> {
+        // Spec 1: where head and tail are the same, the head stays.
+        (self.head.number < tail.load(Ordering::Acquire)).then(|| self.head.node().get())
+    }
+
+    /// Takes the first pending node.
+    pub(super) fn take(&mut self, tail: &AtomicU64) {
+        self.taken = self.peek(tail).expect("the head never passes the tail");
+        self.head.step();
+    }
+
+    /// Goes on to a mark, if it is ahead and what lies there is not freed yet.
+    pub(super) fn go_to(&mut self, mark: &Mark, tail: &AtomicU64) {
+        assert!(mark.number <= tail.load(Ordering::Acquire), "the head never passes the tail");
+        if let Some(chunk) = mark.chunk.upgrade().filter(|_| mark.number > self.head.number) {
+            self.head = Place { chunk, number: mark.number };
+            self.taken = mark.before;
+        }
+    }
+}
