@@ -5,8 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use braiddb::{Database, Durability, Error, Options, Transaction};
+use futures_util::future::try_join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+use super::During;
 use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
@@ -16,24 +18,46 @@ const MEMORY_BUDGET: u64 = 69 << 20;
 const READY: &str = "ready";
 
 /// Writes until it is killed.
-pub(super) fn run(dir: &Path, workers: usize, writers: u64, seed: u64) -> Result<()> {
-    // Checkpoints and eviction go on all the time, so that kills fall into them too.
+pub(super) fn run(
+    dir: &Path,
+    workers: usize,
+    writers: u64,
+    seed: u64,
+    during: Option<During>,
+) -> Result<()> {
+    // Checkpoints and eviction go on all the time, so that kills fall into them too; unless one
+    // thing is to go on.
+    let checkpoint_bytes = if during.is_none() { CHECKPOINT_BYTES } else { u64::MAX };
     let options = Options::default()
         .workers(workers)
         .durability(Durability::Group)
-        .checkpoint_bytes(CHECKPOINT_BYTES)
+        .checkpoint_bytes(checkpoint_bytes)
+        .log_segment_bytes(if during == Some(During::Compaction) { 1 << 20 } else { 64 << 20 })
         .memory_budget(Some(MEMORY_BUDGET));
     let db = Database::open(dir, options).context("opening the database")?;
     let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;
     println!("{READY}");
-    pollster::block_on(async {
+    let writing = async {
         let mut running: FuturesUnordered<_> =
             (0..writers).map(|writer| write(&db, &tables, writer, seed)).collect();
         while let Some(result) = running.next().await {
             result?;
         }
         Ok(())
-    })
+    };
+    pollster::block_on(try_join(writing, keep_up(&db, during)))?;
+    Ok(())
+}
+
+/// What goes on beside the writers, again and again.
+async fn keep_up(db: &Database, during: Option<During>) -> Result<()> {
+    loop {
+        match during {
+            Some(During::Checkpoint) => _ = db.checkpoint().await?,
+            Some(During::Compaction) => _ = db.compact().await?,
+            _ => return Ok(()),
+        }
+    }
 }
 
 /// One writer: a transaction after another, each acknowledged on standard output.

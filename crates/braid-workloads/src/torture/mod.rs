@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Durability, Options};
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -42,6 +43,9 @@ pub struct Command {
     /// Seed of the children's lives and loads.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// What the kills are to hit; default: whatever is going on.
+    #[arg(long, value_enum)]
+    during: Option<During>,
     /// Where the database is kept; default: a temporary directory, removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -49,6 +53,22 @@ pub struct Command {
     #[arg(long, hide = true)]
     child: bool,
 }
+
+/// What a child is kept busy with, so that kills fall into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum During {
+    /// Commits alone: no checkpoint is ever written.
+    Load,
+    /// One checkpoint after another.
+    Checkpoint,
+    /// One compaction after another.
+    Compaction,
+    /// Opening what an earlier kill left.
+    Recovery,
+}
+
+/// Longest life of a child that is to be killed while it opens the database.
+const OPENING_MS: u64 = 40;
 
 /// What a run of rounds found.
 #[derive(Debug, Default, Serialize)]
@@ -61,6 +81,8 @@ pub struct Report {
     pub unacknowledged_found: u64,
     /// Kills that hit the child before its first acknowledgement.
     pub empty_rounds: u32,
+    /// Kills while a database was being opened.
+    pub killed_in_recovery: u32,
     /// Longest recovery, in milliseconds.
     pub slowest_open_ms: u64,
 }
@@ -74,7 +96,7 @@ impl Command {
     pub fn run(self, json: bool) -> Result<()> {
         if self.child {
             let dir = self.dir.context("the parent names the directory")?;
-            return child::run(&dir, self.workers, self.writers, self.seed);
+            return child::run(&dir, self.workers, self.writers, self.seed, self.during);
         }
         let report = self.rounds()?;
         if json {
@@ -82,9 +104,10 @@ impl Command {
         } else {
             writeln!(
                 std::io::stdout(),
-                "{} kills: {} acknowledged transactions, none lost; {} more found whole; \
-                 slowest recovery {} ms",
+                "{} kills, {} of them in recovery: {} acknowledged transactions, none lost; \
+                 {} more found whole; slowest recovery {} ms",
                 report.rounds,
+                report.killed_in_recovery,
                 report.acknowledged,
                 report.unacknowledged_found,
                 report.slowest_open_ms
@@ -114,10 +137,20 @@ impl Command {
             }
             let life = Duration::from_millis(random.u64(1..=self.life_ms));
             // Most lives count from the child's first words; the others end in its recovery too.
-            let from_ready = random.u32(0..8) > 0;
+            let recovery = self.during == Some(During::Recovery);
+            let from_ready = recovery || random.u32(0..8) > 0;
             let before = ledger.acknowledged();
-            self.one_child(&dir, life, from_ready, random.u64(..), &mut ledger)
+            let opened = self
+                .one_child(&dir, life, from_ready, random.u64(..), &mut ledger)
                 .with_context(|| format!("round {round}"))?;
+            report.killed_in_recovery += u32::from(!opened);
+            if recovery {
+                let life = Duration::from_micros(random.u64(0..OPENING_MS * 1000));
+                let opened = self
+                    .one_child(&dir, life, false, random.u64(..), &mut ledger)
+                    .with_context(|| format!("round {round}, in recovery"))?;
+                report.killed_in_recovery += u32::from(!opened);
+            }
             if ledger.acknowledged() == before {
                 report.empty_rounds += 1;
             }
@@ -140,7 +173,8 @@ impl Command {
         Ok(report)
     }
 
-    /// Starts a child, kills it after `life`, and takes down what it acknowledged.
+    /// Starts a child, kills it after `life`, and takes down what it acknowledged; whether its
+    /// database was open by then.
     fn one_child(
         &self,
         dir: &Path,
@@ -148,10 +182,16 @@ impl Command {
         from_ready: bool,
         seed: u64,
         ledger: &mut Ledger,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let program = std::env::current_exe().context("finding this program")?;
-        let mut child = Process::new(program)
-            .args(["torture", "--child", "--dir"])
+        let mut process = Process::new(program);
+        if let Some(during) = self.during.and_then(|during| during.to_possible_value()) {
+            process.args(["torture", "--during", during.get_name()]);
+        } else {
+            process.arg("torture");
+        }
+        let mut child = process
+            .args(["--child", "--dir"])
             .arg(dir)
             .args(["--workers", &self.workers.to_string()])
             .args(["--writers", &self.writers.to_string()])
@@ -164,22 +204,23 @@ impl Command {
         let (ready, opened) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
             let mut lines = BufReader::new(pipe).lines().map_while(std::io::Result::ok);
-            if lines.next().is_some() {
+            let opened = lines.next().is_some();
+            if opened {
                 // The parent may have stopped waiting for it.
                 _ = ready.send(());
             }
-            lines.collect::<Vec<String>>()
+            (opened, lines.collect::<Vec<String>>())
         });
         if from_ready {
             opened.recv().context("the child ended before its database was open")?;
         }
         std::thread::sleep(life);
         kill(&mut child)?;
-        let lines = reader.join().expect("the reader does not panic");
+        let (opened, lines) = reader.join().expect("the reader does not panic");
         for line in lines {
             ledger.acknowledge(&line)?;
         }
-        Ok(())
+        Ok(opened)
     }
 }
 
