@@ -1,10 +1,12 @@
 //! Opening the database that the command works on.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use braiddb::{Database, Durability, Error, Options, Table};
+use braiddb::{Database, Durability, Error, OpenStage, Options, Table};
 use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// The tables of this command.
 pub type TextTable = Table<str, str>;
@@ -56,9 +58,26 @@ impl StoreArguments {
         if let Some(threads) = self.threads {
             options = options.workers(threads);
         }
-        Database::open(&self.db, options)
-            .with_context(|| format!("cannot open the database {}", self.db.display()))
+        // Quick openings show nothing.
+        let bar = ProgressBar::new(0).with_style(style());
+        let begin = Instant::now();
+        let opened = Database::open_watched(&self.db, options, |progress| {
+            if begin.elapsed() > Duration::from_millis(500) {
+                bar.set_message(match progress.stage {
+                    OpenStage::Checkpoint => "loading the checkpoint",
+                    _ => "replaying the log",
+                });
+                bar.set_length(progress.total);
+                bar.set_position(progress.done);
+            }
+        });
+        bar.finish_and_clear();
+        opened.with_context(|| format!("cannot open the database {}", self.db.display()))
     }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} {wide_bar} {percent}%").expect("the template is a constant")
 }
 
 /// Opens a table that must be there.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braiddb::{Database, Error, Options, Policy, Table, Transaction};
+use braiddb::{Database, Error, Options, Overload, Policy, Table, TableOptions, Transaction};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
@@ -185,4 +185,78 @@ fn poll_once<F: Future>(future: F) -> Option<F::Output> {
         std::task::Poll::Ready(value) => Some(value),
         std::task::Poll::Pending => None,
     }
+}
+
+#[test]
+fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    const READS: u64 = 400;
+    for overload in [Overload::Wait, Overload::Shed] {
+        let options = options().workers(1).cold_width(2).overload(overload);
+        let db = Database::open(directory.path(), options).unwrap();
+        let uncached = TableOptions::default().cache_cold(false);
+        let (cold, hot): (Table<u64, [u8]>, Table<u64, u64>) = block_on(db.run(async move |tx| {
+            if tx.tables().await?.is_empty() {
+                tx.create_table_with::<u64, [u8]>("cold", uncached).await?;
+            }
+            Ok::<_, Error>((tx.open_table("cold").await?, tx.open_or_create_table("hot").await?))
+        }))
+        .unwrap();
+        fill(&db, &cold, 7);
+        let table = hot.clone();
+        block_on(db.run(async move |tx| tx.put(&table, &1, &2).await)).unwrap();
+        let (kept, database) = (cold.clone(), db.clone());
+        let reads = block_on(async move {
+            let reads = (0..READS).map(|number| {
+                let (cold, hot, db) = (kept.clone(), hot.clone(), database.clone());
+                async move {
+                    let key = number * 31 % RECORDS;
+                    let read = db
+                        .run(async move |tx: &Transaction| {
+                            Ok::<_, Error>(tx.get(&cold, &key).await?.map(<[u8]>::to_vec))
+                        })
+                        .await;
+                    let near = db.run(async move |tx| tx.get(&hot, &1).await).await;
+                    assert_eq!(near.unwrap(), Some(2), "memory is not overloaded");
+                    (key, read)
+                }
+            });
+            join_all(reads.collect()).await
+        });
+        let (mut served, mut shed) = (0, 0);
+        for (key, read) in reads {
+            match read {
+                Ok(found) => {
+                    assert_eq!(found, Some(value(key, 7)));
+                    served += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Overloaded) && error.is_retryable(), "{error}");
+                    shed += 1;
+                }
+            }
+        }
+        assert!(served > 0);
+        assert_eq!(shed > 0, overload == Overload::Shed, "{overload:?}: {served} and {shed}");
+        db.close().unwrap();
+    }
+}
+
+/// Polls all futures until all are done.
+async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |context| {
+        for (future, output) in &mut futures {
+            if output.is_none()
+                && let std::task::Poll::Ready(done) = future.as_mut().poll(context)
+            {
+                *output = Some(done);
+            }
+        }
+        if futures.iter().any(|(_, output)| output.is_none()) {
+            return std::task::Poll::Pending;
+        }
+        std::task::Poll::Ready(futures.iter_mut().map(|(_, o)| o.take().unwrap()).collect())
+    })
+    .await
 }

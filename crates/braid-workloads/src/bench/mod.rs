@@ -11,8 +11,8 @@ use crate::harness::report::Document;
 use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
 use crate::workload::{
-    airports, all, churn, commit, hot_cold, idle, load, log, overwrite, paths, reads, rmw, scan,
-    trackers, updates,
+    airports, all, churn, commit, hot_cold, idle, load, log, overwrite, paths, reads, reopen, rmw,
+    scan, trackers, updates,
 };
 
 /// Measure Braid on this machine.
@@ -78,6 +78,11 @@ enum Workload {
         after_help = "A round writes every record once. Needs 25 GB of disk; give --dir to choose it."
     )]
     Overwrite(overwrite::OverwriteArguments),
+    /// Open a database: from a checkpoint, and by replaying its log.
+    #[command(
+        after_help = "A round opens each database once. Needs 8 GB of disk; give --dir to choose it."
+    )]
+    Reopen(reopen::ReopenArguments),
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
@@ -135,6 +140,7 @@ impl Command {
             Workload::Log(arguments) => vec![arguments.run(stage)?],
             Workload::Trackers(arguments) => vec![arguments.run(stage)?],
             Workload::Overwrite(arguments) => vec![arguments.run(stage)?],
+            Workload::Reopen(arguments) => vec![arguments.run(stage)?],
             Workload::Paths(arguments) => vec![arguments.run(stage)?],
             Workload::Churn(arguments) => vec![arguments.run(stage)?],
             Workload::Idle(arguments) => vec![arguments.run(stage)?],
@@ -218,6 +224,7 @@ mod tests {
         log: ["log", "--quick"] => ["64 KiB, 2 workers, in-flight marks, unit 64 KiB"];
         trackers: ["trackers", "--quick"] => ["grasshopper, 128 B, 64 threads"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
+        reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];

@@ -61,6 +61,10 @@ pub(crate) const HOT_COLD_OVER_MOSAICDB: f64 = 2.0;
 pub(crate) const DISK_OVER_LIVE: Limit = (Side::AtMost, 3.0, "×");
 pub(crate) const COMPACTING_RATE: Limit = at_least(0.7);
 
+/// Records a second when a database is opened: from a checkpoint; and by replay, a core.
+pub(crate) const REOPEN_RATE: f64 = 5e6;
+pub(crate) const REPLAY_RATE: f64 = 1.5e6;
+
 /// The log's bandwidth with blocks of 4 KiB over that of `fio`; the latency of a commit at half
 /// load over that of a commit alone.
 pub(crate) const LOG_OVER_FIO: Limit = at_least(0.85);

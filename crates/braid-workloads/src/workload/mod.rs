@@ -16,6 +16,7 @@ pub(crate) mod paced;
 pub(crate) mod paths;
 pub(crate) mod points;
 pub(crate) mod reads;
+pub(crate) mod reopen;
 pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod stage;

@@ -84,8 +84,12 @@ pub enum Error {
     /// A blocking call was made on a worker's own thread, from within a transaction.
     #[error("a blocking call within a transaction would stop the worker that is to serve it")]
     WouldBlock,
-    /// Every context of the worker is in use.
-    #[error("too many transactions are open; finish some, or raise Options::max_open")]
+    /// A worker has as many transactions open as it may have; or, under
+    /// [`Overload::Shed`](crate::Overload), as many that wait for storage.
+    #[error(
+        "too many transactions are open or wait for storage; try again later, or raise \
+         Options::max_open or Options::cold_width"
+    )]
     Overloaded,
     /// An interactive transaction is over: committed, aborted, or ended by an earlier error.
     #[error("the transaction is over")]

@@ -4,6 +4,7 @@ mod catalog;
 mod error;
 mod interactive;
 mod options;
+mod recovery;
 mod run;
 mod scan;
 mod source;
@@ -16,11 +17,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::Instant;
 
 pub use catalog::{TableDescription, TableOptions};
 pub use error::{Error, Result};
 pub use interactive::InteractiveTransaction;
-pub use options::{Options, Outcome, RunOptions};
+pub use options::{Options, Outcome, Overload, RunOptions};
+pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use scan::Scan;
 pub use source::SourceRun;
 pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, WorkerStats};
@@ -28,7 +31,7 @@ pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 
-use crate::durability::{self, RecoveryError};
+use crate::durability::{self, RecoveryError, Watch};
 use crate::io::{self, SimulatedDisk};
 use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
@@ -52,6 +55,7 @@ pub struct Database {
 struct Shared {
     executor: Executor,
     engine: Arc<Engine>,
+    recovery: Recovery,
     /// Keeps the directory locked when the engine itself logs nothing.
     _unused_log: Option<Log>,
 }
@@ -78,7 +82,30 @@ impl Database {
     /// [`Error::Options`]; [`Error::Log`] if the directory is in use, is not a database's, is
     /// damaged, or cannot be read or written.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::open_in(directory.as_ref(), options, None)
+        Self::open_watched(directory, options, |_| {})
+    }
+
+    /// As [`Database::open`], telling how far it is: a log of gigabytes takes seconds to replay.
+    ///
+    /// ```
+    /// use braiddb::{Database, Options};
+    ///
+    /// let directory = tempfile::tempdir()?;
+    /// let db = Database::open_watched(directory.path(), Options::default(), |progress| {
+    ///     eprintln!("{:?}: {} of {}", progress.stage, progress.done, progress.total);
+    /// })?;
+    /// assert_eq!(db.stats().recovery.records, 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_watched(
+        directory: impl AsRef<Path>,
+        options: Options,
+        mut watch: impl FnMut(OpenProgress),
+    ) -> Result<Self> {
+        Self::open_in(directory.as_ref(), options, None, &mut |step| watch(step.into()))
     }
 
     /// Opens the database on a simulated disk, or makes one there. It has one worker, and does the
@@ -92,15 +119,17 @@ impl Database {
             width @ Width::Fixed(_) => width,
         };
         let options = options.workers(1).hot_width(hot_width);
-        Self::open_in("simulated".as_ref(), options, Some((disk, seed)))
+        Self::open_in("simulated".as_ref(), options, Some((disk, seed)), &mut |_| {})
     }
 
     fn open_in(
         directory: &Path,
         options: Options,
         simulated: Option<(&SimulatedDisk, u64)>,
+        watch: Watch<'_>,
     ) -> Result<Self> {
         options.check().map_err(Error::Options)?;
+        let begin = Instant::now();
         let log_options = LogOptions {
             disk: simulated.map(|(disk, _)| disk.clone()),
             ring_bytes: options.log_ring_bytes as u64,
@@ -118,7 +147,7 @@ impl Database {
             Durability::Group | Durability::Relaxed => (log, None),
         };
         let engine = engine(&options, log, store);
-        let recovered = durability::recover(&engine, &files, reader);
+        let recovered = durability::recover(&engine, &files, reader, watch);
         let recovered = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
             RecoveryError::Table(reason) => Error::TableFull(reason),
@@ -126,7 +155,8 @@ impl Database {
         engine.log.resume_at(recovered.replayed.end)?;
         drop(files);
         tracing::info!(?recovered, "recovered");
-        let db = Self::start(&options, engine, unused_log, simulated)?;
+        let recovery = Recovery::new(&recovered, begin.elapsed());
+        let db = Self::start(&options, engine, unused_log, simulated, recovery)?;
         // A table may be listed and empty: then only the catalog tells that its id is taken.
         for table in db.run_blocking(async |tx| tx.tables().await)? {
             db.shared.engine.raise_table_id(TableId(table.id));
@@ -146,7 +176,7 @@ impl Database {
             return Err(Error::Options(told.to_owned()));
         }
         let engine = engine(&options, Log::volatile(options.workers), None);
-        Self::start(&options, engine, None, None)
+        Self::start(&options, engine, None, None, Recovery::default())
     }
 
     fn start(
@@ -154,13 +184,18 @@ impl Database {
         engine: Arc<Engine>,
         unused_log: Option<Log>,
         simulated: Option<(&SimulatedDisk, u64)>,
+        recovery: Recovery,
     ) -> Result<Self> {
         let scheduling = ExecutorOptions {
             workers: options.workers,
             pin: options.pin,
             policy: options.policy,
             hot_width: options.hot_width,
-            cold_width: options.cold_width,
+            cold_width: match options.overload {
+                Overload::Wait => options.cold_width,
+                // Reads beyond it fail by themselves.
+                Overload::Shed => options.max_open,
+            },
             max_open: options.max_open,
             read_depth: options.read_depth,
             seed: simulated.map(|(_, seed)| seed),
@@ -184,7 +219,7 @@ impl Database {
         if let Some(disk) = disk {
             executor.settle_by(disk);
         }
-        let shared = Shared { executor, engine, _unused_log: unused_log };
+        let shared = Shared { executor, engine, recovery, _unused_log: unused_log };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -274,6 +309,7 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
         contexts_per_worker: options.max_open,
         durability: options.durability,
         memory_budget: options.memory_budget,
+        shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,
     };

@@ -26,6 +26,8 @@ pub struct Options {
     pub hot_width: Width,
     /// Transactions a worker lets wait for storage or for their commit. Default: 4096.
     pub cold_width: usize,
+    /// What happens beyond. Default: [`Overload::Wait`].
+    pub overload: Overload,
     /// Reads of the disk a worker has under way at a time; more wait in order without being
     /// issued. Default: 64.
     pub read_depth: usize,
@@ -54,6 +56,18 @@ pub struct Options {
     pub create: bool,
 }
 
+/// What happens to transactions that need storage while [`Options::cold_width`] others of their
+/// worker wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overload {
+    /// No transaction begins until fewer wait.
+    #[default]
+    Wait,
+    /// They fail with [`Error::Overloaded`](crate::Error), which may be retried, and those that
+    /// need only memory go on (MosaicDB §4.3).
+    Shed,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -62,6 +76,7 @@ impl Default for Options {
             policy: Policy::default(),
             hot_width: Width::Auto,
             cold_width: 4096,
+            overload: Overload::default(),
             read_depth: 64,
             memory_budget: None,
             max_open: 16 << 10,
@@ -99,6 +114,7 @@ setters! {
     policy: Policy,
     hot_width: Width,
     cold_width: usize,
+    overload: Overload,
     read_depth: usize,
     memory_budget: Option<u64>,
     max_open: usize,

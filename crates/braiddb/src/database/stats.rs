@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Database;
+use super::{Database, Recovery};
 use crate::log::LogStats;
 use crate::memory::Kind;
 use crate::sched::{Cause, SchedulerCounters};
@@ -42,6 +42,8 @@ pub struct Stats {
     pub log: LogStats,
     /// Bytes in use.
     pub memory: MemoryStats,
+    /// What opening the database did; nothing for one in memory only.
+    pub recovery: Recovery,
 }
 
 /// Aborted transactions by cause.
@@ -146,6 +148,7 @@ impl Database {
         };
         stats.log = engine.log.stats();
         stats.memory = memory(engine);
+        stats.recovery = self.shared.recovery;
         stats
     }
 }

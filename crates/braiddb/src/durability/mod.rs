@@ -35,6 +35,18 @@ pub(crate) enum RecoveryError {
     Table(String),
 }
 
+/// How far a recovery is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecoveryStep {
+    /// So many records of the checkpoint's are loaded.
+    Checkpoint { loaded: u64, records: u64 },
+    /// So many bytes of the log are read; there may be less than `bytes` of it.
+    Log { read: u64, bytes: u64 },
+}
+
+/// Is told how far a recovery is.
+pub(crate) type Watch<'w> = &'w mut dyn FnMut(RecoveryStep);
+
 /// What a recovery did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recovered {
@@ -50,12 +62,13 @@ pub(crate) fn recover(
     engine: &Engine,
     files: &LogFiles,
     mut reader: LogReader,
+    watch: Watch<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    let checkpoint = checkpoint::load_newest(engine, files)?;
+    let checkpoint = checkpoint::load_newest(engine, files, watch)?;
     if let Some(checkpoint) = checkpoint {
         reader.start_at(checkpoint.lsn);
         engine.checkpoints.note(checkpoint.lsn);
     }
-    let replayed = replay::replay(engine, reader)?;
+    let replayed = replay::replay(engine, reader, watch)?;
     Ok(Recovered { checkpoint, replayed })
 }

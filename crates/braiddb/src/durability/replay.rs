@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 
-use super::RecoveryError;
+use super::{RecoveryError, RecoveryStep, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::{Entry, Table};
@@ -29,6 +29,8 @@ use crate::version::{Address, Stamp, VersionRef};
 
 /// Blocks on their way to each thread.
 const BLOCKS_AHEAD: usize = 256;
+/// Bytes of log between two words of how far it is.
+const TOLD_BYTES: u64 = 1 << 20;
 /// Locks that keep two threads from setting one record at once.
 const STRIPES: usize = 1024;
 
@@ -37,6 +39,8 @@ const STRIPES: usize = 1024;
 pub(crate) struct Replayed {
     pub(crate) transactions: u64,
     pub(crate) records: u64,
+    /// Where it started.
+    pub(crate) start: Lsn,
     /// Where the log ends.
     pub(crate) end: Lsn,
 }
@@ -45,7 +49,12 @@ pub(crate) struct Replayed {
 ///
 /// # Errors
 /// The log's: it cannot be read, or is damaged before its end.
-pub(super) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed, RecoveryError> {
+pub(super) fn replay(
+    engine: &Engine,
+    mut reader: LogReader,
+    watch: Watch<'_>,
+) -> Result<Replayed, RecoveryError> {
+    let start = reader.end();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(16);
     let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
     let mut replayed = std::thread::scope(|scope| {
@@ -56,7 +65,7 @@ pub(super) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed,
             senders.push(sender);
             appliers.push(scope.spawn(move || share.apply_all(&blocks)));
         }
-        let transactions = distribute(&mut reader, &senders);
+        let transactions = distribute(&mut reader, &senders, watch);
         drop(senders);
         let mut replayed = Replayed::default();
         for applier in appliers {
@@ -66,16 +75,26 @@ pub(super) fn replay(engine: &Engine, mut reader: LogReader) -> Result<Replayed,
         replayed.transactions = transactions?;
         Ok::<_, RecoveryError>(replayed)
     })?;
-    replayed.end = reader.end();
+    (replayed.start, replayed.end) = (start, reader.end());
     give_back_ids(engine);
     Ok(replayed)
 }
 
 /// Sends committed blocks to every thread, in commit order; returns how many commits there were.
-fn distribute(reader: &mut LogReader, senders: &[SyncSender<Block>]) -> Result<u64, LogError> {
+fn distribute(
+    reader: &mut LogReader,
+    senders: &[SyncSender<Block>],
+    watch: Watch<'_>,
+) -> Result<u64, LogError> {
+    let (start, mut told) = (reader.end(), reader.end());
     let mut parts: HashMap<Lsn, Vec<Block>> = HashMap::new();
     let mut transactions = 0;
     while let Some(block) = reader.next_block()? {
+        if block.end.0 - told.0 >= TOLD_BYTES {
+            told = block.end;
+            let bytes = reader.space_end().0 - start.0;
+            watch(RecoveryStep::Log { read: told.0 - start.0, bytes });
+        }
         match block.kind {
             BlockKind::Skip => {}
             BlockKind::Part { first_part } => parts.entry(first_part).or_default().push(block),

@@ -119,6 +119,11 @@ impl LogReader {
         self.position = lsn;
     }
 
+    /// Where the space ends in which blocks can be.
+    pub(crate) fn space_end(&self) -> Lsn {
+        self.segments.end()
+    }
+
     /// The next block; `None` at the end of the log.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, 
 pub use local::Cause;
 pub(crate) use local::{SlotId, on_worker};
 pub use policy::{Policy, Width};
-pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, write};
+pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{
     Interleaved, current_slot, has_resumed, park, prefetch, resume, run_now, suspend_memory, touch,
     yield_now,

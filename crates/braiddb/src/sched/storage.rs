@@ -71,6 +71,12 @@ impl Transfers {
         self.0.borrow().issued
     }
 
+    /// Transfers issued, and those that wait to be.
+    pub(super) fn open(&self) -> usize {
+        let state = self.0.borrow();
+        state.issued + state.queue.len()
+    }
+
     /// How many wait that could be issued now.
     pub(super) fn due(&self) -> usize {
         let state = self.0.borrow();
@@ -151,6 +157,14 @@ impl Transfers {
             Ticket::Free | Ticket::Abandoned => unreachable!("a future has its ticket"),
         }
     }
+}
+
+/// Transfers of this worker's tasks that are under way or wait to be.
+///
+/// # Panics
+/// Off the workers.
+pub(crate) fn transfers() -> usize {
+    local(|local| local.expect("transfers are a worker's").transfers.open())
 }
 
 /// Reads into `buffer` from `offset` of a file; gives the buffer back with the bytes read.

@@ -40,6 +40,8 @@ pub(crate) struct EngineOptions {
     pub(crate) durability: Durability,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
+    /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
+    pub(crate) shed_beyond: Option<usize>,
     /// Bytes of log after which a checkpoint is written.
     pub(crate) checkpoint_bytes: u64,
     /// Makes the task that writes it.
@@ -65,6 +67,8 @@ pub(crate) struct Engine {
     /// Where records that are not in memory are read.
     store: Option<ColdStore>,
     memory_budget: Option<u64>,
+    /// See [`EngineOptions`].
+    pub(super) shed_beyond: Option<usize>,
     /// Bytes of versions that were evicted, but are not freed yet.
     evicted: AtomicU64,
     tables: RwLock<Vec<Option<Arc<Table>>>>,
@@ -93,6 +97,7 @@ impl Engine {
             log,
             store,
             memory_budget,
+            shed_beyond: options.shed_beyond,
             evicted: AtomicU64::new(0),
             status: StatusTable::new(workers, contexts_per_worker),
             horizon: Horizon::new(workers),

@@ -27,7 +27,7 @@ pub(crate) enum OperationError {
     Unlogged,
     #[error("a checkpoint is being written already")]
     CheckpointUnderWay,
-    #[error("every context of the worker is in use")]
+    #[error("the worker has too much under way")]
     Overloaded,
     /// The log failed: nothing can be committed any more.
     #[error("the log has failed: {0}")]

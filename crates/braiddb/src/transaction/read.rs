@@ -13,7 +13,7 @@ impl Transaction {
     /// The value of `key` as the transaction sees it; valid while the transaction is active.
     ///
     /// # Errors
-    /// The log's, if the value is there and cannot be read.
+    /// The log's, if the value is there and cannot be read; `Overloaded`.
     pub(crate) async fn get<'a>(
         &'a self,
         table: &Table,
@@ -26,6 +26,7 @@ impl Transaction {
             Ok(Some(seen)) => seen,
             Ok(None) => return Ok(None),
             Err(address) => {
+                self.may_read()?;
                 // SAFETY: as above.
                 let fetched = unsafe { table.fetch(rid, address, self.copies()).await };
                 fetched.map_err(OperationError::Storage)?
@@ -34,6 +35,17 @@ impl Transaction {
         self.note(&seen);
         self.remember(table, key, rid);
         Ok(Some(seen.version.payload()))
+    }
+
+    /// Whether storage may be read now.
+    ///
+    /// # Errors
+    /// `Overloaded` if too many of the worker's transactions do, and those beyond are to fail.
+    pub(super) fn may_read(&self) -> Result<(), OperationError> {
+        match self.engine().shed_beyond {
+            Some(most) if sched::transfers() >= most => Err(OperationError::Overloaded),
+            _ => Ok(()),
+        }
     }
 
     /// Where in the log the version of a record is that the transaction sees; `None` if it sees

@@ -80,7 +80,7 @@ impl<'tx> Scan<'tx> {
     /// The next record's key and value.
     ///
     /// # Errors
-    /// The log's, if a value is there and cannot be read.
+    /// The log's, if a value is there and cannot be read; `Overloaded`.
     pub(crate) async fn next(&mut self) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
         while self.ready.is_empty() {
             if !self.read_batch().await? {
@@ -122,6 +122,9 @@ impl<'tx> Scan<'tx> {
                     near.push(None);
                 }
             }
+        }
+        if !far.is_empty() {
+            self.transaction.may_read()?;
         }
         // What is far is read side by side: a scan reads ahead.
         for some in far.chunks(FAR_AT_A_TIME) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chunk::{CHUNK_BYTES, ChunkReader};
 use super::{Checkpoint, MAGIC, name, parse_name};
-use crate::durability::RecoveryError;
+use crate::durability::{RecoveryError, RecoveryStep, Watch};
 use crate::index::Appender;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
@@ -18,12 +18,13 @@ use crate::transaction::Engine;
 pub(crate) fn load_newest(
     engine: &Engine,
     files: &LogFiles,
+    watch: Watch<'_>,
 ) -> Result<Option<Checkpoint>, RecoveryError> {
     let names = files.list()?;
     let Some(lsn) = names.iter().filter_map(|name| parse_name(name)).max() else {
         return Ok(None);
     };
-    let loaded = load(engine, files, lsn);
+    let loaded = load(engine, files, lsn, watch);
     loaded.map(Some).map_err(|error| match error {
         RecoveryError::Log(LogError::Corrupt { path, offset, reason }) if files.are_whole() => {
             let reason = format!("{reason}; without this file, the log is replayed from its start");
@@ -33,7 +34,12 @@ pub(crate) fn load_newest(
     })
 }
 
-fn load(engine: &Engine, files: &LogFiles, lsn: Lsn) -> Result<Checkpoint, RecoveryError> {
+fn load(
+    engine: &Engine,
+    files: &LogFiles,
+    lsn: Lsn,
+    watch: Watch<'_>,
+) -> Result<Checkpoint, RecoveryError> {
     let file = files.open(&name(lsn), OpenMode::Existing)?;
     let path = file.path();
     let [records, chunks] = files.read_header_sector(&file, MAGIC, lsn)?;
@@ -62,6 +68,7 @@ fn load(engine: &Engine, files: &LogFiles, lsn: Lsn) -> Result<Checkpoint, Recov
             let entries = load_chunk(files, &mut last_segment, &table, &mut index, &mut chunk);
             loaded += entries.map_err(|why| damaged_at(number, why))?;
             number += 1;
+            watch(RecoveryStep::Checkpoint { loaded, records });
         }
     }
     if loaded != records {
