@@ -12,7 +12,7 @@ use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
 use crate::workload::{
     airports, all, churn, commit, hot_cold, idle, load, log, overwrite, paths, reads, reopen, rmw,
-    scan, trackers, updates,
+    scan, timeline, trackers, updates,
 };
 
 /// Measure Braid on this machine.
@@ -86,6 +86,11 @@ enum Workload {
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
+    /// Ten minutes of reads and updates over data four times the memory they may use.
+    #[command(
+        after_help = "One round of --seconds is run. Needs 16 GB of disk; give --dir to choose it."
+    )]
+    Timeline(timeline::TimelineArguments),
     /// The log's hole trackers alone, with 1 to 64 threads.
     #[command(after_help = "--records and --transactions say nothing here.")]
     Trackers(trackers::TrackersArguments),
@@ -138,6 +143,7 @@ impl Command {
             Workload::HotCold(arguments) => vec![arguments.run(stage)?],
             Workload::Load(arguments) => vec![arguments.run(stage)?],
             Workload::Log(arguments) => vec![arguments.run(stage)?],
+            Workload::Timeline(arguments) => vec![arguments.run(stage)?],
             Workload::Trackers(arguments) => vec![arguments.run(stage)?],
             Workload::Overwrite(arguments) => vec![arguments.run(stage)?],
             Workload::Reopen(arguments) => vec![arguments.run(stage)?],
@@ -222,6 +228,7 @@ mod tests {
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
         load: ["load", "--quick"] => ["in key order"];
         log: ["log", "--quick"] => ["64 KiB, 2 workers, in-flight marks, unit 64 KiB"];
+        timeline: ["timeline", "--quick"] => ["reads and updates"];
         trackers: ["trackers", "--quick"] => ["grasshopper, 128 B, 64 threads"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];

@@ -61,6 +61,11 @@ pub(crate) const HOT_COLD_OVER_MOSAICDB: f64 = 2.0;
 pub(crate) const DISK_OVER_LIVE: Limit = (Side::AtMost, 3.0, "×");
 pub(crate) const COMPACTING_RATE: Limit = at_least(0.7);
 
+/// Minutes over data larger than memory: the worst ten seconds over the median; the process's
+/// memory over the budget.
+pub(crate) const STEADY: Limit = at_least(0.5);
+pub(crate) const OVER_BUDGET: Limit = (Side::AtMost, 1.1, "×");
+
 /// Records a second when a database is opened: from a checkpoint; and by replay, a core.
 pub(crate) const REOPEN_RATE: f64 = 5e6;
 pub(crate) const REPLAY_RATE: f64 = 1.5e6;

@@ -20,5 +20,6 @@ pub(crate) mod reopen;
 pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod stage;
+pub(crate) mod timeline;
 pub(crate) mod trackers;
 pub(crate) mod updates;

@@ -9,7 +9,7 @@
 //! | a damaged one | an error that names it; without the file the log is replayed from its start, if that was not freed |
 //! | a segment missing from `c` on, or without a checkpoint from the start on | an error that names it |
 //! | an older segment missing to which the checkpoint leads | an error that names the checkpoint |
-//! | a checkpoint past the end of the log | an error: durable log is missing |
+//! | a checkpoint that starts or ends past the end of the log | an error: durable log is missing |
 
 mod check;
 mod checkpoint;
@@ -70,5 +70,8 @@ pub(crate) fn recover(
         engine.checkpoints.note(checkpoint.lsn);
     }
     let replayed = replay::replay(engine, reader, watch)?;
+    if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
+        return Err(files.cut_short(replayed.end, checkpoint.end).into());
+    }
     Ok(Recovered { checkpoint, replayed })
 }

@@ -26,7 +26,7 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let written = checkpoint::write(&files).await?;
-    let Written { checkpoint: Checkpoint { lsn, records, bytes }, .. } = written;
+    let Written { checkpoint: Checkpoint { lsn, records, bytes, .. }, .. } = written;
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
     let compacted = compact::compact(&files, written).await?;
     if compacted.segments > 0 {

@@ -41,12 +41,12 @@ impl ColdStore {
     /// # Errors
     /// The device's; `Corrupt` if there is no whole record.
     pub(crate) async fn read(&self, lsn: Lsn, bytes: usize) -> Result<ColdRecord, LogError> {
-        let mut bytes = bytes.max(RECORD_HEADER_BYTES);
+        let (mut bytes, mut needed) = (bytes.max(RECORD_HEADER_BYTES), RECORD_HEADER_BYTES);
         loop {
             let sector = SECTOR_BYTES as u64;
             let from = Lsn(lsn.0 / sector * sector);
             let start = (lsn.0 - from.0) as usize;
-            let memory = self.read_sectors(from, start + bytes).await?;
+            let memory = self.read_sectors(from, start + needed, start + bytes).await?;
             let header = RecordHeader::ref_from_prefix(&memory[start..]);
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
@@ -54,7 +54,7 @@ impl ColdStore {
                 return Err(self.damaged(lsn, "a record is longer than any"));
             }
             if start + whole > memory.len() {
-                bytes = whole;
+                (bytes, needed) = (whole, whole);
                 continue;
             }
             let sound = header.verifies(&memory[start..start + whole])
@@ -72,8 +72,15 @@ impl ColdStore {
         LogError::corrupt(self.segments().place(lsn), lsn, reason)
     }
 
-    /// At least `bytes` bytes from a sector on.
-    async fn read_sectors(&self, from: Lsn, bytes: usize) -> Result<AlignedBuffer, LogError> {
+    /// At least `bytes` bytes from a sector on. Those after the first `needed` are zero if they are
+    /// in a segment that is gone: what is read ahead may be more than the record, which ends in an
+    /// earlier one then.
+    async fn read_sectors(
+        &self,
+        from: Lsn,
+        needed: usize,
+        bytes: usize,
+    ) -> Result<AlignedBuffer, LogError> {
         let piece = self.read_piece(from, bytes.min(self.segments().rest(from) as usize)).await?;
         if piece.len() >= bytes {
             return Ok(piece);
@@ -84,6 +91,9 @@ impl ColdStore {
         whole[..done].copy_from_slice(&piece);
         while done < bytes {
             let at = Lsn(from.0 + done as u64);
+            if done >= needed && self.segments().locate(at).is_none() {
+                break;
+            }
             let piece =
                 self.read_piece(at, (bytes - done).min(self.segments().rest(at) as usize)).await?;
             let length = piece.len().min(whole.len() - done);

@@ -185,10 +185,19 @@ impl LogFiles {
         self.sync_directory()
     }
 
-    /// The first sector of a file of this database: its kind, where in the log it belongs, and two
+    /// The first sector of a file of this database: its kind, where in the log it belongs, and
     /// numbers of its own.
-    pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 2]) -> AlignedBuffer {
+    pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 3]) -> AlignedBuffer {
         self.0.identity.sector(magic, lsn.0, own)
+    }
+
+    /// That the log ends at `end`, though it was durable up to `durable`.
+    pub(crate) fn cut_short(&self, end: Lsn, durable: Lsn) -> LogError {
+        let reason = format!(
+            "no valid block is here, but the log was durable up to {durable} when the newest \
+             checkpoint was written"
+        );
+        LogError::corrupt(self.0.place(end), end, reason)
     }
 
     /// Reads and checks such a sector; returns the file's own numbers.
@@ -200,7 +209,7 @@ impl LogFiles {
         file: &File,
         magic: [u8; 8],
         lsn: Lsn,
-    ) -> Result<[u64; 2], LogError> {
+    ) -> Result<[u64; 3], LogError> {
         let header = read_header(file, magic)?;
         self.0.identity.check(&header, file, lsn)?;
         Ok(header.own.map(|number| number.get()))

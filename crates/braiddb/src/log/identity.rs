@@ -42,12 +42,12 @@ pub(crate) struct FileHeader {
     /// The LSN of a segment's first byte after this sector, or that of a checkpoint; 0 in
     /// `braid.meta`.
     pub(crate) start: U64,
-    /// Two numbers that each kind of file uses as it likes.
-    pub(crate) own: [U64; 2],
+    /// Numbers that each kind of file uses as it likes.
+    pub(crate) own: [U64; 3],
 }
 
 const FILE_HEADER_BYTES: usize = size_of::<FileHeader>();
-const _: () = assert!(FILE_HEADER_BYTES == 64);
+const _: () = assert!(FILE_HEADER_BYTES == 72);
 
 impl Identity {
     pub(super) fn fresh(segment_bytes: u64) -> Result<Self, LogError> {
@@ -63,7 +63,7 @@ impl Identity {
         Ok(Self { database, segment_bytes })
     }
 
-    pub(super) fn sector(&self, magic: [u8; 8], start: u64, own: [u64; 2]) -> AlignedBuffer {
+    pub(super) fn sector(&self, magic: [u8; 8], start: u64, own: [u64; 3]) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
             magic,
@@ -82,7 +82,7 @@ impl Identity {
 
     /// The first sector of the segment that starts at `start`.
     pub(super) fn segment_header(&self, start: Lsn) -> AlignedBuffer {
-        self.sector(SEGMENT_MAGIC, start.0, [0; 2])
+        self.sector(SEGMENT_MAGIC, start.0, [0; 3])
     }
 
     /// Checks the first sector of the segment that starts at `start`.
@@ -125,7 +125,7 @@ impl Identity {
         let unfinished = format!("{META_NAME}{UNFINISHED}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
         let written =
-            file.write_all_at(&self.sector(META_MAGIC, 0, [0; 2]), 0).and_then(|()| file.sync());
+            file.write_all_at(&self.sector(META_MAGIC, 0, [0; 3]), 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         directory.rename(&unfinished, META_NAME)?;
         Ok(directory.sync()?)

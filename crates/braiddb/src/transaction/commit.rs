@@ -64,11 +64,22 @@ impl Transaction {
         Ok(lsn)
     }
 
+    /// Ends a transaction of the engine's own, which wrote nothing and is not counted; its caller
+    /// waits for what it read to be durable where that matters.
+    pub(crate) fn end_uncounted(mut self) {
+        assert!(self.writes().borrow().writes().is_empty(), "it wrote nothing");
+        self.end_without_writes();
+    }
+
     fn finish_read_only(&mut self) {
-        self.engine().status.aborted(self.name());
         let counters = self.worker().counters();
         counters.committed.add(1);
         counters.committed_read_only.add(1);
+        self.end_without_writes();
+    }
+
+    fn end_without_writes(&mut self) {
+        self.engine().status.aborted(self.name());
         let context = self.take_context().expect("commits once");
         self.worker().end(context);
     }

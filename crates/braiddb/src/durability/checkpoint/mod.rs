@@ -1,12 +1,16 @@
-//! Checkpoints: where every record was in the log at one LSN, so that recovery need not replay
-//! what is before it.
+//! Checkpoints: where every record was in the log, so that recovery need not replay all of it.
 //!
-//! A checkpoint is the snapshot of a transaction that reads no value: for every table, the keys it
-//! sees in order, each with its record id and the address of its record. Its LSN is not later than
-//! the snapshot: replaying the log from there on brings what is in the checkpoint to what is in the
-//! log, because what was done between the two is done again in the same order. `docs/format.md` has
-//! the bytes. Invariant: a file has a checkpoint's name only once all of it, and all of the log
-//! before its snapshot, is durable.
+//! A checkpoint is fuzzy. It has for every table the keys in order, each with its record id and the
+//! address of its record, a few keys at a time as a transaction of their own sees them that reads no
+//! value: so it holds no old version back, however long it takes. It starts at the LSN `c` and ends
+//! at `e`. What was committed before `c` is in it, or superseded by what was committed between `c`
+//! and `e`; of that, any part may be in it. Replaying the log from `c` on brings all of it to what is
+//! in the log, as what was done since is done again in the same order, and of two addresses for one
+//! record the later one stays. A record id may be listed under two keys, if the first was deleted
+//! and its id taken by the second meanwhile: the log has both. `docs/format.md` has the bytes.
+//!
+//! Invariant: a file has a checkpoint's name only once all of it, and all of the log before `e`, is
+//! durable.
 
 mod chunk;
 mod load;
@@ -23,6 +27,8 @@ use crate::log::Lsn;
 pub(crate) struct Checkpoint {
     /// What was committed before is in it; the log is replayed from here on.
     pub(crate) lsn: Lsn,
+    /// Nothing that was committed from here on is in it; the log is not shorter.
+    pub(crate) end: Lsn,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }

@@ -1,6 +1,7 @@
 //! Writing a checkpoint, as a task among the transactions.
 
 use std::ops::Bound;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::chunk::{CHUNK_BYTES, ChunkWriter};
@@ -13,7 +14,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
 use crate::sched;
-use crate::transaction::{OperationError, Transaction, Worker};
+use crate::transaction::{OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
@@ -28,29 +29,29 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let worker = Worker::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
-    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let unfinished = format!("checkpoint{UNFINISHED}");
     let file = files.open(&unfinished, OpenMode::Emptied).map_err(storage)?;
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();
     let mut output = Output { file, segment_bytes, chunks: 0, records: 0, live };
     for table in engine.tables() {
-        output.write_table(&transaction, &table).await?;
+        output.write_table(&worker, &table).await?;
     }
-    // The log must not end before the snapshot after a crash.
-    worker.wait_durable(Lsn(transaction.begin().0 - 1)).await?;
+    // The log must not end before what is listed, or before a deletion that kept something from
+    // being listed, after a crash.
+    let end = engine.log.tail();
+    worker.wait_durable(Lsn(end.0 - 1)).await?;
     let lsn = if is_planted(Bug::CheckpointRace) { engine.log.durable() } else { lsn };
-    let header = files.header_sector(MAGIC, lsn, [output.records, u64::from(output.chunks)]);
+    let header = files.header_sector(MAGIC, lsn, [output.records, u64::from(output.chunks), end.0]);
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;
-    transaction.commit().await?;
     files.rename(&unfinished, &name(lsn)).map_err(storage)?;
     files.sync_directory().map_err(storage)?;
     remove_older(files, lsn)?;
     engine.checkpoints.note(lsn);
     let bytes = output.offset(output.chunks);
-    let checkpoint = Checkpoint { lsn, records: output.records, bytes };
+    let checkpoint = Checkpoint { lsn, end, records: output.records, bytes };
     Ok(Written { checkpoint, live: output.live })
 }
 
@@ -91,7 +92,7 @@ impl Output {
 
     async fn write_table(
         &mut self,
-        transaction: &Transaction,
+        worker: &Rc<Worker>,
         table: &Table,
     ) -> Result<(), OperationError> {
         let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
@@ -99,6 +100,7 @@ impl Output {
         let (mut entries, mut key) = (Vec::<Entry>::new(), KeyBuffer::new());
         loop {
             let _operation = reclaim::enter();
+            let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
             if !cursor.next_batch(&mut entries, BATCH).await {
                 break;
             }
@@ -117,6 +119,7 @@ impl Output {
                 let bytes = address.read_bytes() - USUAL_KEY_BYTES + key.len();
                 self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
+            transaction.end_uncounted();
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
     }

@@ -1,0 +1,230 @@
+//! `timeline`: minutes of reads and updates over data four times the memory they may use, watched
+//! second by second: transactions, reads and writes of the disk, memory.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Durability, Table, Transaction};
+use clap::Args;
+
+use super::bars;
+use super::stage::Stage;
+use crate::engine::bed::Opening;
+use crate::engine::drive::{Procedure, drive};
+use crate::error::Error;
+use crate::harness::number;
+use crate::harness::place::Place;
+use crate::harness::report::{Line, LineChart, Report, Setting};
+use crate::harness::rounds::repeat;
+use crate::harness::spread::Spread;
+use crate::random::key_of;
+use crate::scale::arguments::{Defaults, Scale, Settings};
+
+const VALUE_BYTES: usize = 1000;
+/// What a record takes beside its value: headers and the key.
+const OVERHEAD_BYTES: u64 = 64;
+/// The data over the memory for it.
+const TIMES_MEMORY: u64 = 4;
+/// The log's ring, which the budget counts.
+const RING_BYTES: u64 = 64 << 20;
+/// Four fifths of accesses go to one fifth of the records.
+const HOT_PERCENT: u64 = 80;
+const HOT_SHARE: u64 = 5;
+/// Records a loading transaction puts.
+const BATCH: u64 = 100;
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks that one figure of the rate's steadiness is taken over.
+const WINDOW: usize = 10;
+
+#[derive(Clone, Debug)]
+pub(crate) struct TimelineDefaults;
+
+impl Defaults for TimelineDefaults {
+    const RECORDS: u64 = 4_000_000;
+    const QUICK_RECORDS: u64 = 20_000;
+    const SECONDS: f64 = 600.0;
+    const ROUNDS: usize = 1;
+}
+
+/// Arguments of `braid bench timeline`. One round of --seconds is run.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TimelineArguments {
+    #[command(flatten)]
+    scale: Scale<TimelineDefaults>,
+
+    /// Put the database (a temporary one) into this directory, to choose the disk.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl TimelineArguments {
+    /// Runs it.
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
+        stage.beds.clear();
+        measure(stage, &self.scale.settings(), &Place::inside(self.dir.as_deref())?)
+    }
+}
+
+/// Half reads, half updates (YCSB's workload A, with a simpler skew).
+#[derive(Clone)]
+struct Mixed {
+    table: Table<u64, [u8]>,
+    random: fastrand::Rng,
+    records: u64,
+}
+
+impl Procedure for Mixed {
+    /// A key, and what to write if it is to be written.
+    type Input = (u64, Option<u8>);
+
+    fn draw(&mut self) -> Self::Input {
+        let hot = self.random.u64(0..100) < HOT_PERCENT;
+        let among = if hot { self.records / HOT_SHARE } else { self.records };
+        // Hot records lie all over the table.
+        let record = self.random.u64(0..among) * HOT_SHARE % self.records;
+        (key_of(record), self.random.bool().then(|| self.random.u8(..)))
+    }
+
+    async fn run(&self, tx: &Transaction, input: &Self::Input) -> Result<(), braiddb::Error> {
+        match input {
+            (key, Some(fill)) => tx.put(&self.table, key, &[*fill; VALUE_BYTES]).await,
+            (key, None) => {
+                let value = tx.get(&self.table, key).await?.ok_or(braiddb::Error::KeyNotFound)?;
+                std::hint::black_box(value);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What was seen at one moment, counted from the database's opening.
+#[derive(Clone, Copy)]
+struct Look {
+    seconds: f64,
+    transactions: u64,
+    reads: u64,
+    written: u64,
+    resident: u64,
+}
+
+fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
+    let Settings { records, effort, workers, .. } = *settings;
+    let data = records * (VALUE_BYTES as u64 + OVERHEAD_BYTES);
+    let budget = data / TIMES_MEMORY + RING_BYTES;
+    let options = Opening::braided(settings).durability(Durability::Group).options();
+    let database = Database::open(place.join("timeline"), options.memory_budget(Some(budget)))?;
+    stage.progress.doing("loading");
+    let table = load(&database, records)?;
+    let over = AtomicBool::new(false);
+    let make = |worker| Mixed {
+        table: table.clone(),
+        random: fastrand::Rng::with_seed(settings.seed + worker as u64),
+        records,
+    };
+    let run = || drive(&database, workers, make, effort, 16);
+    let (measured, looks) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(&database, &over));
+        let measured = repeat("reads and updates", 1, &stage.progress, run);
+        // Release pairs with the watcher's Acquire.
+        over.store(true, Ordering::Release);
+        (measured, watcher.join().expect("the watcher does not panic"))
+    });
+    let what = "transactions of one read or one update, of records of 1 000 bytes, four times as \
+                many as the memory holds";
+    let mut report = Report::new("timeline", what);
+    report.setting = Some(Setting { records, effort, rounds: 1 });
+    report.measured.push(measured?);
+    report.notes.push(place.describe());
+    report.fact("data", data as f64, number::bytes(data));
+    report.fact("memory budget", budget as f64, number::bytes(budget));
+    let disk = database.stats().log.disk_bytes;
+    report.fact("log on disk at the end", disk as f64, number::bytes(disk));
+    tell(&mut report, &looks, budget, !settings.quick && records >= TimelineDefaults::RECORDS);
+    database.close()?;
+    Ok(report)
+}
+
+fn load(database: &Database, records: u64) -> Result<Table<u64, [u8]>, Error> {
+    let table = pollster::block_on(database.open_or_create_table::<u64, [u8]>("records"))?;
+    let kept = table.clone();
+    let body = async move |tx: &Transaction, first: &u64| {
+        for record in *first..records.min(*first + BATCH) {
+            tx.put(&kept, &key_of(record), &[record as u8; VALUE_BYTES]).await?;
+        }
+        Ok(())
+    };
+    database.run_source(0, (0..records).step_by(BATCH as usize), body)?.wait()?;
+    Ok(table)
+}
+
+fn watch(database: &Database, over: &AtomicBool) -> Vec<Look> {
+    let begin = Instant::now();
+    let mut looks = Vec::new();
+    loop {
+        let stats = database.stats();
+        if std::env::var("DBG").is_ok() {
+            eprintln!(
+                "{:.0} {:?} waiting {} evicted {} freed {}",
+                begin.elapsed().as_secs_f64(),
+                stats.memory,
+                stats.versions_waiting,
+                stats.versions_evicted,
+                stats.versions_freed
+            );
+        }
+        looks.push(Look {
+            seconds: begin.elapsed().as_secs_f64(),
+            transactions: stats.committed,
+            reads: stats.suspensions.storage,
+            written: stats.log.bytes_written,
+            resident: stats.memory.resident,
+        });
+        // Acquire pairs with the end of the run.
+        if over.load(Ordering::Acquire) {
+            return looks;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn tell(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
+    let rate = |count: fn(&Look) -> u64| -> Vec<(f64, f64)> {
+        let pairs = looks.windows(2).map(|pair| {
+            let grown = count(&pair[1]).saturating_sub(count(&pair[0])) as f64;
+            (pair[1].seconds, grown / (pair[1].seconds - pair[0].seconds))
+        });
+        pairs.collect()
+    };
+    type Chart = (&'static str, &'static str, &'static str, Vec<(f64, f64)>);
+    let charts: [Chart; 4] = [
+        ("transactions", "Transactions a second", "transactions/s", rate(|look| look.transactions)),
+        ("reads", "Reads of the disk a second", "reads/s", rate(|look| look.reads)),
+        ("writes", "Bytes of log a second", "bytes/s", rate(|look| look.written)),
+        (
+            "memory",
+            "Memory of the process",
+            "bytes",
+            looks.iter().map(|look| (look.seconds, look.resident as f64)).collect(),
+        ),
+    ];
+    // The last look may come right after the one before.
+    let rates: Vec<f64> = charts[0].3.iter().map(|(_, rate)| *rate).collect();
+    let windows = rates[..rates.len().saturating_sub(1)].chunks_exact(WINDOW);
+    let windows = Spread::of(windows.map(|window| window.iter().sum::<f64>() / WINDOW as f64));
+    let steady = windows.map(|windows| windows.min / windows.median);
+    report.bar("rate of the worst ten seconds over the median", bars::STEADY, steady, judged);
+    let most = looks.iter().map(|look| look.resident).max().unwrap_or(0);
+    report.fact("memory of the process, at most", most as f64, number::bytes(most));
+    let over = most as f64 / budget as f64;
+    report.bar("memory of the process over the budget", bars::OVER_BUDGET, Some(over), judged);
+    for (name, title, y, points) in charts {
+        report.lines.push(LineChart {
+            name: format!("timeline-{name}"),
+            title: title.to_owned(),
+            x: "seconds".to_owned(),
+            y: y.to_owned(),
+            lines: vec![Line { name: name.to_owned(), points }],
+        });
+    }
+}
