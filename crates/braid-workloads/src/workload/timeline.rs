@@ -80,9 +80,11 @@ impl Procedure for Mixed {
 
     fn draw(&mut self) -> Self::Input {
         let hot = self.random.u64(0..100) < HOT_PERCENT;
-        let among = if hot { self.records / HOT_SHARE } else { self.records };
         // Hot records lie all over the table.
-        let record = self.random.u64(0..among) * HOT_SHARE % self.records;
+        let record = match hot {
+            true => self.random.u64(0..self.records.div_ceil(HOT_SHARE)) * HOT_SHARE,
+            false => self.random.u64(0..self.records),
+        };
         (key_of(record), self.random.bool().then(|| self.random.u8(..)))
     }
 
@@ -163,16 +165,6 @@ fn watch(database: &Database, over: &AtomicBool) -> Vec<Look> {
     let mut looks = Vec::new();
     loop {
         let stats = database.stats();
-        if std::env::var("DBG").is_ok() {
-            eprintln!(
-                "{:.0} {:?} waiting {} evicted {} freed {}",
-                begin.elapsed().as_secs_f64(),
-                stats.memory,
-                stats.versions_waiting,
-                stats.versions_evicted,
-                stats.versions_freed
-            );
-        }
         looks.push(Look {
             seconds: begin.elapsed().as_secs_f64(),
             transactions: stats.committed,

@@ -152,10 +152,10 @@ impl Engine {
         let arrays: u64 = self.tables.read().iter().flatten().map(|t| t.array_bytes()).sum();
         // Relaxed: a statistic.
         let on_the_way_out = self.evicted.load(Ordering::Relaxed);
-        let used = counted + arrays + self.log.ring_bytes();
-        // What the allocator keeps for itself has the rest.
-        let aim = budget / 16 * 15;
-        used.saturating_sub(on_the_way_out).saturating_sub(aim)
+        // A quarter is for what the allocator keeps for itself: it holds what was freed among what is
+        // in use.
+        let aim = budget.saturating_sub(self.log.ring_bytes()) / 4 * 3;
+        (counted + arrays).saturating_sub(on_the_way_out).saturating_sub(aim)
     }
 
     /// Whether evicted versions that are not freed yet take a notable part of the memory.

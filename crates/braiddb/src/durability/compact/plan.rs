@@ -4,16 +4,23 @@ use std::collections::BTreeMap;
 
 use crate::log::Lsn;
 
-/// Bytes that are moved between two checkpoints at most: memory remembers each record of them.
-const MOST_MOVED: u64 = 64 << 20;
+/// What is moved between two checkpoints at most: bytes; and records, each of which memory
+/// remembers meanwhile.
+const MOST_MOVED: Alive = Alive { bytes: 1 << 30, records: 500_000 };
 /// Segments beyond the live bytes that are let be.
 const SLACK: u64 = 4;
+
+/// What is alive in a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Alive {
+    bytes: u64,
+    records: u64,
+}
 
 /// The log as a checkpoint found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live {
-    /// Bytes that records take in each segment.
-    by_segment: BTreeMap<u64, u64>,
+    by_segment: BTreeMap<u64, Alive>,
 }
 
 impl Live {
@@ -23,19 +30,21 @@ impl Live {
         while at < end {
             let segment = at / segment_bytes;
             let here = end.min((segment + 1) * segment_bytes);
-            *self.by_segment.entry(segment).or_default() += here - at;
+            let alive = self.by_segment.entry(segment).or_default();
+            alive.bytes += here - at;
+            alive.records += 1;
             at = here;
         }
     }
 
-    fn of(&self, segment: u64) -> u64 {
-        self.by_segment.get(&segment).copied().unwrap_or(0)
+    fn of(&self, segment: u64) -> Alive {
+        self.by_segment.get(&segment).copied().unwrap_or_default()
     }
 }
 
 /// Those of `candidates`, which recovery does not replay, in which nothing is alive.
 pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
-    candidates.iter().copied().filter(|segment| live.of(*segment) == 0).collect()
+    candidates.iter().copied().filter(|segment| live.of(*segment).bytes == 0).collect()
 }
 
 /// Chooses among `candidates`, which recovery does not replay. Segments are freed once they take
@@ -43,22 +52,24 @@ pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
 /// about three times over its life, and the disk holds at most twice of what is alive, and a few
 /// segments.
 pub(super) fn victims(candidates: &[u64], segment_bytes: u64, live: &Live) -> Vec<u64> {
-    let alive: u64 = live.by_segment.values().sum();
+    let alive: u64 = live.by_segment.values().map(|alive| alive.bytes).sum();
     let mut taken = candidates.len() as u64 * segment_bytes;
     if taken <= 2 * alive + SLACK * segment_bytes {
         return Vec::new();
     }
     let mut by_life: Vec<u64> = candidates.to_vec();
-    by_life.sort_by_key(|segment| (live.of(*segment), *segment));
-    let (mut victims, mut moved) = (Vec::new(), 0);
+    by_life.sort_by_key(|segment| (live.of(*segment).bytes, *segment));
+    let (mut victims, mut moved) = (Vec::new(), Alive::default());
     for segment in by_life {
-        let bytes = live.of(segment);
+        let Alive { bytes, records } = live.of(segment);
         let enough = taken <= alive + alive / 2 + SLACK / 2 * segment_bytes;
-        if enough || bytes > segment_bytes / 4 * 3 || moved + bytes > MOST_MOVED {
+        let too_many = moved.bytes + bytes > MOST_MOVED.bytes
+            || moved.records + records > MOST_MOVED.records && !victims.is_empty();
+        if enough || bytes > segment_bytes / 4 * 3 || too_many {
             break;
         }
         taken = taken - segment_bytes + bytes;
-        moved += bytes;
+        moved = Alive { bytes: moved.bytes + bytes, records: moved.records + records };
         victims.push(segment);
     }
     victims
@@ -82,7 +93,8 @@ mod tests {
     fn a_record_is_alive_in_every_segment_that_holds_some_of_it() {
         let mut live = Live::default();
         live.add(Lsn(2 * MIB - 8), MIB + 16, MIB);
-        assert_eq!((live.of(1), live.of(2), live.of(3)), (8, MIB, 8));
+        let bytes = [1, 2, 3].map(|segment| live.of(segment).bytes);
+        assert_eq!(bytes, [8, MIB, 8]);
         assert_eq!(dead(&[0, 1, 2, 3, 4], &live), [0, 4]);
     }
 
