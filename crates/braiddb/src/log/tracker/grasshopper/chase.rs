@@ -125,8 +125,8 @@ impl Heads {
         loop {
             let hop = self.hopping.take().or_else(|| list.hopping.pop());
             let Some(hop) = hop else { break };
-            // Before a range's first node lies what starts in ranges before; of these, `range` is
-            // none, up to the first pair of it or of a later one.
+            // A pair leads past every node that starts before its range: the first pair of `range` or
+            // of a later one leads past all that is to be skipped, and nothing else.
             mark = Some(hop.mark.clone());
             if hop.range >= range {
                 self.hopping = Some(hop);
