@@ -133,10 +133,14 @@ fn never_runs_ahead(kind: HoleTracker, threads: usize) {
             // SAFETY: filled, and nobody fills it again before it is released below.
             let (lsn, units) = unsafe { (*cells.at(at), *cells.at(at + 8)) };
             assert_eq!(lsn, at, "{kind}: a hole before the prefix");
+            if at + units * 8 > end {
+                // Of the last one, a bitmap may have told a part so far.
+                assert_eq!(kind, HoleTracker::BitmapScan, "the prefix ends with a block");
+                break;
+            }
             at += units * 8;
             read.fetch_add(1, Ordering::Relaxed);
         }
-        assert!(at == end || end <= space.released().0, "{kind}: the prefix ends with a block");
         space.release(Lsn(at));
         leading.store(false, Ordering::Release);
     };

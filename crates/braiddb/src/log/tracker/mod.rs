@@ -44,8 +44,8 @@ pub(super) trait Tracker: Send + Sync {
     /// The filler's block is filled; everything before `durable` is on disk.
     fn end(&self, filler: usize, block: Range<u64>, durable: u64);
 
-    /// Up to where every block is filled, at least; `tail` was loaded (Acquire) before. May be
-    /// below an earlier answer: both are true.
+    /// Up to where everything is filled, at least, which may be within a block; `tail` was loaded
+    /// (Acquire) before. May be below an earlier answer: both are true.
     fn prefix(&self, tail: u64) -> u64;
 }
 
