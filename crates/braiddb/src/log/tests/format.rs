@@ -53,7 +53,8 @@ fn the_headers_of_files() {
         let id = field("File header", "database id");
         let magic = u64::from_le_bytes(magic);
         let fixed = [("magic", magic), ("format version", 1), ("checksum", 0), ("database id", 0)];
-        let sizes = [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("three numbers", 0)];
+        let sizes =
+            [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("three numbers", 0)];
         fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
         expected[id].copy_from_slice(&identity.database);
         let sum = crc32c::crc32c(&expected);
