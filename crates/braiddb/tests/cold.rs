@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use braiddb::{Database, Error, Options, Overload, Policy, Table, TableOptions, Transaction};
+use futures_util::future::join_all;
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
@@ -221,7 +222,7 @@ fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
                     (key, read)
                 }
             });
-            join_all(reads.collect()).await
+            join_all(reads).await
         });
         let (mut served, mut shed) = (0, 0);
         for (key, read) in reads {
@@ -240,23 +241,4 @@ fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
         assert_eq!(shed > 0, overload == Overload::Shed, "{overload:?}: {served} and {shed}");
         db.close().unwrap();
     }
-}
-
-/// Polls all futures until all are done.
-async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        for (future, output) in &mut futures {
-            if output.is_none()
-                && let std::task::Poll::Ready(done) = future.as_mut().poll(context)
-            {
-                *output = Some(done);
-            }
-        }
-        if futures.iter().any(|(_, output)| output.is_none()) {
-            return std::task::Poll::Pending;
-        }
-        std::task::Poll::Ready(futures.iter_mut().map(|(_, o)| o.take().unwrap()).collect())
-    })
-    .await
 }

@@ -9,7 +9,7 @@ use crate::harness::{number, process};
 use crate::scale::arguments::Settings;
 
 /// Bytes of a loaded record of 8 + 8 bytes, all in, used to see whether it fits beforehand.
-const RECORD_BYTES: u64 = 95;
+pub(crate) const RECORD_BYTES: u64 = 95;
 
 /// How a database under test is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,25 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use tempfile::TempDir;
 
 use crate::error::Error;
+
+/// Where a workload's databases go, as the command line says.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArguments {
+    /// Put the databases (temporary ones) into this directory, to choose the disk.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl PlaceArguments {
+    /// A new directory there, removed afterwards.
+    pub(crate) fn make(&self) -> Result<Place, Error> {
+        Place::inside(self.dir.as_deref())
+    }
+}
 
 /// A directory for databases.
 #[derive(Debug)]

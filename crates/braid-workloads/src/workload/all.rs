@@ -1,13 +1,11 @@
 //! `all`: every workload that has bars, at the scale the bars speak of, and the table of bars.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use super::stage::Stage;
 use super::{bars, churn, commit, idle, load, paths, reads, rmw, scan, updates};
 use crate::error::Error;
-use crate::harness::place::Place;
+use crate::harness::place::PlaceArguments;
 use crate::harness::report::Report;
 
 /// Arguments of `braid bench all`.
@@ -17,16 +15,15 @@ pub(crate) struct AllArguments {
     #[arg(long, short = 'q')]
     quick: bool,
 
-    /// Put the durable databases (temporary ones) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl AllArguments {
     /// Runs all. Loading comes first: only a fresh process tells what a record takes.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let quick = self.quick;
-        let place = || Place::inside(self.dir.as_deref());
+        let place = || self.place.make();
         Ok(vec![
             load::at(stage, quick)?,
             reads::at(stage, quick, bars::READS_LARGE)?,

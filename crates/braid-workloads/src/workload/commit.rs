@@ -1,8 +1,6 @@
 //! `commit`: what durability costs. One read-modify-write a transaction, with group commit on a
 //! real disk, without a log, and with a sync for every commit (one transaction at a time).
 
-use std::path::PathBuf;
-
 use braiddb::{Database, Durability};
 use clap::Args;
 
@@ -12,7 +10,7 @@ use super::stage::{Stage, braided_on};
 use crate::engine::bed::{Bed, Opening};
 use crate::engine::drive::Driven;
 use crate::error::Error;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
 use crate::scale::arguments::{Defaults, Scale, Settings};
@@ -36,15 +34,14 @@ pub(crate) struct CommitArguments {
     #[command(flatten)]
     scale: Scale<CommitDefaults>,
 
-    /// Put the databases (temporary ones) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl CommitArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
-        compare(stage, &self.scale.settings(), Place::inside(self.dir.as_deref())?)
+        compare(stage, &self.scale.settings(), self.place.make()?)
     }
 }
 

@@ -3,8 +3,6 @@
 //! Ten reads of hot records; or, for the share of transactions that are storage-bound, eight and
 //! two of cold ones, which are read from disk every time.
 
-use std::path::PathBuf;
-
 use braiddb::{
     Database, Durability, Error as BraidError, Policy, Table, TableOptions, Transaction, Width,
 };
@@ -14,7 +12,7 @@ use super::bars;
 use crate::engine::bed::{Bed, Opening};
 use crate::engine::drive::{Driven, Procedure};
 use crate::error::Error;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::{Line, LineChart, Report};
 use crate::harness::rounds::Subject;
 use crate::random::{Uniform, key_of};
@@ -53,15 +51,14 @@ pub(crate) struct HotColdArguments {
     #[command(flatten)]
     scale: Scale<HotColdDefaults>,
 
-    /// Put the databases (temporary ones) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl HotColdArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
-        compare(stage, &self.scale.settings(), &Place::inside(self.dir.as_deref())?)
+        compare(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 

@@ -1,6 +1,5 @@
 //! `idle`: how much processor time an open database takes while nothing is asked of it.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use braiddb::{Database, Durability};
@@ -11,7 +10,7 @@ use super::stage::Stage;
 use crate::engine::bed::{Bed, Opening};
 use crate::error::Error;
 use crate::harness::number;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::process::ProcessorMeter;
 use crate::harness::report::Report;
 use crate::harness::rounds::Effort;
@@ -31,15 +30,14 @@ pub(crate) struct IdleArguments {
     #[command(flatten)]
     scale: Scale<IdleDefaults>,
 
-    /// Put the database (a temporary one) into this directory.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl IdleArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
-        measure(stage, &self.scale.settings(), &Place::inside(self.dir.as_deref())?)
+        measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 

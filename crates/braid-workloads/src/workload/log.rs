@@ -17,7 +17,7 @@ use super::paced;
 use crate::engine::drive::{Procedure, drive};
 use crate::error::Error;
 use crate::harness::number;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::{Line, LineChart, Report};
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::{Uniform, key_of};
@@ -49,16 +49,15 @@ pub(crate) struct LogArguments {
     #[command(flatten)]
     scale: Scale<LogDefaults>,
 
-    /// Put the databases (temporary ones) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl LogArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        measure(stage, &self.scale.settings(), &Place::inside(self.dir.as_deref())?)
+        measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 
@@ -77,10 +76,14 @@ impl Setup {
         format!("{bytes}, {} workers, {}, unit {unit}", self.workers, self.tracker)
     }
 
+    /// The one that the others differ from.
+    fn usual(workers: usize) -> Self {
+        Self { bytes: JUDGED, workers, tracker: HoleTracker::default(), unit: UNITS[0] }
+    }
+
     /// Every setup that is measured.
     fn all(workers: usize) -> Vec<Self> {
-        let usual =
-            Self { bytes: JUDGED, workers, tracker: HoleTracker::default(), unit: UNITS[0] };
+        let usual = Self::usual(workers);
         let mut all: Vec<_> = SIZES.into_iter().map(|bytes| Self { bytes, ..usual }).collect();
         if workers > 1 {
             all.push(Self { workers: 1, ..usual });
@@ -202,7 +205,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     report.notes.push(place.describe());
     tell(&mut report, &setups, &counted.iter().map(|c| c.get()).collect::<Vec<_>>());
     let judged = settings.records == LogDefaults::RECORDS && !settings.quick;
-    judge(&mut report, settings, &setups, judged);
+    judge(&mut report, settings, judged);
     against_fio(stage, &mut report, place, settings, judged);
     latency(stage, &mut report, place, settings, judged)?;
     Ok(report)
@@ -239,8 +242,8 @@ fn tell(report: &mut Report, setups: &[Setup], counted: &[LogStats]) {
     });
 }
 
-fn judge(report: &mut Report, settings: &Settings, setups: &[Setup], judged: bool) {
-    let usual = Setup { workers: settings.workers, ..setups[0] };
+fn judge(report: &mut Report, settings: &Settings, judged: bool) {
+    let usual = Setup::usual(settings.workers);
     for tracker in [HoleTracker::default(), HoleTracker::Grasshopper] {
         for bytes in [SIZES[0], JUDGED] {
             let lock = Setup { bytes, tracker: HoleTracker::GlobalLock, ..usual };
@@ -272,12 +275,7 @@ fn against_fio(
             best = Some(best.unwrap_or(0.0).max(fio.bytes_a_second));
         }
     }
-    let usual = Setup {
-        bytes: JUDGED,
-        workers: settings.workers,
-        tracker: HoleTracker::default(),
-        unit: UNITS[0],
-    };
+    let usual = Setup::usual(settings.workers);
     let ours = UNITS.iter().filter_map(|&unit| bandwidth(report, &Setup { unit, ..usual }));
     let share = ours.max_by(f64::total_cmp).zip(best).map(|(ours, best)| ours / best);
     report.bar("bandwidth over fio's best of a new file, 4 KiB", bars::LOG_OVER_FIO, share, judged);
@@ -292,8 +290,7 @@ fn latency(
     judged: bool,
 ) -> Result<(), Error> {
     // One core is the clients'.
-    let setup =
-        Setup { bytes: JUDGED, workers: 1, tracker: HoleTracker::default(), unit: UNITS[0] };
+    let setup = Setup::usual(1);
     let Some(full) = report.subject(&setup.name()).map(|subject| subject.rate.median) else {
         return Ok(());
     };

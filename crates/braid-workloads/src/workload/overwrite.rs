@@ -1,7 +1,6 @@
 //! `overwrite`: a data set is overwritten again and again. The log must not grow with what was
 //! written, but with what is alive; and freeing the rest must not cost much.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use braiddb::{Database, Durability, Table, Transaction};
@@ -13,7 +12,7 @@ use crate::engine::bed::Opening;
 use crate::error::Error;
 use crate::harness::latency::Latencies;
 use crate::harness::number;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::key_of;
@@ -42,16 +41,15 @@ pub(crate) struct OverwriteArguments {
     #[command(flatten)]
     scale: Scale<OverwriteDefaults>,
 
-    /// Put the databases (temporary ones) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl OverwriteArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        let place = Place::inside(self.dir.as_deref())?;
+        let place = self.place.make()?;
         measure(stage, &self.scale.settings(), &place)
     }
 }

@@ -9,11 +9,11 @@ use clap::Args;
 
 use super::bars;
 use super::stage::Stage;
-use crate::engine::bed::{Bed, Opening, check_memory};
+use crate::engine::bed::{Bed, Opening, RECORD_BYTES, check_memory};
 use crate::error::Error;
 use crate::harness::latency::Latencies;
 use crate::harness::number;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::key_of;
@@ -21,8 +21,6 @@ use crate::scale::arguments::{Defaults, Scale, Settings};
 
 const CHECKPOINT: &str = "from a checkpoint";
 const LOG: &str = "replaying the log";
-/// Memory of a loaded record, of which two databases are never open at once.
-const RECORD_BYTES: u64 = 95;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReopenDefaults;
@@ -39,16 +37,15 @@ pub(crate) struct ReopenArguments {
     #[command(flatten)]
     scale: Scale<ReopenDefaults>,
 
-    /// Put the databases (temporary ones) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl ReopenArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        measure(stage, &self.scale.settings(), &Place::inside(self.dir.as_deref())?)
+        measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 
@@ -95,6 +92,7 @@ impl Subject for Closed {
 }
 
 fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
+    // The two databases are never open at once.
     check_memory(settings.records, settings.records * RECORD_BYTES)?;
     let settings = Settings { effort: Effort::Transactions(settings.records), ..settings.clone() };
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();

@@ -1,7 +1,6 @@
 //! `timeline`: minutes of reads and updates over data four times the memory they may use, watched
 //! second by second: transactions, reads and writes of the disk, memory.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use crate::engine::bed::Opening;
 use crate::engine::drive::{Procedure, drive};
 use crate::error::Error;
 use crate::harness::number;
-use crate::harness::place::Place;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::{Line, LineChart, Report, Setting};
 use crate::harness::rounds::repeat;
 use crate::harness::spread::Spread;
@@ -53,16 +52,15 @@ pub(crate) struct TimelineArguments {
     #[command(flatten)]
     scale: Scale<TimelineDefaults>,
 
-    /// Put the database (a temporary one) into this directory, to choose the disk.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl TimelineArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        measure(stage, &self.scale.settings(), &Place::inside(self.dir.as_deref())?)
+        measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 

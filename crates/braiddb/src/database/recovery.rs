@@ -60,11 +60,7 @@ impl Recovery {
     pub(super) fn new(recovered: &Recovered, elapsed: Duration) -> Self {
         let Recovered { checkpoint, replayed } = recovered;
         Self {
-            checkpoint: checkpoint.map(|checkpoint| Checkpoint {
-                lsn: checkpoint.lsn.0,
-                records: checkpoint.records,
-                bytes: checkpoint.bytes,
-            }),
+            checkpoint: checkpoint.map(Checkpoint::from),
             transactions: replayed.transactions,
             records: replayed.records,
             log_bytes: replayed.end.0 - replayed.start.0,

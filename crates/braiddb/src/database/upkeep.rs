@@ -8,6 +8,7 @@ use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
 use crate::log::{BlockKind, Lsn};
+use crate::transaction::OperationError;
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -66,23 +67,37 @@ pub struct LogBlock {
     pub durable: u64,
 }
 
+impl From<durability::Checkpoint> for Checkpoint {
+    fn from(checkpoint: durability::Checkpoint) -> Self {
+        let durability::Checkpoint { lsn, records, bytes, .. } = checkpoint;
+        Self { lsn: lsn.0, records, bytes }
+    }
+}
+
 impl Database {
+    /// Runs a job of the engine's own on some worker; what came of it.
+    async fn on_worker<T, F>(&self, job: impl FnOnce() -> F + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, OperationError>> + 'static,
+    {
+        let (reply, done) = oneshot::channel();
+        self.spawn(move || {
+            Box::pin(async move {
+                // Nobody may be waiting for it any more.
+                _ = reply.send(job().await);
+            })
+        })?;
+        Ok(done.await.map_err(|oneshot::Canceled| Error::Closed)??)
+    }
+
     /// Writes a checkpoint, so that the next opening need not replay the log before it.
     /// Transactions go on meanwhile.
     ///
     /// # Errors
     /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
-        let (reply, written) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(durability::checkpoint().await);
-            })
-        })?;
-        let written = written.await.map_err(|oneshot::Canceled| Error::Closed)??;
-        let (lsn, records, bytes) = (written.lsn.0, written.records, written.bytes);
-        Ok(Checkpoint { lsn, records, bytes })
+        Ok(self.on_worker(durability::checkpoint).await?.into())
     }
 
     /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
@@ -93,14 +108,7 @@ impl Database {
     /// # Errors
     /// As [`Database::checkpoint`].
     pub async fn compact(&self) -> Result<Compaction> {
-        let (reply, compacted) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(durability::compact().await);
-            })
-        })?;
-        let compacted = compacted.await.map_err(|oneshot::Canceled| Error::Closed)??;
+        let compacted = self.on_worker(durability::compact).await?;
         let durability::Compacted { segments, moved, bytes } = compacted;
         Ok(Compaction { segments, moved, bytes })
     }
@@ -117,14 +125,7 @@ impl Database {
         // Nothing is freed meanwhile.
         let engine = &self.shared.engine;
         let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
-        let (reply, checked) = oneshot::channel();
-        self.spawn(move || {
-            Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(durability::check_tables().await);
-            })
-        })?;
-        let checked = block_on(checked).map_err(|oneshot::Canceled| Error::Closed)??;
+        let checked = block_on(self.on_worker(durability::check_tables))?;
         let log = &engine.log;
         let files = log.files().expect("a log with records has files");
         let mut report = CheckReport { records: checked.records, ..CheckReport::default() };

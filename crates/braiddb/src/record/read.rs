@@ -38,9 +38,6 @@ pub(crate) enum Located {
     Unlogged,
 }
 
-/// Record ids of a range this wide have their entries in few cache lines.
-const ADJACENT: u64 = 256;
-
 impl View<'_> {
     /// Whether the transaction sees a version; `None` while another worker decides.
     #[inline(always)]
@@ -171,15 +168,8 @@ impl Table {
     /// Brings the entries and the newest versions of many records near, all at once.
     pub(crate) async fn bring_near(&self, rids: impl Iterator<Item = Rid> + Clone) {
         if self.array_is_cold() {
-            let (mut low, mut high) = (u64::MAX, 0);
-            for rid in rids.clone() {
-                sched::prefetch(self.array().pointer(rid));
-                (low, high) = (low.min(rid.number()), high.max(rid.number()));
-            }
-            // Few lines in a row are there almost at once.
-            if high.saturating_sub(low) > ADJACENT {
-                sched::suspend_memory().await;
-            }
+            rids.clone().for_each(|rid| sched::prefetch(self.array().pointer(rid)));
+            sched::suspend_memory().await;
         }
         if self.versions_are_cold() {
             for rid in rids {
