@@ -94,13 +94,14 @@ impl Command {
         )?;
         writeln!(
             std::io::stdout(),
-            "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, versions \
-             evicted {}; runs ended by errors {}, openings refused {}",
+            "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, reused {}, \
+             versions evicted {}; runs ended by errors {}, openings refused {}",
             crashes.kept,
             crashes.dropped,
             crashes.torn,
             crashes.names_undone,
             tally.segments_freed,
+            tally.segments_reused,
             tally.evicted,
             tally.poisoned,
             tally.not_opened

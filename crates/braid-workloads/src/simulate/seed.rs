@@ -37,6 +37,8 @@ pub(super) struct Tally {
     pub(super) committed: u64,
     /// Segments of the log that compaction freed.
     pub(super) segments_freed: u64,
+    /// Segments whose file was another one's before.
+    pub(super) segments_reused: u64,
     /// Versions that gave way to their addresses.
     pub(super) evicted: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
@@ -57,6 +59,7 @@ impl Tally {
         self.in_recovery += other.in_recovery;
         self.committed += other.committed;
         self.segments_freed += other.segments_freed;
+        self.segments_reused += other.segments_reused;
         self.evicted += other.evicted;
         self.flips += other.flips;
         self.flips_told += other.flips_told;
@@ -212,6 +215,7 @@ fn serve(
     }
     let stats = db.stats();
     tally.segments_freed += stats.log.segments_freed;
+    tally.segments_reused += stats.log.segments_reused;
     tally.evicted += stats.versions_evicted;
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());

@@ -3,7 +3,7 @@
 //! commit takes at half of that load.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +30,10 @@ const SIZES: [usize; 6] = [128, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 /// The size bars are set for.
 const JUDGED: usize = 4 << 10;
 const UNITS: [u64; 2] = [64 << 10, 512 << 10];
+/// Segments from which on a log with default options hardly ever makes another file.
+const REUSED: u64 = 40;
+/// Longest time to wait for that.
+const WARM_UP: Duration = Duration::from_secs(30);
 /// Memory that values may take: the log is measured, not memory.
 const BUDGET: u64 = 512 << 20;
 
@@ -121,7 +125,8 @@ impl Subject for Writer {
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         self.rounds += 1;
         let directory = &self.directory;
-        let database = open(directory, &self.setup, &self.settings)?;
+        let options = options(&self.setup, &self.settings).checkpoint_bytes(u64::MAX);
+        let database = Database::open(directory, options)?;
         let puts = Puts::on(&database, &self.setup, &self.settings, self.rounds)?;
         let make = |worker| puts.with_seed(worker as u64 + 1);
         let sample = drive(&database, self.setup.workers, make, effort, 16)?;
@@ -134,16 +139,14 @@ impl Subject for Writer {
     }
 }
 
-fn open(directory: &Path, setup: &Setup, settings: &Settings) -> Result<Database, Error> {
-    let options = Options::default()
+fn options(setup: &Setup, settings: &Settings) -> Options {
+    Options::default()
         .workers(setup.workers)
         .pin(settings.pin)
         .durability(Durability::Group)
         .hole_tracker(setup.tracker)
         .flush_unit(setup.unit)
         .memory_budget(Some(BUDGET))
-        .checkpoint_bytes(u64::MAX);
-    Ok(Database::open(directory, options)?)
 }
 
 /// Puts of one value each.
@@ -296,11 +299,24 @@ fn latency(
     };
     stage.progress.doing("commits at half load");
     let directory = place.join("latency");
-    let database = open(&directory, &setup, settings)?;
+    let database = Database::open(&directory, options(&setup, settings))?;
     let puts = Puts::on(&database, &setup, settings, 0)?;
+    // Until the log goes on in files that were its own before.
+    let begin = Instant::now();
+    while !settings.quick && database.stats().log.segments_reused < REUSED {
+        let warm = Effort::Seconds(0.1);
+        drive(&database, 1, |worker| puts.with_seed(worker as u64 + 1), warm, 16)?;
+        if begin.elapsed() > WARM_UP {
+            break;
+        }
+    }
     let seconds = Duration::from_secs_f64(if settings.quick { 0.1 } else { 5.0 });
     let half = paced::run(&database, &puts.table, &puts.value, full / 2.0, seconds)?;
     let one = one_synced_write(&database, &puts, seconds / 5)?;
+    let log = database.stats().log;
+    let (made, reused) = (log.segments_created, log.segments_reused);
+    let what = "segments made, and of reused files, by then";
+    report.fact(what, reused as f64, format!("{made}, {reused}"));
     report.fact("rate at half load", half.rate, format!("{:.0}/s", half.rate));
     for (name, latency) in [("p50", half.p50), ("p99", half.p99), ("p99.9", half.p999)] {
         let nanoseconds = latency.as_nanos() as f64;

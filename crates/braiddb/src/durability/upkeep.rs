@@ -17,11 +17,21 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     Ok(checkpoint::write(&files).await?.checkpoint)
 }
 
-/// Writes a checkpoint, and frees segments of the log that hold little that is alive.
+/// Writes a checkpoint, frees segments of the log that hold little that is alive, and keeps none of
+/// their files for the log to come.
 ///
 /// # Errors
 /// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
+    let compacted = keep_small().await;
+    if let Some(files) = Worker::current().engine().log.files() {
+        files.remove_spares();
+    }
+    compacted
+}
+
+/// Writes a checkpoint, and frees segments of the log that hold little that is alive.
+async fn keep_small() -> Result<Compacted, OperationError> {
     let engine = Worker::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
@@ -40,7 +50,7 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
 pub(crate) fn job() -> Job {
     Box::new(|| {
         Box::pin(async {
-            match compact().await {
+            match keep_small().await {
                 Ok(_) | Err(OperationError::CheckpointUnderWay) => {}
                 Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
             }

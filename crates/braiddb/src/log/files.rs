@@ -174,15 +174,26 @@ impl LogFiles {
         self.0.locate(lsn).is_some()
     }
 
-    /// Frees segments that nothing leads to.
+    /// Frees a segment that nothing leads to; its file is kept to become a new segment if fewer than
+    /// `most` are. To be followed by [`Self::settle_freed`].
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn remove_segments(&self, segments: &[u64]) -> Result<(), LogError> {
-        for index in segments {
-            self.0.remove(*index)?;
-        }
-        self.sync_directory()
+    pub(crate) fn free_segment(&self, index: u64, most: u64) -> Result<(), LogError> {
+        self.0.free(index, most)
+    }
+
+    /// Makes durable that segments were freed, with a blocking call.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn settle_freed(&self) -> Result<(), LogError> {
+        self.0.settle_freed()
+    }
+
+    /// Removes the files that were kept to become new segments.
+    pub(crate) fn remove_spares(&self) {
+        self.0.remove_spares();
     }
 
     /// The first sector of a file of this database: its kind, where in the log it belongs, and

@@ -182,7 +182,10 @@ impl Disk {
         // Relaxed: only says how large flushes are about to be.
         let submitted = Lsn(self.submitted.load(Ordering::Relaxed));
         match self.segments.prepare(&mut flush.preparation, device, started, submitted, tail) {
-            Ok(prepared) => self.counters.segments_created.add(prepared.segments),
+            Ok(prepared) => {
+                self.counters.segments_created.add(prepared.segments);
+                self.counters.segments_reused.add(prepared.reused);
+            }
             Err(error) => self.fail(error),
         }
         flush.outstanding += device.outstanding() - before;

@@ -24,6 +24,7 @@ mod reservation;
 mod ring;
 mod segment;
 mod space;
+mod spare;
 mod stats;
 mod tail;
 #[cfg(all(test, not(loom)))]
@@ -266,11 +267,12 @@ impl Log {
 
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
+        let advances = self.space.tracker.advances();
         self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),
-            crawled_bytes: self.space.tracker.advances().crawled,
-            hopped_bytes: self.space.tracker.advances().hopped,
+            crawled_bytes: advances.crawled,
+            hopped_bytes: advances.hopped,
             ..disk.counters.snapshot()
         })
     }

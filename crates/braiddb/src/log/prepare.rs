@@ -1,7 +1,7 @@
 //! Space made ready ahead of the log: segments created, and zero-written, so that a flush
-//! overwrites blocks the file system has already committed to, which is a third faster. While
-//! flushes are so large that this no longer matters, space is only created: zeros would take half
-//! of the disk.
+//! overwrites blocks the file system has already committed to, which is a third faster. A file that
+//! was a segment before has such blocks already. While flushes are so large that this no longer
+//! matters, space is only created: zeros would take half of the disk.
 //!
 //! One worker at a time does this, by asynchronous operations issued from its turns. Invariant:
 //! zeros go only past `ready`, log writes only below.
@@ -9,7 +9,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::flush::PREPARE_TOKEN;
-use super::segment::Segments;
+use super::segment::{SegmentFile, Segments};
 use super::{LogError, Lsn};
 use crate::io::{
     AlignedBuffer, Completion, Device, File, MappedPointer, Operation, SECTOR_BYTES, WriteSource,
@@ -37,9 +37,9 @@ pub(super) struct Preparation {
 #[derive(Debug)]
 enum Stage {
     /// The header of a new segment is being written.
-    Header { index: u64, file: Arc<File> },
+    Header { index: u64, segment: SegmentFile },
     /// The name of a new segment is being made durable.
-    Name { index: u64, file: Arc<File> },
+    Name { index: u64, segment: SegmentFile },
     /// Zeros up to `to` are being written.
     Zeros { to: Lsn, file: Arc<File> },
     /// Zeros up to `to` are being made durable.
@@ -56,8 +56,8 @@ impl Preparation {
         assert!(self.outstanding > 0, "completions are of operations under way");
         self.outstanding -= 1;
         if let Err(error) = completion.result {
-            let (Stage::Header { file, .. }
-            | Stage::Name { file, .. }
+            let (Stage::Header { segment: SegmentFile { file, .. }, .. }
+            | Stage::Name { segment: SegmentFile { file, .. }, .. }
             | Stage::Zeros { file, .. }
             | Stage::Sync { file, .. }) = &self.stage;
             self.failed = Some(LogError::io("prepare", file.path(), 0, error));
@@ -67,8 +67,8 @@ impl Preparation {
 
 impl Segments {
     /// Carries the preparation on as far as it goes without waiting; whether anything was made
-    /// ready. `started` is where this run of the log began, and everything before `submitted` is on its
-    /// way to disk.
+    /// ready. `started` is where this run of the log began, and everything before `submitted` is on
+    /// its way to disk.
     pub(super) fn prepare(
         &self,
         state: &mut Option<Preparation>,
@@ -89,9 +89,6 @@ impl Segments {
                         return Ok(prepared);
                     }
                     *state = self.begin(device, submitted, tail)?;
-                    if state.is_none() {
-                        self.preparing.store(false, Ordering::Release);
-                    }
                 }
                 Some(waits) if waits.outstanding > 0 => {
                     *state = Some(waits);
@@ -100,10 +97,10 @@ impl Segments {
                 Some(Preparation { failed: Some(error), .. }) => return Err(error),
                 Some(Preparation { stage, .. }) => {
                     *state = self.advance(stage, device, &mut prepared)?;
-                    if state.is_none() {
-                        self.preparing.store(false, Ordering::Release);
-                    }
                 }
+            }
+            if state.is_none() {
+                self.preparing.store(false, Ordering::Release);
             }
         }
     }
@@ -117,13 +114,13 @@ impl Segments {
         let from = self.ready();
         let index = self.index(from);
         let Some((file, offset)) = self.locate(from) else {
-            let file = self.create_file(index)?;
+            let segment = self.create_file(index)?;
+            let (file, offset) = (segment.file.clone(), 0);
             let source = WriteSource::Buffer(self.identity.segment_header(self.start(index)));
-            let write = Operation::Write { file: file.clone(), offset: 0, source, sync: true };
-            device.submit(write, PREPARE_TOKEN);
-            return Ok(Preparation::new(Stage::Header { index, file }, 1));
+            device.submit(Operation::Write { file, offset, source, sync: true }, PREPARE_TOKEN);
+            return Ok(Preparation::new(Stage::Header { index, segment }, 1));
         };
-        if tail.0 >= submitted.0 + LARGE_BACKLOG {
+        if tail.0 >= submitted.0 + LARGE_BACKLOG || self.was_written(from) {
             self.set_ready(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
             return Ok(None);
         }
@@ -147,15 +144,16 @@ impl Segments {
         prepared: &mut Prepared,
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
-            Stage::Header { index, file } => {
+            Stage::Header { index, segment } => {
                 self.name_file(index)?;
                 let directory = self.directory.handle().clone();
                 device.submit(Operation::Sync { file: directory }, PREPARE_TOKEN);
-                Ok(Preparation::new(Stage::Name { index, file }, 1))
+                Ok(Preparation::new(Stage::Name { index, segment }, 1))
             }
-            Stage::Name { index, file } => {
-                self.add_file(index, file);
+            Stage::Name { index, segment } => {
                 prepared.segments += 1;
+                prepared.reused += u64::from(segment.written);
+                self.add_file(index, segment);
                 Ok(None)
             }
             Stage::Zeros { to, file } => {
@@ -175,6 +173,8 @@ impl Segments {
 pub(super) struct Prepared {
     /// Segments that came into use.
     pub(super) segments: u64,
+    /// Of these, ones whose file was another segment's before.
+    pub(super) reused: u64,
 }
 
 /// `bytes` zeros, at most a piece, in memory all preparations share.

@@ -2,8 +2,10 @@
 //!
 //! A segment is a header sector and `segment_bytes` of log; LSN `l` is in segment
 //! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
-//! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a file has its final name only once its header is durable; below `ready` every
-//! segment exists durably, and nothing but log writes touch it.
+//! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
+//! file has its final name only once its header is durable; below `ready` every segment exists
+//! durably, and nothing but log writes touch it. What was not logged yet is zero, or is what the
+//! file held as an earlier segment, in which no block is at its own LSN.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::files::copy;
 use super::identity::{Identity, META_NAME, UNFINISHED};
+use super::spare::Spares;
 use super::stats::Counter;
 use super::tail::Tail;
 use super::{LogError, Lsn};
@@ -22,12 +25,21 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
 const LOOK_BYTES: usize = 1 << 20;
 
+/// A segment's file.
+#[derive(Clone, Debug)]
+pub(super) struct SegmentFile {
+    pub(super) file: Arc<File>,
+    /// All of it was written before, in an earlier life.
+    pub(super) written: bool,
+}
+
 /// The segments of one database.
 #[derive(Debug)]
 pub(super) struct Segments {
     pub(super) directory: Directory,
     pub(super) identity: Identity,
-    files: RwLock<BTreeMap<u64, Arc<File>>>,
+    files: RwLock<BTreeMap<u64, SegmentFile>>,
+    pub(super) spares: Spares,
     ready: AtomicU64,
     /// Somebody is preparing space past `ready`.
     pub(super) preparing: AtomicBool,
@@ -68,6 +80,7 @@ impl Segments {
             directory,
             identity,
             files: RwLock::default(),
+            spares: Spares::default(),
             ready: AtomicU64::new(0),
             preparing: AtomicBool::new(false),
             freed: Counter::default(),
@@ -96,7 +109,7 @@ impl Segments {
             }
             let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
             self.identity.check_segment(&file, self.start(index))?;
-            self.files.write().insert(index, Arc::new(file));
+            self.add_file(index, SegmentFile { file: Arc::new(file), written: false });
         }
         if starts.is_empty() {
             return Err(self.missing(0));
@@ -124,16 +137,21 @@ impl Segments {
         self.files.read().range(..end).map(|(index, _)| *index).collect()
     }
 
-    /// Bytes of all segments on disk.
+    /// Bytes of all segments on disk, and of the files kept to become new ones.
     pub(super) fn disk_bytes(&self) -> u64 {
-        self.files.read().len() as u64 * (HEADER_BYTES + self.segment_bytes())
+        let files = self.files.read().len() + self.spares.count();
+        files as u64 * (HEADER_BYTES + self.segment_bytes())
     }
 
     /// Copies the segments up to `until`, and zeros after it, into another directory; returns the
     /// bytes copied.
     pub(super) fn copy_to(&self, target: &Directory, until: Lsn) -> Result<u64, LogError> {
-        let files: Vec<_> =
-            self.files.read().iter().map(|(index, file)| (*index, file.clone())).collect();
+        let files: Vec<_> = self
+            .files
+            .read()
+            .iter()
+            .map(|(index, segment)| (*index, segment.file.clone()))
+            .collect();
         let mut bytes = 0;
         for (index, file) in files {
             let start = self.start(index);
@@ -150,11 +168,10 @@ impl Segments {
         Ok(bytes)
     }
 
-    /// Frees a segment that nothing leads to; the directory is to be synced afterwards.
-    pub(super) fn remove(&self, index: u64) -> Result<(), LogError> {
+    /// Takes a segment out of use; its file is the caller's.
+    pub(super) fn retire(&self, index: u64) {
         self.files.write().remove(&index);
         self.freed.add(1);
-        Ok(self.directory.remove(&self.name(index))?)
     }
 
     /// Removes the segment that an interrupted creation left; segments with a log in them are
@@ -203,7 +220,7 @@ impl Segments {
         lsn.0 / self.segment_bytes()
     }
 
-    fn name(&self, index: u64) -> String {
+    pub(super) fn name(&self, index: u64) -> String {
         format!("wal-{:016x}.seg", self.start(index).0)
     }
 
@@ -222,8 +239,13 @@ impl Segments {
 
     /// File and offset of an LSN, if its segment exists.
     pub(super) fn locate(&self, lsn: Lsn) -> Option<(Arc<File>, u64)> {
-        let file = self.files.read().get(&self.index(lsn))?.clone();
+        let file = self.files.read().get(&self.index(lsn))?.file.clone();
         Some((file, HEADER_BYTES + lsn.0 % self.segment_bytes()))
+    }
+
+    /// Whether the segment of an LSN was written before it came into use.
+    pub(super) fn was_written(&self, lsn: Lsn) -> bool {
+        self.files.read().get(&self.index(lsn)).is_some_and(|segment| segment.written)
     }
 
     /// Bytes from an LSN to the end of its segment.
@@ -249,11 +271,17 @@ impl Segments {
     }
 
     /// The file of a new segment, under its unfinished name, all its space allocated.
-    pub(super) fn create_file(&self, index: u64) -> Result<Arc<File>, LogError> {
-        let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
+    pub(super) fn create_file(&self, index: u64) -> Result<SegmentFile, LogError> {
+        let name = self.unfinished_name(index);
+        if let Some(spare) = self.spares.take() {
+            self.directory.rename(&spare, &name)?;
+            let file = Arc::new(self.directory.open_file(&name, OpenMode::Existing)?);
+            return Ok(SegmentFile { file, written: true });
+        }
+        let file = self.directory.open_file(&name, OpenMode::Emptied)?;
         file.allocate(HEADER_BYTES + self.segment_bytes())
             .map_err(|error| LogError::io("create", file.path(), 0, error))?;
-        Ok(Arc::new(file))
+        Ok(SegmentFile { file: Arc::new(file), written: false })
     }
 
     /// Gives a new segment, whose header is durable, its name; the directory is to be synced next.
@@ -262,20 +290,21 @@ impl Segments {
     }
 
     /// Takes a segment, whose name is durable, into use.
-    pub(super) fn add_file(&self, index: u64, file: Arc<File>) {
-        let before = self.files.write().insert(index, file);
+    pub(super) fn add_file(&self, index: u64, segment: SegmentFile) {
+        let before = self.files.write().insert(index, segment);
         assert!(before.is_none(), "a segment is made once");
     }
 
     /// Makes a segment, with blocking calls.
     pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
-        let file = self.create_file(index)?;
+        let segment = self.create_file(index)?;
+        let file = &segment.file;
         let header = self.identity.segment_header(self.start(index));
         let written = file.write_all_at(&header, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         self.name_file(index)?;
         self.directory.sync()?;
-        self.add_file(index, file);
+        self.add_file(index, segment);
         Ok(())
     }
 

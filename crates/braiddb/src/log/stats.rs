@@ -24,6 +24,7 @@ pub(super) struct Counters {
     pub(super) bytes_written: Counter,
     pub(super) padding_bytes: Counter,
     pub(super) segments_created: Counter,
+    pub(super) segments_reused: Counter,
 }
 
 /// A snapshot of the log's counters since it was opened.
@@ -37,9 +38,11 @@ pub struct LogStats {
     pub padding_bytes: u64,
     /// Segment files made ahead of need.
     pub segments_created: u64,
+    /// Of these, files that were another segment's before.
+    pub segments_reused: u64,
     /// Segment files that compaction freed.
     pub segments_freed: u64,
-    /// Bytes that the segment files take now.
+    /// Bytes that the segment files take now, with those kept to become new segments.
     pub disk_bytes: u64,
     /// Bytes by which [`HoleTracker::Grasshopper`](crate::HoleTracker) advanced crawling.
     pub crawled_bytes: u64,
@@ -54,10 +57,8 @@ impl Counters {
             bytes_written: self.bytes_written.get(),
             padding_bytes: self.padding_bytes.get(),
             segments_created: self.segments_created.get(),
-            segments_freed: 0,
-            disk_bytes: 0,
-            crawled_bytes: 0,
-            hopped_bytes: 0,
+            segments_reused: self.segments_reused.get(),
+            ..LogStats::default()
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | what follows `p` | verdict |
 //! |---|---|
-//! | nothing but zeros | the log ends at `p` |
+//! | nothing, or what a file held as an earlier segment | the log ends at `p` |
 //! | bytes, no valid block at a sector | a flush torn by a crash; nobody was told it was durable |
 //! | valid blocks, none knows of a durable position past `p` | flushes under way at a crash |
 //! | a valid block written when the log was durable past `p` | durable bytes are gone: corruption |
@@ -12,13 +12,15 @@
 //! Every flush starts with a block at a sector, and every block says how far the log was durable
 //! when it was filled, so blocks are looked for at sectors and followed from there.
 //!
-//! To go on, what follows `p` is zeroed: a stale block there could otherwise be met by a later
-//! reader, at the LSN it claims, right after new ones. Then a skip block fills the sector of `p`.
-//! Nothing acknowledged is in that sector, or its flush would be complete and end at a sector.
+//! To go on, sectors after `p` are zeroed up to the last in which some word names its own LSN: a
+//! stale block could otherwise be met by a later reader, at the LSN it claims, right after new
+//! ones. (Blocks of an earlier segment in the same file claim other LSNs.) Then a skip block fills
+//! the sector of `p`. Nothing acknowledged is in that sector, or its flush would be complete and end
+//! at a sector.
 
 use std::sync::Arc;
 
-use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
 use super::reader::Window;
 use super::segment::Segments;
 use super::{LARGEST_RING, LogError, Lsn};
@@ -34,13 +36,13 @@ const READ_BYTES: u64 = 1 << 20;
 pub(super) struct Tail {
     /// The position after the last block.
     pub(super) end: Lsn,
-    /// Everything from here on is zero.
-    pub(super) zero_from: Lsn,
+    /// From here on no block can begin: no word names its own LSN.
+    pub(super) stale_until: Lsn,
 }
 
 /// Looks at everything after `end`, where no block is.
 pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogError> {
-    let mut tail = Tail { end, zero_from: end };
+    let mut tail = Tail { end, stale_until: end };
     if segments.fresh {
         return Ok(tail);
     }
@@ -54,12 +56,10 @@ pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogErr
         segments.read(base, &mut buffer)?;
         for (number, sector) in buffer.chunks_exact(SECTOR_BYTES).enumerate() {
             let at = Lsn(base.0 + number as u64 * SECTOR);
-            // In the first sector, blocks precede `end`.
-            let stale = &sector[end.0.saturating_sub(at.0).min(SECTOR) as usize..];
-            if is_zero(stale) {
+            if !names_itself(sector, at, end) {
                 continue;
             }
-            tail.zero_from = Lsn(at.0 + SECTOR);
+            tail.stale_until = Lsn(at.0 + SECTOR);
             if at >= look_from && BlockHeader::plausible(sector, at).is_some() {
                 look_from = follow(segments, &mut window, at, end)?;
             }
@@ -87,15 +87,16 @@ fn follow(segments: &Segments, window: &mut Window, at: Lsn, end: Lsn) -> Result
     Ok(Lsn(at.0.max(1)))
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
-    // SAFETY: any bytes make a `u64`.
-    let (before, words, after) = unsafe { bytes.align_to::<u64>() };
-    before.iter().chain(after).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0)
+/// Whether a block could begin in a sector that is at `at`, from `end` on, where there is none.
+fn names_itself(sector: &[u8], at: Lsn, end: Lsn) -> bool {
+    let words =
+        sector.as_chunks::<BLOCK_ALIGNMENT>().0.iter().map(|word| u64::from_le_bytes(*word));
+    words.zip((at.0..).step_by(BLOCK_ALIGNMENT)).any(|(word, lsn)| word == lsn && lsn >= end.0)
 }
 
-/// Makes the log end at a sector, and everything after it zero; where new blocks go.
+/// Makes the log end at a sector, with no block after it; where new blocks go.
 pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
-    let Tail { end, zero_from } = tail;
+    let Tail { end, stale_until } = tail;
     let end = if is_planted(Bug::WrongTail) { Lsn(end.0 / SECTOR * SECTOR) } else { end };
     let next = if end.0.is_multiple_of(SECTOR) {
         end
@@ -105,21 +106,21 @@ pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
     if segments.locate(Lsn(next.0 - 1)).is_none() {
         segments.create_now(segments.index(Lsn(next.0 - 1)))?;
     }
-    if zero_from > end {
+    if stale_until > end {
         let (path, offset) = segments.place(end);
         tracing::warn!(
             "the log ends at LSN {end} ({} at offset {offset}); up to {} bytes after it belong to \
              commits that were not complete, and are discarded",
             path.display(),
-            zero_from.0 - end.0
+            stale_until.0 - end.0
         );
     }
     // What was read may have been written and never synced; from now on it counts as durable.
     segments.sync_from(Lsn(end.0.saturating_sub(LARGEST_RING)), end)?;
     // Zeros first: until the end is padded, these bytes are past the end.
     let mut at = Lsn(end.0.next_multiple_of(SECTOR));
-    while at < zero_from {
-        let zeros = AlignedBuffer::zeroed((zero_from.0 - at.0).min(READ_BYTES) as usize);
+    while at < stale_until {
+        let zeros = AlignedBuffer::zeroed((stale_until.0 - at.0).min(READ_BYTES) as usize);
         segments.write(at, &zeros)?;
         at = Lsn(at.0 + zeros.len() as u64);
     }

@@ -44,6 +44,11 @@ impl Checkpoints {
         Self { every, due_at, under_way, newest, stopping, parts: Mutex::default() }
     }
 
+    /// Bytes of log after which a checkpoint is due.
+    pub(crate) fn every(&self) -> u64 {
+        self.every
+    }
+
     /// Notes, until the result is dropped, that a transaction is logged in parts. To be called
     /// before its first part is reserved; `tail` reads the log's tail.
     pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {

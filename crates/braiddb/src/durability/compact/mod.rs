@@ -27,9 +27,10 @@ use pass::Moving;
 pub(super) use plan::Live;
 
 use super::checkpoint::{self, Written};
-use crate::log::LogFiles;
+use crate::log::{LogError, LogFiles};
 use crate::planted::{Bug, is_planted};
-use crate::transaction::{OperationError, Worker};
+use crate::sched::{self, Cause};
+use crate::transaction::{Engine, OperationError, Worker};
 
 /// Rounds that one compaction makes at most.
 const MOST_ROUNDS: usize = 64;
@@ -65,7 +66,7 @@ pub(super) async fn compact(
             if !worker.wait_past_active().await? {
                 break;
             }
-            compacted.free(files, &dead)?;
+            compacted.free(&engine, files, &dead).await?;
         }
         let candidates = files.segments_before(written.checkpoint.lsn);
         let victims = plan::victims(&candidates, files.segment_bytes(), &written.live);
@@ -78,15 +79,29 @@ pub(super) async fn compact(
         }
         compacted.moved += moving.copied;
         written = checkpoint::write(files).await?;
-        compacted.free(files, &victims)?;
+        compacted.free(&engine, files, &victims).await?;
     }
     Ok(compacted)
 }
 
 impl Compacted {
-    fn free(&mut self, files: &LogFiles, segments: &[u64]) -> Result<(), OperationError> {
-        let freed = files.remove_segments(segments);
-        freed.map_err(|error| OperationError::Storage(error.into()))?;
+    /// Frees segments. Until the next checkpoint is written the log grows by as much as makes one
+    /// due and a little more: so many files are kept for that.
+    async fn free(
+        &mut self,
+        engine: &Engine,
+        files: &LogFiles,
+        segments: &[u64],
+    ) -> Result<(), OperationError> {
+        let failed = |error: LogError| OperationError::Storage(error.into());
+        let interval = engine.checkpoints.every() / files.segment_bytes();
+        let most = interval + interval / 4 + 1;
+        for segment in segments {
+            files.free_segment(*segment, most).map_err(failed)?;
+            // A file system may take milliseconds to remove one.
+            sched::yield_now(Cause::Memory).await;
+        }
+        files.settle_freed().map_err(failed)?;
         self.segments += segments.len() as u64;
         self.bytes += segments.len() as u64 * files.segment_bytes();
         Ok(())

@@ -50,6 +50,57 @@ fn the_ring_wraps() {
 }
 
 #[test]
+fn what_a_file_held_as_an_earlier_segment_is_never_met() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    let mut expected = Vec::new();
+    let mut write = |bench: &mut Bench, until: Lsn| {
+        while bench.log.tail() < until {
+            let (key, value) = numbered(expected.len() as u64);
+            let lsn = bench.commit(&key, &value);
+            expected.push((lsn, key));
+            if expected.len() % 7 == 0 {
+                bench.flush();
+            }
+        }
+        bench.flush();
+        expected.clone()
+    };
+    // Eight lives of the same files, each left at another place of a segment.
+    for life in 1..9 {
+        let until = Lsn(life * 4 * SMALL_SEGMENT + life * 30_000);
+        let expected = write(&mut bench, until);
+        let files = bench.log.files().unwrap();
+        let freed = files.segments_before(Lsn(until.0 - SMALL_SEGMENT));
+        freed.iter().for_each(|index| files.free_segment(*index, 100).unwrap());
+        files.settle_freed().unwrap();
+        assert!(!freed.is_empty());
+        if life % 2 == 0 {
+            continue;
+        }
+        // Reused files went on with their old contents; the log is read from the segments left.
+        assert!(life == 1 || bench.log.stats().segments_reused >= 3, "life {life}");
+        drop(files);
+        drop(bench);
+        let left = std::fs::read_dir(directory.path()).unwrap();
+        let mut names = left.map(|file| file.unwrap().file_name().into_string().unwrap());
+        assert!(names.all(|name| !name.starts_with("spare")), "life {life}");
+        let from = Lsn((freed.last().unwrap() + 1) * SMALL_SEGMENT);
+        let rest: Vec<_> = expected.into_iter().filter(|(lsn, _)| *lsn >= from).collect();
+        let (log, mut reader) = Log::open(options(directory.path())).unwrap();
+        reader.start_at(rest[0].0);
+        let mut found = Vec::new();
+        while let Some(block) = reader.next_block().unwrap() {
+            found.extend(block.records().map(|(_, record)| (block.lsn, record.key.to_vec())));
+        }
+        assert_eq!(found, rest, "life {life}");
+        log.resume_at(reader.end()).unwrap();
+        let device = open_device(DeviceKind::Auto).unwrap();
+        bench = Bench { log, flush: FlushState::default(), device, found: Vec::new() };
+    }
+}
+
+#[test]
 fn parts_skips_and_large_blocks_keep_their_kinds() {
     let directory = tempfile::tempdir().unwrap();
     let mut bench = Bench::open(directory.path()).unwrap();
