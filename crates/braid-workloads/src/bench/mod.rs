@@ -140,7 +140,7 @@ impl Command {
             Workload::Rmw(arguments) => vec![arguments.run(stage)?],
             Workload::Scan(arguments) => vec![arguments.run(stage)?],
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
-            Workload::HotCold(arguments) => vec![arguments.run(stage)?],
+            Workload::HotCold(arguments) => arguments.run(stage)?,
             Workload::Load(arguments) => vec![arguments.run(stage)?],
             Workload::Log(arguments) => vec![arguments.run(stage)?],
             Workload::Timeline(arguments) => vec![arguments.run(stage)?],

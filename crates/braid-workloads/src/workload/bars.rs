@@ -56,6 +56,11 @@ pub(crate) const DUAL_OVER_SEQUENTIAL: Limit = at_least(3.0);
 pub(crate) const MOSAICDB_HOT_COLD: f64 = 117e3;
 pub(crate) const HOT_COLD_OVER_MOSAICDB: f64 = 2.0;
 
+/// Storage-bound transactions beyond the cold queue fail: the hot ones' rate over their share of the
+/// rate without any; reads over those of `fio` at the same depth.
+pub(crate) const HOT_SHARE: Limit = at_least(0.8);
+pub(crate) const READS_OVER_FIO: Limit = at_least(0.85);
+
 /// A data set overwritten again and again: the log on disk over what is alive; the rate over that
 /// of a log that is never compacted.
 pub(crate) const DISK_OVER_LIVE: Limit = (Side::AtMost, 3.0, "×");

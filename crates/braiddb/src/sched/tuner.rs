@@ -1,8 +1,9 @@
 //! The hot width that tunes itself: hill climbing on measured throughput.
 //!
 //! In a steady state the width rests and now and then a probe compares it with a neighbour, or
-//! with no interleaving at all: rest, probe, rest, each for a window, so that a drift of the
-//! machine's speed does not pass for a difference of widths. A better width is taken at once and
+//! with no interleaving at all: the chosen width, the other, the chosen one again, each for a
+//! window, so that a drift of the machine's speed does not pass for a difference of widths; and so
+//! on, until one of them has been the better one often enough. A better width is taken at once and
 //! probed from again; while nothing better is found, probes become rarer.
 
 use std::time::{Duration, Instant};
@@ -10,6 +11,10 @@ use std::time::{Duration, Instant};
 /// Widths that are tried.
 const WIDTHS: [usize; 12] = [1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48];
 const START: usize = 6;
+/// A probe is over once a width was better so many times oftener than not, or worse: a window alone
+/// says little where tasks take very different times.
+const WON: i32 = 3;
+const LOST: i32 = -2;
 /// Shortest window that counts as a measurement, and the tasks that must finish in it.
 const WINDOW: Duration = Duration::from_millis(2);
 const WINDOW_TASKS: u64 = 128;
@@ -29,9 +34,9 @@ enum Phase {
     /// A probe's first half: the chosen width.
     Before,
     /// A probe's middle: the width at this place of [`WIDTHS`].
-    Probe { place: usize, before: f64 },
+    Probe { place: usize, before: f64, score: i32 },
     /// A probe's second half: the chosen width again.
-    After { place: usize, before: f64, probe: f64 },
+    After { place: usize, before: f64, probe: f64, score: i32 },
 }
 
 /// Finds the best hot width of one worker while it runs.
@@ -98,18 +103,26 @@ impl Tuner {
             }
             Phase::Rest(0) => Phase::Before,
             Phase::Rest(left) => Phase::Rest(left - 1),
-            Phase::Before => Phase::Probe { place: self.candidate(), before: rate },
-            Phase::Probe { place, before } => Phase::After { place, before, probe: rate },
-            Phase::After { place, before, probe } if probe > GAIN * before.max(rate) => {
-                self.chosen = place;
-                self.rest = FIRST_REST;
-                Phase::Before
+            Phase::Before => Phase::Probe { place: self.candidate(), before: rate, score: 0 },
+            Phase::Probe { place, before, score } => {
+                Phase::After { place, before, probe: rate, score }
             }
-            Phase::After { .. } => {
-                self.resting_rate = rate;
-                self.next += 1;
-                self.rest = (self.rest * 2).min(LONGEST_REST);
-                Phase::Rest(self.rest)
+            Phase::After { place, before, probe, score } => {
+                let better = probe > GAIN * before.max(rate);
+                match score + if better { 1 } else { -1 } {
+                    WON.. => {
+                        self.chosen = place;
+                        self.rest = FIRST_REST;
+                        Phase::Before
+                    }
+                    ..=LOST => {
+                        self.resting_rate = rate;
+                        self.next += 1;
+                        self.rest = (self.rest * 2).min(LONGEST_REST);
+                        Phase::Rest(self.rest)
+                    }
+                    score => Phase::Probe { place, before: rate, score },
+                }
             }
         };
     }

@@ -23,7 +23,7 @@ const TASKS_PER_TURN: u64 = 32;
 const ROUNDS_PER_TURN: u32 = 64;
 /// Transfers that are issued at once; fewer wait for so many rounds.
 const TRANSFERS_AT_ONCE: usize = 16;
-const ROUNDS_PER_TRANSFER: u32 = 8;
+const ROUNDS_PER_TRANSFER: u32 = 32;
 /// How long tasks that wait for foreign futures may hold up the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
