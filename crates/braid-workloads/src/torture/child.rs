@@ -8,8 +8,8 @@ use braiddb::{Database, Durability, Error, Options, Transaction};
 use futures_util::future::try_join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::During;
 use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
+use super::{Command, Disk, During};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
 /// The log's buffer takes 64 MiB of it.
@@ -17,22 +17,19 @@ const MEMORY_BUDGET: u64 = 69 << 20;
 /// The first line: the database is open.
 const READY: &str = "ready";
 
-/// Writes until it is killed.
-pub(super) fn run(
-    dir: &Path,
-    workers: usize,
-    writers: u64,
-    seed: u64,
-    during: Option<During>,
-) -> Result<()> {
+/// Writes until it is killed, or cannot.
+pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
+    let Command { workers, writers, seed, during, disk, .. } = *command;
     // Checkpoints and eviction go on all the time, so that kills fall into them too; unless one
-    // thing is to go on.
-    let checkpoint_bytes = if during.is_none() { CHECKPOINT_BYTES } else { u64::MAX };
+    // thing is to go on, or the disk is to run full.
+    let all = during.is_none() && disk != Some(Disk::Full);
+    let checkpoint_bytes = if all { CHECKPOINT_BYTES } else { u64::MAX };
+    let small_segments = disk.is_some() || during == Some(During::Compaction);
     let options = Options::default()
         .workers(workers)
         .durability(Durability::Group)
         .checkpoint_bytes(checkpoint_bytes)
-        .log_segment_bytes(if during == Some(During::Compaction) { 1 << 20 } else { 64 << 20 })
+        .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
         .memory_budget(Some(MEMORY_BUDGET));
     let db = Database::open(dir, options).context("opening the database")?;
     let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;

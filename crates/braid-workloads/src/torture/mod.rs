@@ -7,6 +7,8 @@
 //! writer's transactions are out of order. The next child goes on from there.
 
 mod child;
+mod disk;
+mod flips;
 mod ledger;
 
 use std::io::{BufRead, BufReader, Write};
@@ -20,7 +22,10 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use disk::{Faults, Faulty, text};
 use ledger::Ledger;
+
+pub use disk::Disk;
 
 /// Kill a database under load over and over, and check that it loses nothing.
 #[derive(Debug, clap::Args)]
@@ -46,6 +51,12 @@ pub struct Command {
     /// What the kills are to hit; default: whatever is going on.
     #[arg(long, value_enum)]
     during: Option<During>,
+    /// Instead of kills, faults of a small disk that is made for it; needs root and ext4.
+    #[arg(long, value_enum, conflicts_with_all = ["during", "fresh_every"])]
+    disk: Option<Disk>,
+    /// Instead of kills, damage so many bits in files of a closed database, one at a time.
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["during", "fresh_every", "disk"])]
+    flips: Option<u64>,
     /// Where the database is kept; default: a temporary directory, removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -95,8 +106,14 @@ impl Command {
     /// run at all.
     pub fn run(self, json: bool) -> Result<()> {
         if self.child {
-            let dir = self.dir.context("the parent names the directory")?;
-            return child::run(&dir, self.workers, self.writers, self.seed, self.during);
+            let dir = self.dir.as_deref().context("the parent names the directory")?;
+            return child::run(&self, dir);
+        }
+        if let Some(fault) = self.disk {
+            return self.faults(fault, json);
+        }
+        if let Some(count) = self.flips {
+            return self.damage(count, json);
         }
         let report = self.rounds()?;
         if json {
@@ -173,6 +190,123 @@ impl Command {
         Ok(report)
     }
 
+    /// A directory of its own, removed afterwards.
+    fn directory(&self) -> Result<tempfile::TempDir> {
+        let made = match &self.dir {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir(),
+        };
+        made.context("making a temporary directory")
+    }
+
+    /// Damages bits, and says what came of it.
+    fn damage(&self, count: u64, json: bool) -> Result<()> {
+        let flips = flips::run(count, self.seed, self.directory()?.path())?;
+        let mut out = std::io::stdout();
+        if json {
+            writeln!(out, "{}", serde_json::to_string(&flips)?)?;
+            return Ok(());
+        }
+        let kinds: Vec<_> = flips.flips.iter().map(|(kind, n)| format!("{n} in .{kind}")).collect();
+        writeln!(
+            out,
+            "{count} bits damaged ({}): {} databases refused to open, {} said so when they were \
+             read or checked, {} held what they held; no wrong contents, no panic",
+            kinds.join(", "),
+            flips.refused,
+            flips.told,
+            flips.harmless
+        )?;
+        Ok(())
+    }
+
+    /// Runs rounds of a fault, and says what came of them.
+    fn faults(&self, fault: Disk, json: bool) -> Result<()> {
+        let mut faults = Faults::default();
+        let progress = ProgressBar::new(u64::from(self.rounds));
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        for round in 0..self.rounds {
+            let life = Duration::from_millis(random.u64(1..=self.life_ms));
+            self.fault(fault, life, random.u64(..), &mut faults)
+                .with_context(|| format!("round {round}, seed {}, life {life:?}", self.seed))?;
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        faults.rounds = self.rounds;
+        let mut out = std::io::stdout();
+        if json {
+            writeln!(out, "{}", serde_json::to_string(&faults)?)?;
+            return Ok(());
+        }
+        let Faults { rounds, acknowledged, unacknowledged_found, opened_full, .. } = faults;
+        writeln!(
+            out,
+            "{rounds} faults: {acknowledged} acknowledged transactions, none lost; \
+             {unacknowledged_found} more found whole"
+        )?;
+        if fault == Disk::Full {
+            writeln!(out, "{opened_full} databases could be opened while the disk was full")?;
+        }
+        writeln!(out, "what the database said:")?;
+        faults.told.iter().try_for_each(|told| writeln!(out, "  {told}"))?;
+        Ok(())
+    }
+
+    /// One child that meets a fault after `life`, and what can be read once the disk is mended.
+    fn fault(&self, fault: Disk, life: Duration, seed: u64, faults: &mut Faults) -> Result<()> {
+        let temporary = self.directory()?;
+        let faulty = Faulty::make(fault, temporary.path())?;
+        let dir = faulty.database();
+        let mut ledger = Ledger::new(self.writers);
+        let mut child = self.child(&dir, seed)?;
+        let child = child
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting a child")?;
+        let ended = disk::outlive(child, || {
+            std::thread::sleep(life);
+            faulty.inject()
+        })?;
+        ended.lines.iter().try_for_each(|line| ledger.acknowledge(line))?;
+        faults.note(&ended.error.replace(text(temporary.path())?, "DIR"));
+        if fault == Disk::Full {
+            match verify(&dir, &mut ledger) {
+                Ok(_) => faults.opened_full += 1,
+                Err(error) => ensure!(
+                    error.downcast_ref::<braiddb::Error>().is_some(),
+                    "opening on a full disk: {error:#}"
+                ),
+            }
+        }
+        faulty.mend()?;
+        faults.unacknowledged_found += verify(&dir, &mut ledger)?;
+        faults.acknowledged += ledger.acknowledged();
+        Ok(())
+    }
+
+    /// A child, yet to be started.
+    fn child(&self, dir: &Path, seed: u64) -> Result<Process> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut process = Process::new(program);
+        process.arg("torture");
+        if let Some(during) = self.during.and_then(|during| during.to_possible_value()) {
+            process.args(["--during", during.get_name()]);
+        }
+        if let Some(disk) = self.disk.and_then(|disk| disk.to_possible_value()) {
+            process.args(["--disk", disk.get_name()]);
+        }
+        process
+            .args(["--child", "--dir"])
+            .arg(dir)
+            .args(["--workers", &self.workers.to_string()])
+            .args(["--writers", &self.writers.to_string()])
+            .args(["--seed", &seed.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        Ok(process)
+    }
+
     /// Starts a child, kills it after `life`, and takes down what it acknowledged; whether its
     /// database was open by then.
     fn one_child(
@@ -183,23 +317,7 @@ impl Command {
         seed: u64,
         ledger: &mut Ledger,
     ) -> Result<bool> {
-        let program = std::env::current_exe().context("finding this program")?;
-        let mut process = Process::new(program);
-        if let Some(during) = self.during.and_then(|during| during.to_possible_value()) {
-            process.args(["torture", "--during", during.get_name()]);
-        } else {
-            process.arg("torture");
-        }
-        let mut child = process
-            .args(["--child", "--dir"])
-            .arg(dir)
-            .args(["--workers", &self.workers.to_string()])
-            .args(["--writers", &self.writers.to_string()])
-            .args(["--seed", &seed.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting a child")?;
+        let mut child = self.child(dir, seed)?.spawn().context("starting a child")?;
         let pipe = child.stdout.take().expect("piped above");
         let (ready, opened) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
@@ -250,6 +368,8 @@ fn verify(dir: &Path, ledger: &mut Ledger) -> Result<u64> {
     let options = Options::default().workers(2).durability(Durability::Group);
     let db = Database::open(dir, options).context("recovering")?;
     let found = ledger.check(&db)?;
+    let problems = db.check().context("checking")?.problems;
+    ensure!(problems.is_empty(), "the check found: {}", problems.join("; "));
     db.close().context("closing")?;
     Ok(found)
 }

@@ -1,15 +1,5 @@
-//! Recovery, from the disk to tables: the newest checkpoint, then the log after it.
-//!
-//! | on disk | what is recovered |
-//! |---|---|
-//! | no checkpoint | the whole log is replayed |
-//! | a checkpoint of LSN `c` | what it lists, then the log from `c` on |
-//! | several | the newest; the older ones were about to be removed |
-//! | one without its final name | removed: it was not complete, and the one before still counts |
-//! | a damaged one | an error that names it; without the file the log is replayed from its start, if that was not freed |
-//! | a segment missing from `c` on, or without a checkpoint from the start on | an error that names it |
-//! | an older segment missing to which the checkpoint leads | an error that names the checkpoint |
-//! | a checkpoint that starts or ends past the end of the log | an error: durable log is missing |
+//! Recovery, from the disk to tables: the newest checkpoint, then the log after it. What each thing
+//! that can be on disk leads to is a table in `ARCHITECTURE.md`, held by `tests/recovery.rs`.
 
 mod check;
 mod checkpoint;

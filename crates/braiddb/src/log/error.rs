@@ -11,7 +11,10 @@ use crate::io::DirectoryError;
 #[non_exhaustive]
 pub enum LogError {
     /// The operating system refused a call.
-    #[error("cannot {action} {path} at offset {offset}: {source}", path = path.display())]
+    #[error(
+        "cannot {action} {path} at offset {offset}: {cause}{advice}",
+        path = path.display(), advice = advice(cause)
+    )]
     Io {
         /// What was being done.
         action: &'static str,
@@ -20,7 +23,7 @@ pub enum LogError {
         /// At which of its bytes; 0 if at none.
         offset: u64,
         /// What the operating system said.
-        source: Arc<std::io::Error>,
+        cause: Arc<std::io::Error>,
     },
     /// Bytes that were durable are not what was written.
     #[error(
@@ -79,14 +82,32 @@ pub enum LogError {
     },
 }
 
+/// What to do when the operating system refused a call.
+fn advice(cause: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; make room, then open the database again"
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            "; mount the file system writable, then open the database again"
+        }
+        ErrorKind::PermissionDenied => "; see to the permissions, then open the database again",
+        _ if cause.raw_os_error() == Some(libc::EIO) => {
+            "; see to the disk, then open the database again"
+        }
+        _ => "",
+    }
+}
+
 impl LogError {
     pub(crate) fn io(
         action: &'static str,
         path: &Path,
         offset: u64,
-        source: std::io::Error,
+        cause: std::io::Error,
     ) -> Self {
-        Self::Io { action, path: path.to_owned(), offset, source: Arc::new(source) }
+        Self::Io { action, path: path.to_owned(), offset, cause: Arc::new(cause) }
     }
 
     pub(super) fn corrupt(place: (PathBuf, u64), lsn: Lsn, reason: impl std::fmt::Display) -> Self {
@@ -103,7 +124,7 @@ impl From<DirectoryError> for LogError {
                 Self::NotADatabase { path, reason: "there is no such directory".into() }
             }
             DirectoryError::Io { action, path, source } => {
-                Self::Io { action, path, offset: 0, source }
+                Self::Io { action, path, offset: 0, cause: source }
             }
         }
     }

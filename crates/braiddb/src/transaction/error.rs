@@ -32,7 +32,7 @@ pub(crate) enum OperationError {
     /// The log failed: nothing can be committed any more.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),
-    /// A record that is not in memory could not be read.
-    #[error("a record cannot be read: {0}")]
+    /// What is not in memory could not be read, or a file beside the log not be written.
+    #[error("storage failed: {0}")]
     Storage(Arc<LogError>),
 }

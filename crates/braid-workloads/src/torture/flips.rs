@@ -1,0 +1,159 @@
+//! Damaged bits in the files of a closed database: it must say so, or hold what it held.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use braiddb::{Database, Error, Options, Table};
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+/// Records, of which some are changed and some deleted after a checkpoint.
+const RECORDS: u64 = 800;
+/// Half of the flips are in this much of a file: of most, the rest is empty.
+const WRITTEN_BYTES: u64 = 64 << 10;
+
+/// What became of the bits that were changed.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Flips {
+    /// By kind of file.
+    pub(super) flips: BTreeMap<String, u64>,
+    /// The database could not be opened.
+    pub(super) refused: u64,
+    /// Something could not be read, or a check found it.
+    pub(super) told: u64,
+    /// Everything was read as it was written: the bits meant nothing.
+    pub(super) harmless: u64,
+}
+
+type Contents = BTreeMap<u64, Vec<u8>>;
+
+/// What a database said.
+enum Said {
+    Refused,
+    Told,
+    Read(Contents),
+}
+
+/// Changes `count` bits, one at a time.
+pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
+    let whole = root.join("whole");
+    let expected = make(&whole).context("making a database")?;
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&whole).context("listing the database")? {
+        let path = entry.context("listing the database")?.path();
+        let bytes = std::fs::read(&path).context("reading the database")?;
+        let name = path.file_name().expect("listed by its name").to_owned();
+        files.push((name, bytes));
+    }
+    files.sort();
+    let panicked = watch_panics();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut flips = Flips::default();
+    let progress = ProgressBar::new(count);
+    let damaged = root.join("damaged");
+    for _ in 0..count {
+        let filled: Vec<_> = files.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
+        let (hit, bytes) = filled[random.usize(0..filled.len())];
+        let length = bytes.len() as u64;
+        let most = if random.bool() { length } else { length.min(WRITTEN_BYTES) };
+        let (offset, bit) = (random.u64(0..most), random.u8(0..8));
+        write_all(&damaged, &files)?;
+        let mut bytes = bytes.clone();
+        bytes[offset as usize] ^= 1 << bit;
+        std::fs::write(damaged.join(hit), bytes).context("damaging a file")?;
+        let kind = Path::new(hit).extension().unwrap_or_default().to_string_lossy().into_owned();
+        *flips.flips.entry(kind).or_default() += 1;
+        let place = || format!("bit {bit} of byte {offset} of {} was changed", hit.display());
+        match read(&damaged) {
+            Said::Refused => flips.refused += 1,
+            Said::Told => flips.told += 1,
+            Said::Read(found) => {
+                ensure!(found == expected, "{}, and other contents were read", place());
+                flips.harmless += 1;
+            }
+        }
+        // Relaxed: the threads that could panic have ended with the database.
+        ensure!(!panicked.load(Ordering::Relaxed), "{}, and a thread panicked", place());
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(flips)
+}
+
+fn options() -> Options {
+    Options::default().workers(1).log_segment_bytes(128 << 10).checkpoint_bytes(u64::MAX)
+}
+
+/// A database with every kind of file; returns what is in it.
+fn make(directory: &Path) -> Result<Contents> {
+    let db = Database::open(directory, options())?;
+    let table = pollster::block_on(db.create_table::<u64, [u8]>("records"))?;
+    let mut expected = Contents::new();
+    let value = |key: u64, round: u64| {
+        let mut random = fastrand::Rng::with_seed(key << 8 ^ round);
+        (0..random.usize(0..700)).map(|_| random.u8(..)).collect::<Vec<u8>>()
+    };
+    for round in 0..3 {
+        for key in (0..RECORDS).filter(|key| round == 0 || (key + round) % 3 == 0) {
+            let (bytes, table) = (value(key, round), table.clone());
+            let deleted = round == 2 && key % 5 == 0;
+            if deleted {
+                expected.remove(&key)
+            } else {
+                expected.insert(key, bytes.clone())
+            };
+            db.run_blocking(async move |tx| match deleted {
+                true => tx.delete(&table, &key).await.map(drop),
+                false => tx.put(&table, &key, &bytes).await,
+            })?;
+        }
+        if round == 0 {
+            pollster::block_on(db.checkpoint())?;
+        }
+    }
+    db.close()?;
+    Ok(expected)
+}
+
+fn write_all(directory: &Path, files: &[(std::ffi::OsString, Vec<u8>)]) -> Result<()> {
+    super::remove(directory)?;
+    std::fs::create_dir_all(directory).context("making a directory")?;
+    for (name, bytes) in files {
+        std::fs::write(directory.join(name), bytes).context("copying the database")?;
+    }
+    Ok(())
+}
+
+fn read(directory: &Path) -> Said {
+    let Ok(db) = Database::open(directory, options()) else { return Said::Refused };
+    let contents = || {
+        let table: Table<u64, [u8]> = pollster::block_on(db.open_table("records"))?;
+        let contents = db.run_blocking(async move |tx| {
+            let (mut scan, mut found) = (tx.scan(&table, ..)?, Contents::new());
+            while let Some((key, value)) = scan.next().await? {
+                found.insert(key, value.to_vec());
+            }
+            Ok::<_, Error>(found)
+        })?;
+        Ok::<_, Error>((contents, db.check()?.problems))
+    };
+    match contents() {
+        Ok((contents, problems)) if problems.is_empty() => Said::Read(contents),
+        _ => Said::Told,
+    }
+}
+
+/// Notes from now on whether any thread panics.
+fn watch_panics() -> Arc<AtomicBool> {
+    let panicked = Arc::new(AtomicBool::new(false));
+    let (noted, before) = (panicked.clone(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |info| {
+        // Relaxed: see where it is read.
+        noted.store(true, Ordering::Relaxed);
+        before(info);
+    }));
+    panicked
+}
