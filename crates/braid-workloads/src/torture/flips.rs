@@ -1,6 +1,7 @@
 //! Damaged bits in the files of a closed database: it must say so, or hold what it held.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 /// Records, of which some are changed and some deleted after a checkpoint.
 const RECORDS: u64 = 800;
+const SEGMENT_BYTES: u64 = 128 << 10;
 /// Half of the flips are in this much of a file: of most, the rest is empty.
 const WRITTEN_BYTES: u64 = 64 << 10;
 
@@ -41,22 +43,25 @@ enum Said {
 pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
     let whole = root.join("whole");
     let expected = make(&whole).context("making a database")?;
-    let mut files = Vec::new();
+    let (mut files, mut kinds) = (Vec::new(), BTreeMap::<String, Vec<usize>>::new());
     for entry in std::fs::read_dir(&whole).context("listing the database")? {
         let path = entry.context("listing the database")?.path();
         let bytes = std::fs::read(&path).context("reading the database")?;
-        let name = path.file_name().expect("listed by its name").to_owned();
-        files.push((name, bytes));
+        if !bytes.is_empty() {
+            let kind = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+            kinds.entry(kind).or_default().push(files.len());
+        }
+        files.push((path.file_name().expect("listed by its name").to_owned(), bytes));
     }
-    files.sort();
+    let kinds: Vec<_> = kinds.into_iter().collect();
     let panicked = watch_panics();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut flips = Flips::default();
     let progress = ProgressBar::new(count);
     let damaged = root.join("damaged");
     for _ in 0..count {
-        let filled: Vec<_> = files.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
-        let (hit, bytes) = filled[random.usize(0..filled.len())];
+        let (kind, of_kind) = &kinds[random.usize(0..kinds.len())];
+        let (hit, bytes) = &files[of_kind[random.usize(0..of_kind.len())]];
         let length = bytes.len() as u64;
         let most = if random.bool() { length } else { length.min(WRITTEN_BYTES) };
         let (offset, bit) = (random.u64(0..most), random.u8(0..8));
@@ -64,8 +69,7 @@ pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
         let mut bytes = bytes.clone();
         bytes[offset as usize] ^= 1 << bit;
         std::fs::write(damaged.join(hit), bytes).context("damaging a file")?;
-        let kind = Path::new(hit).extension().unwrap_or_default().to_string_lossy().into_owned();
-        *flips.flips.entry(kind).or_default() += 1;
+        *flips.flips.entry(kind.clone()).or_default() += 1;
         let place = || format!("bit {bit} of byte {offset} of {} was changed", hit.display());
         match read(&damaged) {
             Said::Refused => flips.refused += 1,
@@ -84,7 +88,7 @@ pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
 }
 
 fn options() -> Options {
-    Options::default().workers(1).log_segment_bytes(128 << 10).checkpoint_bytes(u64::MAX)
+    Options::default().workers(1).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX)
 }
 
 /// A database with every kind of file; returns what is in it.
@@ -114,11 +118,18 @@ fn make(directory: &Path) -> Result<Contents> {
             pollster::block_on(db.checkpoint())?;
         }
     }
+    let tail = db.stats().lsn.tail;
     db.close()?;
+    drop(db);
+    // What is prepared for the log to come would only be copied again and again.
+    let mut start = tail.next_multiple_of(SEGMENT_BYTES) + SEGMENT_BYTES;
+    while std::fs::remove_file(directory.join(format!("wal-{start:016x}.seg"))).is_ok() {
+        start += SEGMENT_BYTES;
+    }
     Ok(expected)
 }
 
-fn write_all(directory: &Path, files: &[(std::ffi::OsString, Vec<u8>)]) -> Result<()> {
+fn write_all(directory: &Path, files: &[(OsString, Vec<u8>)]) -> Result<()> {
     super::remove(directory)?;
     std::fs::create_dir_all(directory).context("making a directory")?;
     for (name, bytes) in files {
