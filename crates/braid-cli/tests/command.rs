@@ -207,6 +207,20 @@ fn torture_finds_nothing_lost() {
 }
 
 #[test]
+fn damaged_bits_are_told_or_mean_nothing() {
+    let mut command = Command::cargo_bin("braid").unwrap();
+    let words = ["torture", "--flips", "60", "--json"];
+    let output = command.args(words).assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert!(count("refused") > 5 && count("harmless") > 5, "{report}");
+    assert_eq!(count("refused") + count("told") + count("harmless"), 60);
+    for kind in ["ckpt", "meta", "seg"] {
+        assert!(report["flips"][kind].as_u64() > Some(5), "{report}");
+    }
+}
+
+#[test]
 fn a_simulation_goes_the_same_way_each_time() {
     let run = || {
         let words = ["simulate", "--seeds", "6", "--from", "40", "--json"];

@@ -45,6 +45,9 @@ pub struct Command {
     plant: bool,
 }
 
+/// In so many seeds each kind of fault happens, and each other thing that is counted.
+const ALL_FIRE: u64 = 50;
+
 /// What the seeds did.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -159,6 +162,10 @@ impl Command {
         })?;
         progress.finish_and_clear();
         let tally = tally.into_inner().expect("nobody panics with it");
+        if self.seeds >= ALL_FIRE {
+            let silent = tally.silent()?;
+            ensure!(silent.is_empty(), "these never happened: {}", silent.join(", "));
+        }
         Ok(Report { seeds: self.seeds, seconds: start.elapsed().as_secs_f64(), tally })
     }
 }

@@ -54,6 +54,23 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// The names of what was counted and never happened.
+    pub(super) fn silent(&self) -> Result<Vec<String>> {
+        let mut rest = vec![serde_json::to_value(self).context("listing what was counted")?];
+        let mut silent = Vec::new();
+        while let Some(serde_json::Value::Object(counts)) = rest.pop() {
+            for (name, count) in counts {
+                match count {
+                    serde_json::Value::Number(count) if count.as_u64() == Some(0) => {
+                        silent.push(name);
+                    }
+                    nested => rest.extend(nested.is_object().then_some(nested)),
+                }
+            }
+        }
+        Ok(silent)
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         self.crash_states += other.crash_states;
         self.in_recovery += other.in_recovery;
