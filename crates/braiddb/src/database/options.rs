@@ -50,7 +50,8 @@ pub struct Options {
     /// While one flush of the log is under way, the next gathers this many bytes. Default: 64 KiB.
     pub flush_unit: u64,
     /// Bytes of log after which a checkpoint is written, so that the next opening need not replay
-    /// them. Default: 1 GiB.
+    /// them. Of the segments freed then, about as much is kept on disk for the log to come; closing,
+    /// and [`Database::compact`](crate::Database::compact), give it back. Default: 1 GiB.
     pub checkpoint_bytes: u64,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,

@@ -137,10 +137,14 @@ impl Segments {
         self.files.read().range(..end).map(|(index, _)| *index).collect()
     }
 
-    /// Bytes of all segments on disk, and of the files kept to become new ones.
+    /// Files of all segments, and those kept to become new ones.
+    pub(super) fn files_on_disk(&self) -> u64 {
+        (self.files.read().len() + self.spares.count()) as u64
+    }
+
+    /// Their bytes.
     pub(super) fn disk_bytes(&self) -> u64 {
-        let files = self.files.read().len() + self.spares.count();
-        files as u64 * (HEADER_BYTES + self.segment_bytes())
+        self.files_on_disk() * (HEADER_BYTES + self.segment_bytes())
     }
 
     /// Copies the segments up to `until`, and zeros after it, into another directory; returns the

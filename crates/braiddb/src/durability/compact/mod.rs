@@ -66,7 +66,7 @@ pub(super) async fn compact(
             if !worker.wait_past_active().await? {
                 break;
             }
-            compacted.free(&engine, files, &dead).await?;
+            compacted.free(&engine, files, &written.live, &dead).await?;
         }
         let candidates = files.segments_before(written.checkpoint.lsn);
         let victims = plan::victims(&candidates, files.segment_bytes(), &written.live);
@@ -79,23 +79,25 @@ pub(super) async fn compact(
         }
         compacted.moved += moving.copied;
         written = checkpoint::write(files).await?;
-        compacted.free(&engine, files, &victims).await?;
+        compacted.free(&engine, files, &written.live, &victims).await?;
     }
     Ok(compacted)
 }
 
 impl Compacted {
-    /// Frees segments. Until the next checkpoint is written the log grows by as much as makes one
-    /// due and a little more: so many files are kept for that.
+    /// Frees segments. Files are kept for the log to come: as many as make a checkpoint due, and a
+    /// little more; or, where more than that is alive, two and a half times what is.
     async fn free(
         &mut self,
         engine: &Engine,
         files: &LogFiles,
+        live: &Live,
         segments: &[u64],
     ) -> Result<(), OperationError> {
         let failed = |error: LogError| OperationError::Storage(error.into());
         let interval = engine.checkpoints.every() / files.segment_bytes();
-        let most = interval + interval / 4 + 1;
+        let alive = live.bytes() / files.segment_bytes();
+        let most = (interval + interval / 4 + 1).max(alive * 5 / 2);
         for segment in segments {
             files.free_segment(*segment, most).map_err(failed)?;
             // A file system may take milliseconds to remove one.

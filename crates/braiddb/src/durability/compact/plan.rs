@@ -37,6 +37,11 @@ impl Live {
         }
     }
 
+    /// Bytes that are alive.
+    pub(super) fn bytes(&self) -> u64 {
+        self.by_segment.values().map(|alive| alive.bytes).sum()
+    }
+
     fn of(&self, segment: u64) -> Alive {
         self.by_segment.get(&segment).copied().unwrap_or_default()
     }
@@ -52,7 +57,7 @@ pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
 /// about three times over its life, and the disk holds at most twice of what is alive, and a few
 /// segments.
 pub(super) fn victims(candidates: &[u64], segment_bytes: u64, live: &Live) -> Vec<u64> {
-    let alive: u64 = live.by_segment.values().map(|alive| alive.bytes).sum();
+    let alive = live.bytes();
     let mut taken = candidates.len() as u64 * segment_bytes;
     if taken <= 2 * alive + SLACK * segment_bytes {
         return Vec::new();
