@@ -60,7 +60,7 @@ enum Workload {
     Commit(commit::CommitArguments),
     /// 10 reads a transaction, some of records on disk, under the four schedulers.
     #[command(
-        after_help = "Give --dir to choose the disk. Takes three minutes and 8 GiB of memory."
+        after_help = "Give --dir to choose the disk. Takes a quarter of an hour and 10 GiB of memory."
     )]
     HotCold(hot_cold::HotColdArguments),
     /// Load in key order: records a second, bytes a record.

@@ -30,7 +30,7 @@ pub use disk::Disk;
 /// Kill a database under load over and over, and check that it loses nothing.
 #[derive(Debug, clap::Args)]
 pub struct Command {
-    /// How often to kill.
+    /// How often to kill, or to bring a fault about.
     #[arg(long, default_value_t = 200)]
     rounds: u32,
     /// Concurrent writers in the child.

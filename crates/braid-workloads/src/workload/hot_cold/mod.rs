@@ -67,7 +67,7 @@ pub(crate) struct HotColdArguments {
     #[command(flatten)]
     place: PlaceArguments,
 
-    /// Run only these parts.
+    /// Run only these parts, separated by commas.
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     parts: Vec<Part>,
 }
