@@ -3,7 +3,7 @@
 
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
-use crate::sched::Job;
+use crate::sched::{self, Job};
 use crate::transaction::{OperationError, Worker};
 
 /// Writes a checkpoint of the database whose worker's thread this is.
@@ -14,7 +14,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     let engine = Worker::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
-    Ok(checkpoint::write(&files).await?.checkpoint)
+    Ok(sched::upkeep(checkpoint::write(&files)).await?.checkpoint)
 }
 
 /// Writes a checkpoint, frees segments of the log that hold little that is alive, and keeps none of
@@ -23,7 +23,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 /// # Errors
 /// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
-    let compacted = keep_small().await;
+    let compacted = sched::upkeep(keep_small()).await;
     if let Some(files) = Worker::current().engine().log.files() {
         files.remove_spares();
     }
@@ -50,7 +50,7 @@ async fn keep_small() -> Result<Compacted, OperationError> {
 pub(crate) fn job() -> Job {
     Box::new(|| {
         Box::pin(async {
-            match keep_small().await {
+            match sched::upkeep(keep_small()).await {
                 Ok(_) | Err(OperationError::CheckpointUnderWay) => {}
                 Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
             }

@@ -174,8 +174,8 @@ impl LogFiles {
         self.0.locate(lsn).is_some()
     }
 
-    /// Frees a segment that nothing leads to; its file is kept to become a new segment, unless the log
-    /// takes `most` files already. To be followed by [`Self::settle_freed`].
+    /// Frees a segment that nothing leads to; its file is kept to become a new segment, unless one is
+    /// already and the log takes `most` files. To be followed by [`Self::settle_freed`].
     ///
     /// # Errors
     /// The operating system's.

@@ -31,11 +31,11 @@ impl Spares {
 }
 
 impl Segments {
-    /// Frees a segment that nothing leads to; its file is kept unless the log takes `most` files
-    /// already. To be followed by [`Self::settle_freed`].
+    /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
+    /// takes `most` files. To be followed by [`Self::settle_freed`].
     pub(super) fn free(&self, index: u64, most: u64) -> Result<(), LogError> {
         self.retire(index);
-        if self.files_on_disk() >= most {
+        if self.spares.count() > 0 && self.files_on_disk() >= most {
             return Ok(self.directory.remove(&self.name(index))?);
         }
         let spare = format!("spare-{:016x}.seg{UNFINISHED}", self.start(index).0);

@@ -45,6 +45,8 @@ pub(super) struct WorkerLocal {
     pub(super) worker: u32,
     /// Whether a task that touches memory should suspend: others are there to run meanwhile.
     pub(super) interleave: Cell<bool>,
+    /// Whether the task that is being polled does the engine's upkeep.
+    pub(super) urgent: Cell<bool>,
     /// Why the task that is being polled suspends.
     pub(super) cause: Cell<Cause>,
     /// The slot that is being polled.
@@ -60,6 +62,7 @@ impl WorkerLocal {
         Self {
             worker: worker as u32,
             interleave: Cell::new(false),
+            urgent: Cell::new(false),
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
             resumed: RefCell::default(),

@@ -26,6 +26,6 @@ pub use policy::{Policy, Width};
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{
     Interleaved, current_slot, has_resumed, park, prefetch, resume, run_now, suspend_memory, touch,
-    yield_now,
+    upkeep, yield_now,
 };
 pub(crate) use worker::{Driver, FromFn, Turn};

@@ -2,7 +2,7 @@
 //!
 //! A task's transfer is queued with its worker, which submits it to its device and resumes the task's
 //! slot when it completes. At most so many are under way at a time; those beyond wait in order
-//! without being issued. Invariants: a ticket is in use from the first poll of its transfer to the
+//! without being issued, those of the engine's upkeep first. Invariants: a ticket is in use from the first poll of its transfer to the
 //! later of the transfer's completion and the drop of its future; a transfer whose future is gone
 //! still owns its buffer and file until it completes.
 
@@ -119,14 +119,18 @@ impl Transfers {
         }
     }
 
-    fn queue(&self, slot: u32, operation: Operation) -> usize {
+    fn queue(&self, slot: u32, operation: Operation, urgent: bool) -> usize {
         let state = &mut *self.0.borrow_mut();
         let number = state.free.pop().unwrap_or_else(|| {
             state.tickets.push(Ticket::Free);
             state.tickets.len() - 1
         });
         state.tickets[number] = Ticket::Queued { slot, operation };
-        state.queue.push_back(number);
+        if urgent {
+            state.queue.push_front(number);
+        } else {
+            state.queue.push_back(number);
+        }
         number
     }
 
@@ -226,7 +230,8 @@ impl Future for Transfer {
             let local = local.expect("only a worker's tasks reach storage");
             match std::mem::replace(&mut self.state, TransferState::Over) {
                 TransferState::New(operation) => {
-                    let number = local.transfers.queue(local.slot.get(), operation);
+                    let number =
+                        local.transfers.queue(local.slot.get(), operation, local.urgent.get());
                     self.state = TransferState::Ticket(number);
                 }
                 TransferState::Ticket(number) => match local.transfers.take(number) {

@@ -38,6 +38,28 @@ pub(crate) fn suspend_memory() -> Suspend {
     Suspend { cause: Cause::Memory, done: !interleave }
 }
 
+/// Runs long work of the engine's own. It does not suspend for memory, or it would go on by one cache
+/// line a round, but yields by itself; and its transfers are issued before those of transactions.
+pub(crate) async fn upkeep<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        let before = local(|local| {
+            let before =
+                local.map(|local| (local.interleave.replace(false), local.urgent.replace(true)));
+            before.unwrap_or_default()
+        });
+        let polled = future.as_mut().poll(context);
+        local(|local| {
+            if let Some(local) = local {
+                local.interleave.set(before.0);
+                local.urgent.set(before.1);
+            }
+        });
+        polled
+    })
+    .await
+}
+
 /// Lets others run, and comes back soon. Off the workers, gives way to other threads.
 pub(crate) fn yield_now(cause: Cause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");

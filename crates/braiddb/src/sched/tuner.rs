@@ -18,7 +18,8 @@ const LOST: i32 = -2;
 /// Shortest window that counts as a measurement, and the tasks that must finish in it.
 const WINDOW: Duration = Duration::from_millis(2);
 const WINDOW_TASKS: u64 = 128;
-/// A width is better if its throughput is at least this much higher.
+/// A greater width is better if its throughput is at least this much higher; a smaller one if it is
+/// higher at all: of equals, the one with the shorter latency.
 const GAIN: f64 = 1.02;
 /// Windows between probes: at first, and at most.
 const FIRST_REST: u32 = 4;
@@ -108,7 +109,8 @@ impl Tuner {
                 Phase::After { place, before, probe: rate, score }
             }
             Phase::After { place, before, probe, score } => {
-                let better = probe > GAIN * before.max(rate);
+                let needed = if place > self.chosen { GAIN } else { 1.0 };
+                let better = probe > needed * (before + rate) / 2.0;
                 match score + if better { 1 } else { -1 } {
                     WON.. => {
                         self.chosen = place;
@@ -177,6 +179,16 @@ mod tests {
         // Latency hidden up to 24 in flight, then the caches overflow.
         let cost = |width: usize| 14_000.0 / width.min(24) as f64 + 20.0 * width.max(24) as f64;
         assert!((20..=32).contains(&settle(cost)));
+    }
+
+    #[test]
+    fn of_equal_widths_a_small_one_is_kept_whatever_single_windows_say() {
+        let random = std::cell::RefCell::new(fastrand::Rng::with_seed(5));
+        let cost = |width: usize| {
+            let noise = 0.9 + 0.2 * random.borrow_mut().f64();
+            14_000.0 / width.min(8) as f64 * noise
+        };
+        assert!((6..=16).contains(&settle(cost)));
     }
 
     #[test]

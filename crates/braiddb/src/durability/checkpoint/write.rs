@@ -13,13 +13,13 @@ use crate::log::{LogError, LogFiles, Lsn, UNFINISHED};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
-use crate::sched;
+use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
-/// Index entries looked at between two suspensions.
-const BATCH: usize = 64;
+/// Index entries looked at between two turns of others.
+const BATCH: usize = 32;
 
 /// Writes a checkpoint of the database whose worker's thread this is, into its directory.
 ///
@@ -120,6 +120,7 @@ impl Output {
                 self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
             transaction.end_uncounted();
+            sched::yield_now(Cause::Memory).await;
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
     }

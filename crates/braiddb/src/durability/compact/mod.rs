@@ -97,7 +97,7 @@ impl Compacted {
         let failed = |error: LogError| OperationError::Storage(error.into());
         let interval = engine.checkpoints.every() / files.segment_bytes();
         let alive = live.bytes() / files.segment_bytes();
-        let most = (interval + interval / 4 + 1).max(alive * 5 / 2);
+        let most = (interval + interval / 4).max(alive * 5 / 2);
         for segment in segments {
             files.free_segment(*segment, most).map_err(failed)?;
             // A file system may take milliseconds to remove one.

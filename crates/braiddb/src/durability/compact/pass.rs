@@ -14,9 +14,12 @@ use crate::transaction::{OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::Link;
 
-/// Index entries looked at in one transaction.
-const BATCH: usize = 64;
-/// Bytes of copies in one block; a single record may be larger.
+/// Index entries looked at in one transaction: the more, the more of their records are read at once.
+const BATCH: usize = 512;
+/// Of these, between two turns of others.
+const TURN: usize = 32;
+/// Bytes of records in memory at once, and of copies in one block; a single record may be larger.
+const READ_BYTES: usize = 4 << 20;
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// A copy of a record.
@@ -56,7 +59,7 @@ impl Moving {
 struct Found<'e> {
     entry: &'e Entry,
     link: Link,
-    from: Lsn,
+    kept: Kept,
 }
 
 /// Looks at every record, once; `true` if nothing leads to a victim any more.
@@ -79,7 +82,10 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
             let (oldest, durable) =
                 (engine.horizon.oldest(engine.log.tail()), engine.log.durable());
             let mut found = Vec::new();
-            for entry in &entries {
+            for (number, entry) in entries.iter().enumerate() {
+                if number % TURN == TURN - 1 {
+                    sched::yield_now(Cause::Memory).await;
+                }
                 // SAFETY: the guard above, and the transaction.
                 let (link, kept) = match unsafe { table.newest(entry.rid) } {
                     Newest::Gone => continue,
@@ -102,16 +108,31 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
                             given_way.into_iter().for_each(|version| worker.evicted(version));
                         }
                     }
-                    _ => found.push(Found { entry, link, from: kept.lsn }),
+                    _ => found.push(Found { entry, link, kept }),
                 }
             }
-            copy(worker, &table, &found, moving).await?;
+            let mut rest = &found[..];
+            while !rest.is_empty() {
+                let (some, after) = split(rest, READ_BYTES, |found| found.kept.bytes);
+                copy(worker, &table, some, moving).await?;
+                rest = after;
+            }
             transaction.end_uncounted();
             // A pass may be long, and others may just have come.
             sched::yield_now(Cause::Memory).await;
         }
     }
     Ok(settled)
+}
+
+/// The first items, of `most` bytes together, or a single one that is larger; and the others.
+fn split<T>(items: &[T], most: usize, bytes: impl Fn(&T) -> usize) -> (&[T], &[T]) {
+    let mut sum = 0;
+    let fit = items.iter().take_while(|item| {
+        sum += bytes(item);
+        sum <= most
+    });
+    items.split_at(fit.count().max(1))
 }
 
 /// Copies records to the end of the log, as far as they are still what was found. The caller holds
@@ -130,18 +151,14 @@ async fn copy(
         unsafe { found.entry.copy_key(key.inner_mut()) };
         records.push((found, key, read?));
     }
+    let logged_bytes = |(_, key, read): &(&Found<'_>, KeyBuffer, Value<'_>)| {
+        log::record_bytes(key.len(), read.value().len())
+    };
     let mut rest = &records[..];
     while !rest.is_empty() {
-        let (mut count, mut bytes) = (0, 0);
-        for (_, key, read) in rest {
-            let more = log::record_bytes(key.len(), read.value().len());
-            if count > 0 && bytes + more > BLOCK_BYTES {
-                break;
-            }
-            (count, bytes) = (count + 1, bytes + more);
-        }
-        let (some, after) = rest.split_at(count);
+        let (some, after) = split(rest, BLOCK_BYTES, logged_bytes);
         rest = after;
+        let bytes = some.iter().map(logged_bytes).sum();
         let block_bytes = log::block_bytes(bytes);
         worker.wait_for_space(block_bytes).await?;
         let mut block = worker.engine().log.reserve(worker.number(), block_bytes);
@@ -154,11 +171,11 @@ async fn copy(
         for (found, key, read) in some {
             let rid = found.entry.rid;
             let to = block.append(table.id, RecordKind::Update, rid, key, read.value());
-            moving.copies.insert((table.id, rid), Copy { from: found.from, to });
+            moving.copies.insert((table.id, rid), Copy { from: found.kept.lsn, to });
             moving.last = to;
         }
         block.finish_commit(None);
-        moving.copied += count as u64;
+        moving.copied += some.len() as u64;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::log::Lsn;
 
 /// What is moved between two checkpoints at most: bytes; and records, each of which memory
 /// remembers meanwhile.
-const MOST_MOVED: Alive = Alive { bytes: 1 << 30, records: 500_000 };
+const MOST_MOVED: Alive = Alive { bytes: 1 << 30, records: 1_000_000 };
 /// Segments beyond the live bytes that are let be.
 const SLACK: u64 = 4;
 
