@@ -134,11 +134,15 @@ mod tests {
 
     #[test]
     fn sees_its_own_memory_and_work() {
-        let before = resident_bytes().unwrap();
-        let block = vec![1u8; 32 << 20];
-        let after = resident_bytes().unwrap();
-        assert!(after >= before + (16 << 20), "{before} {after}");
-        drop(block);
+        // Other tests of this process give memory back meanwhile, but not every time.
+        let sees_a_block = || {
+            let before = resident_bytes().unwrap();
+            let block = std::hint::black_box(vec![1u8; 32 << 20]);
+            let after = resident_bytes().unwrap();
+            drop(block);
+            after >= before + (16 << 20)
+        };
+        assert!((0..50).any(|_| sees_a_block()));
         let meter = ProcessorMeter::start().unwrap();
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(50) {
