@@ -3,7 +3,7 @@
 
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
-use crate::sched::{self, Job};
+use crate::sched::{self, Cause, Job};
 use crate::transaction::{OperationError, Worker};
 
 /// Writes a checkpoint of the database whose worker's thread this is.
@@ -23,11 +23,14 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 /// # Errors
 /// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
-    let compacted = sched::upkeep(keep_small()).await;
-    if let Some(files) = Worker::current().engine().log.files() {
-        files.remove_spares();
+    let compacted = sched::upkeep(keep_small()).await?;
+    let engine = Worker::current().engine().clone();
+    let files = engine.log.files().ok_or(OperationError::Unlogged)?;
+    while files.remove_spare() {
+        // A file system may take milliseconds for it.
+        sched::yield_now(Cause::Memory).await;
     }
-    compacted
+    Ok(compacted)
 }
 
 /// Writes a checkpoint, and frees segments of the log that hold little that is alive.

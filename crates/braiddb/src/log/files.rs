@@ -191,9 +191,9 @@ impl LogFiles {
         self.0.settle_freed()
     }
 
-    /// Removes the files that were kept to become new segments.
-    pub(crate) fn remove_spares(&self) {
-        self.0.remove_spares();
+    /// Removes one of the files that were kept to become new segments; `false` if there is none.
+    pub(crate) fn remove_spare(&self) -> bool {
+        self.0.remove_spare()
     }
 
     /// The first sector of a file of this database: its kind, where in the log it belongs, and

@@ -52,20 +52,20 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes the files that are kept.
-    pub(super) fn remove_spares(&self) {
-        let ready = std::mem::take(&mut *self.spares.ready.lock());
-        let renamed = std::mem::take(&mut *self.spares.renamed.lock());
-        for spare in ready.into_iter().chain(renamed) {
-            if let Err(error) = self.directory.remove(&spare) {
-                tracing::warn!("a file of no use is left until the database is opened: {error}");
-            }
+    /// Removes one of the files that are kept; `false` if there is none.
+    pub(super) fn remove_spare(&self) -> bool {
+        let spare = self.spares.take().or_else(|| self.spares.renamed.lock().pop());
+        if let Some(spare) = &spare
+            && let Err(error) = self.directory.remove(spare)
+        {
+            tracing::warn!("a file of no use is left until the database is opened: {error}");
         }
+        spare.is_some()
     }
 }
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        self.remove_spares();
+        while self.remove_spare() {}
     }
 }

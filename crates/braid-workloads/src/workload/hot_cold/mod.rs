@@ -217,10 +217,10 @@ impl Run<'_> {
                     all_hot = hot;
                     continue;
                 }
-                let share = hot / (all_hot * f64::from(100 - cold) / 100.0);
                 if depth != JUDGED_DEPTH {
                     continue;
                 }
+                let share = hot / (all_hot * f64::from(100 - cold) / 100.0);
                 let what = format!("hot over its share of all-hot, {}", name(depth, cold));
                 report.bar(what, bars::HOT_SHARE, Some(share), self.judged);
                 let over = fio.as_ref().map(|fio| reads / fio.operations_a_second);
