@@ -4,13 +4,15 @@
 //! Under a running child the fault is brought about; the child must end by itself, with an error that
 //! says what happened. Then the disk is mended, and everything acknowledged must be there.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
+
+use super::listen;
 
 const MIB: u64 = 1 << 20;
 /// The file system the database is in.
@@ -155,17 +157,8 @@ pub(super) struct Ended {
 
 /// Waits until a child ends by itself; `ready` is called once its database is open.
 pub(super) fn outlive(mut child: Child, ready: impl FnOnce() -> Result<()>) -> Result<Ended> {
-    let stdout = child.stdout.take().expect("piped by the caller");
     let mut stderr = child.stderr.take().expect("piped by the caller");
-    let (first, opened) = std::sync::mpsc::channel();
-    let lines = std::thread::spawn(move || {
-        let mut lines = BufReader::new(stdout).lines().map_while(std::io::Result::ok);
-        if lines.next().is_some() {
-            // The parent may have stopped waiting for it.
-            _ = first.send(());
-        }
-        lines.collect::<Vec<_>>()
-    });
+    let (opened, reader) = listen(&mut child);
     let error = std::thread::spawn(move || {
         let mut said = String::new();
         // What cannot be read is missing in what is checked.
@@ -186,7 +179,7 @@ pub(super) fn outlive(mut child: Child, ready: impl FnOnce() -> Result<()>) -> R
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     };
-    let lines = lines.join().expect("the reader does not panic");
+    let lines = reader.join().expect("the reader does not panic").lines;
     let error = error.join().expect("the reader does not panic");
     // A child that is killed by a signal has no code; one that panics in a thread says so.
     let failed = status.code().is_some_and(|code| code != 0);

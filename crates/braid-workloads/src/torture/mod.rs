@@ -14,6 +14,8 @@ mod ledger;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -318,28 +320,40 @@ impl Command {
         ledger: &mut Ledger,
     ) -> Result<bool> {
         let mut child = self.child(dir, seed)?.spawn().context("starting a child")?;
-        let pipe = child.stdout.take().expect("piped above");
-        let (ready, opened) = std::sync::mpsc::channel();
-        let reader = std::thread::spawn(move || {
-            let mut lines = BufReader::new(pipe).lines().map_while(std::io::Result::ok);
-            let opened = lines.next().is_some();
-            if opened {
-                // The parent may have stopped waiting for it.
-                _ = ready.send(());
-            }
-            (opened, lines.collect::<Vec<String>>())
-        });
+        let (opened, reader) = listen(&mut child);
         if from_ready {
             opened.recv().context("the child ended before its database was open")?;
         }
         std::thread::sleep(life);
         kill(&mut child)?;
-        let (opened, lines) = reader.join().expect("the reader does not panic");
-        for line in lines {
-            ledger.acknowledge(&line)?;
-        }
+        let Heard { opened, lines } = reader.join().expect("the reader does not panic");
+        lines.iter().try_for_each(|line| ledger.acknowledge(line))?;
         Ok(opened)
     }
+}
+
+/// What a child said on standard output.
+struct Heard {
+    /// It said that its database is open.
+    opened: bool,
+    /// What it said afterwards.
+    lines: Vec<String>,
+}
+
+/// Reads what a child says, until it ends; the receiver is told when its database is open.
+fn listen(child: &mut Child) -> (Receiver<()>, JoinHandle<Heard>) {
+    let pipe = child.stdout.take().expect("every child's output is piped");
+    let (ready, opened) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut lines = BufReader::new(pipe).lines().map_while(std::io::Result::ok);
+        let opened = lines.next().is_some();
+        if opened {
+            // The parent may have stopped waiting for it.
+            _ = ready.send(());
+        }
+        Heard { opened, lines: lines.collect() }
+    });
+    (opened, reader)
 }
 
 /// Removes a database that has been checked.

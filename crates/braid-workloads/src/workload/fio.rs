@@ -1,4 +1,5 @@
-//! `fio`, if it is installed: what the disk itself does with writes like the log's.
+//! `fio`, if it is installed: what the disk itself does with writes like the log's, and with reads
+//! like those of cold records.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,7 @@ impl Fio {
         let overwrite = if new { "--overwrite=0" } else { "--overwrite=1" };
         let size = if quick { "--size=2m" } else { "--size=2g" };
         let block = format!("--bs={bytes}");
-        Self::run(file, "write", &["--sync=dsync", "--iodepth=2", overwrite, size, &block])
+        Self::run(file, "write", "write", &["--sync=dsync", "--iodepth=2", overwrite, size, &block])
     }
 
     /// Direct reads of sectors anywhere in a file of `bytes`, `depth` under way at a time; `None`
@@ -24,19 +25,15 @@ impl Fio {
     pub(crate) fn read(file: &Path, bytes: u64, depth: usize, quick: bool) -> Option<Self> {
         let (depth, size) = (format!("--iodepth={depth}"), format!("--size={bytes}"));
         let period = if quick { "--runtime=100ms" } else { "--runtime=2" };
-        Self::run(
-            file,
-            "read",
-            &["--rw=randread", "--bs=4096", "--time_based", &depth, &size, period],
-        )
+        Self::run(file, "randread", "read", &["--bs=4096", "--time_based", &depth, &size, period])
     }
 
-    /// Runs one job, of the kind whose figures are wanted.
-    fn run(file: &Path, kind: &str, arguments: &[&str]) -> Option<Self> {
+    /// Runs one job of a pattern; `kind` is what its figures stand under.
+    fn run(file: &Path, pattern: &str, kind: &str, arguments: &[&str]) -> Option<Self> {
         let mut command = Command::new("fio");
         command
             .arg("--name=braid")
-            .arg(format!("--rw={kind}"))
+            .arg(format!("--rw={pattern}"))
             .args(["--direct=1", "--ioengine=io_uring", "--randrepeat=0"])
             .args(arguments)
             .arg(format!("--filename={}", file.display()))

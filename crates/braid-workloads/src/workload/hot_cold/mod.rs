@@ -7,7 +7,7 @@ use braiddb::{Durability, Options, Overload, Policy, Width};
 use clap::{Args, ValueEnum};
 
 use self::requests::{COLD_READS, Mix, Mixed, Nesting, Told};
-use self::tables::HotCold;
+use self::tables::{HotCold, cold_records};
 use super::bars;
 use super::fio::Fio;
 use crate::engine::bed::Opening;
@@ -124,6 +124,15 @@ impl Run<'_> {
         HotCold::build(self.place, name, options, self.settings.records, value_bytes)
     }
 
+    /// Reads of one set of tables, by share of storage-bound ones.
+    fn reads(&self, tables: &HotCold, shares: &[u32], name: impl Fn(u32) -> String) -> Vec<Mixed> {
+        let one = |cold: &u32| {
+            let seed = self.settings.seed + u64::from(*cold);
+            Mixed::new(name(*cold), tables, Mix::reads(*cold), seed)
+        };
+        shares.iter().map(one).collect()
+    }
+
     /// Measures subjects, and tells what their classes took.
     fn measure(
         &mut self,
@@ -191,17 +200,14 @@ impl Run<'_> {
             let options = self.options(Policy::DualQueue).read_depth(depth).cold_width(depth);
             let options = options.overload(Overload::Shed);
             let tables = self.tables(&format!("depth-{depth}"), options, VALUE_BYTES)?;
-            for cold in SHARES {
-                let seed = self.settings.seed + u64::from(cold);
-                subjects.push(Mixed::new(name(depth, cold), &tables, Mix::reads(cold), seed));
-            }
+            subjects.extend(self.reads(&tables, &SHARES, |cold| name(depth, cold)));
         }
         let what = "the same reads, dual-queue; storage-bound transactions fail while as many reads \
                     as are named are under way";
         let (mut report, told) = self.measure("hot-cold-shedding", what, subjects)?;
         let mut told = told.iter();
         for depth in DEPTHS {
-            let bytes = (self.settings.records / 100 * 1024).clamp(1 << 20, 1 << 30);
+            let bytes = (cold_records(self.settings.records) * 1024).clamp(1 << 20, 1 << 30);
             let fio = Fio::read(&self.place.join("fio"), bytes, depth, self.settings.quick);
             if let Some(fio) = &fio {
                 let reads = fio.operations_a_second;
@@ -239,10 +245,7 @@ impl Run<'_> {
         for size in SIZES {
             let options = self.options(Policy::DualQueue).cold_width(size);
             let tables = self.tables(&format!("queue-{size}"), options, VALUE_BYTES)?;
-            for cold in SHARES {
-                let seed = self.settings.seed + u64::from(cold);
-                subjects.push(Mixed::new(name(size, cold), &tables, Mix::reads(cold), seed));
-            }
+            subjects.extend(self.reads(&tables, &SHARES, |cold| name(size, cold)));
         }
         let what = "the same reads, dual-queue, by the number of transactions that may wait for \
                     storage before no more begin";
@@ -268,11 +271,8 @@ impl Run<'_> {
         for size in SIZES {
             let options = self.options(Policy::DualQueue);
             let tables = self.tables(&format!("size-{size}"), options, size)?;
-            for cold in SHARES {
-                let seed = self.settings.seed + u64::from(cold);
-                let name = format!("values of {size} B, {cold} % cold");
-                subjects.push(Mixed::new(name, &tables, Mix::reads(cold), seed));
-            }
+            let name = |cold| format!("values of {size} B, {cold} % cold");
+            subjects.extend(self.reads(&tables, &SHARES, name));
         }
         let what = "the same reads, dual-queue, by the size of the cold values, which are read in \
                     sectors of 4 KiB";

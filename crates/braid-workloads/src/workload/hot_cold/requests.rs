@@ -15,9 +15,9 @@ use crate::harness::number;
 use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::Uniform;
+use crate::workload::points::OPERATIONS;
 
-/// Operations of a transaction, and how many of them are cold in one that is storage-bound.
-pub(super) const OPERATIONS: usize = 10;
+/// How many operations of a storage-bound transaction are cold.
 pub(super) const COLD_READS: usize = 2;
 /// One in so many hot transactions is timed, and every storage-bound one.
 const TIMED_ONE_IN: u64 = 16;

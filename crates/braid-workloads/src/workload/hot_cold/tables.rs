@@ -10,6 +10,11 @@ use crate::random::key_of;
 /// Hot records for each cold one.
 const HOT_PER_COLD: u64 = 100;
 
+/// Cold records beside `hot` ones.
+pub(super) fn cold_records(hot: u64) -> u64 {
+    (hot / HOT_PER_COLD).max(100)
+}
+
 #[derive(Clone)]
 pub(super) struct HotCold {
     pub(super) hot: Bed,
@@ -28,7 +33,7 @@ impl HotCold {
         value_bytes: usize,
     ) -> Result<Self, Error> {
         let directory = place.join(name);
-        let cold_records = (records / HOT_PER_COLD).max(100);
+        let cold_records = cold_records(records);
         let loading = options
             .clone()
             .policy(Policy::DualQueue)
