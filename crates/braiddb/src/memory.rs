@@ -9,8 +9,10 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 
 /// What a block of memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +31,25 @@ const SHARDS: usize = 64;
 
 /// Bytes in use by kind, one per database.
 ///
-/// Invariant: the sum over shards of a kind equals the bytes allocated and not yet freed through
-/// this counter; a single shard may be negative when another thread frees.
+/// Invariant: the sum over shards of a kind equals the bytes of the blocks allocated and not yet freed
+/// through this counter; a single shard may be negative when another thread frees.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
     shards: Box<[CachePadded<[AtomicI64; KINDS]>]>,
 }
 
+/// The counters of all databases.
+static ALL: Mutex<Vec<Weak<MemoryCounters>>> = Mutex::new(Vec::new());
+
 impl MemoryCounters {
+    /// Those of another database.
+    pub(crate) fn of_database() -> Arc<Self> {
+        backend::prepare();
+        let counters = Arc::new(Self::new());
+        ALL.lock().push(Arc::downgrade(&counters));
+        counters
+    }
+
     pub(crate) fn new() -> Self {
         let shard = || CachePadded::new(std::array::from_fn(|_| AtomicI64::new(0)));
         Self { shards: (0..SHARDS).map(|_| shard()).collect() }
@@ -49,10 +62,27 @@ impl MemoryCounters {
         sum.max(0) as u64
     }
 
+    /// Bytes in use now.
+    pub(crate) fn in_use(&self) -> u64 {
+        [Kind::Version, Kind::Node, Kind::Key].into_iter().map(|kind| self.bytes(kind)).sum()
+    }
+
+    /// Bytes that the allocator has from the operating system for what is in use here: of what it has
+    /// for all databases, the same share as of what they have in use. A host program that uses the same
+    /// allocator counts as a waste of at most as much again.
+    pub(crate) fn taken(&self) -> u64 {
+        let mut all = ALL.lock();
+        all.retain(|counters| counters.strong_count() > 0);
+        let all = all.iter().filter_map(Weak::upgrade).map(|counters| counters.in_use()).sum();
+        let (committed, mine) = (backend::committed(all), self.in_use());
+        let taken = u128::from(committed) * u128::from(mine) / u128::from(all.max(1));
+        (taken as u64).clamp(mine, 2 * mine)
+    }
+
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
     pub(crate) fn allocate(&self, kind: Kind, layout: Layout) -> NonNull<u8> {
         assert!(layout.size() > 0, "an empty block has no address of its own");
-        self.add(kind, layout.size() as i64);
+        self.add(kind, block_bytes(layout) as i64);
         backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
     }
 
@@ -62,7 +92,7 @@ impl MemoryCounters {
     /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, nobody
     /// uses it any more, and it is freed once.
     pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
-        self.add(kind, -(layout.size() as i64));
+        self.add(kind, -(block_bytes(layout) as i64));
         // SAFETY: the caller's contract is the backend's contract.
         unsafe { backend::free(block, layout) }
     }
@@ -71,6 +101,11 @@ impl MemoryCounters {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
     }
+}
+
+/// Bytes that the allocator takes for a block: blocks come in sizes up to a quarter apart.
+pub(crate) fn block_bytes(layout: Layout) -> u64 {
+    backend::block_bytes(layout.size()) as u64
 }
 
 fn shard() -> usize {
@@ -93,6 +128,45 @@ mod backend {
         NonNull::new(block.cast())
     }
 
+    /// The option's place among mimalloc's, of which there are so many.
+    const PAGE_RECLAIM_ON_FREE: libmimalloc_sys::mi_option_t = 35;
+    const _: () =
+        assert!(libmimalloc_sys::_mi_option_last == 47, "look for the option's new place");
+
+    /// Lets pages in which a block was freed be anybody's. Kept for who freed it, and so allocates less
+    /// than it frees when work shifts to other workers, they grew to half of what is in use.
+    pub(super) fn prepare() {
+        // SAFETY: an option that may be set at any time; what the environment says stays.
+        unsafe { libmimalloc_sys::mi_option_set_default(PAGE_RECLAIM_ON_FREE, -1) };
+    }
+
+    /// Bytes taken from the operating system.
+    pub(super) fn committed(_in_use: u64) -> u64 {
+        let mut committed = 0;
+        let (mut times, mut sizes, mut faults) = ([0; 3], [0; 3], 0);
+        let [elapsed, user, system] = &mut times;
+        let [resident, most_resident, most_committed] = &mut sizes;
+        // SAFETY: all are places for one number each.
+        unsafe {
+            libmimalloc_sys::mi_process_info(
+                elapsed,
+                user,
+                system,
+                resident,
+                most_resident,
+                &mut committed,
+                most_committed,
+                &mut faults,
+            );
+        }
+        committed as u64
+    }
+
+    pub(super) fn block_bytes(bytes: usize) -> usize {
+        // SAFETY: a computation.
+        unsafe { libmimalloc_sys::mi_good_size(bytes) }
+    }
+
     pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
         // SAFETY: the block came from `mi_malloc_aligned` and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
@@ -107,6 +181,17 @@ mod backend {
     pub(super) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: size is not zero (asserted by the caller).
         NonNull::new(unsafe { std::alloc::alloc(layout) })
+    }
+
+    pub(super) fn prepare() {}
+
+    /// Of the system's allocator this is not known.
+    pub(super) fn committed(in_use: u64) -> u64 {
+        in_use
+    }
+
+    pub(super) fn block_bytes(bytes: usize) -> usize {
+        bytes
     }
 
     pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {

@@ -303,7 +303,7 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
     // Beside the workers, only the threads of recovery take part.
     const RECOVERY_THREADS: usize = 16;
     let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS));
-    let memory = Arc::new(MemoryCounters::new());
+    let memory = MemoryCounters::of_database();
     let options = EngineOptions {
         workers: options.workers,
         contexts_per_worker: options.max_open,

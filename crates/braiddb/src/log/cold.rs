@@ -27,6 +27,34 @@ impl ColdRecord {
     }
 }
 
+/// A stretch of the log that was read at once.
+#[derive(Debug)]
+pub(crate) struct ColdSpan {
+    memory: AlignedBuffer,
+    at: Lsn,
+}
+
+impl ColdSpan {
+    /// The record at a position, if a whole one with the right checksum is there.
+    pub(crate) fn record(&self, lsn: Lsn) -> Option<RecordView<'_>> {
+        let start = lsn.0.checked_sub(self.at.0)?;
+        whole_record(self.memory.get(start as usize..)?)
+    }
+}
+
+/// The record that `bytes` start with, if all of it is there and its checksum is right.
+fn whole_record(bytes: &[u8]) -> Option<RecordView<'_>> {
+    let (header, _) = RecordHeader::ref_from_prefix(bytes).ok()?;
+    let (record, _) = split_record(bytes)?;
+    header.verifies(bytes).then_some(record)
+}
+
+/// The sector that a position is in, and the place in it.
+fn sector_of(lsn: Lsn) -> (Lsn, usize) {
+    let place = lsn.0 % SECTOR_BYTES as u64;
+    (Lsn(lsn.0 - place), place as usize)
+}
+
 impl ColdStore {
     pub(super) fn new(segments: &Arc<Segments>) -> Self {
         Self(Arc::downgrade(segments))
@@ -41,29 +69,40 @@ impl ColdStore {
     /// # Errors
     /// The device's; `Corrupt` if there is no whole record.
     pub(crate) async fn read(&self, lsn: Lsn, bytes: usize) -> Result<ColdRecord, LogError> {
+        let ColdSpan { memory, .. } = self.read_span(lsn, lsn, bytes).await?;
+        let (_, start) = sector_of(lsn);
+        if whole_record(&memory[start..]).is_none() {
+            return Err(self.damaged(lsn, "a record's checksum is wrong"));
+        }
+        Ok(ColdRecord { memory, start })
+    }
+
+    /// The log from the record at `first` to the one at `last`, all of it, durable and in segments
+    /// that are there; `bytes` says how much of the last to read at first.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` if a segment is missing, or the last is longer than any.
+    pub(crate) async fn read_span(
+        &self,
+        first: Lsn,
+        last: Lsn,
+        bytes: usize,
+    ) -> Result<ColdSpan, LogError> {
         let (mut bytes, mut needed) = (bytes.max(RECORD_HEADER_BYTES), RECORD_HEADER_BYTES);
+        let (at, _) = sector_of(first);
+        let start = (last.0 - at.0) as usize;
         loop {
-            let sector = SECTOR_BYTES as u64;
-            let from = Lsn(lsn.0 / sector * sector);
-            let start = (lsn.0 - from.0) as usize;
-            let memory = self.read_sectors(from, start + needed, start + bytes).await?;
+            let memory = self.read_sectors(at, start + needed, start + bytes).await?;
             let header = RecordHeader::ref_from_prefix(&memory[start..]);
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
             if whole > LARGE_BLOCK_BYTES {
-                return Err(self.damaged(lsn, "a record is longer than any"));
+                return Err(self.damaged(last, "a record is longer than any"));
             }
-            if start + whole > memory.len() {
-                (bytes, needed) = (whole, whole);
-                continue;
+            if start + whole <= memory.len() {
+                return Ok(ColdSpan { memory, at });
             }
-            let sound = header.verifies(&memory[start..start + whole])
-                && split_record(&memory[start..]).is_some();
-            return if sound {
-                Ok(ColdRecord { memory, start })
-            } else {
-                Err(self.damaged(lsn, "a record's checksum is wrong"))
-            };
+            (bytes, needed) = (whole, whole);
         }
     }
 

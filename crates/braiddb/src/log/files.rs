@@ -159,6 +159,11 @@ impl LogFiles {
         self.0.segment_bytes()
     }
 
+    /// Bytes of all segments.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.count() as u64 * self.0.segment_bytes()
+    }
+
     /// The segment that a position is in.
     pub(crate) fn segment_of(&self, lsn: Lsn) -> u64 {
         self.0.index(lsn)

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
-pub(crate) use cold::{ColdRecord, ColdStore};
+pub(crate) use cold::{ColdSpan, ColdStore};
 #[cfg(not(loom))]
 pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;

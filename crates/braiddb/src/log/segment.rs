@@ -137,9 +137,14 @@ impl Segments {
         self.files.read().range(..end).map(|(index, _)| *index).collect()
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.files.read().len()
+    }
+
     /// Files of all segments, and those kept to become new ones.
     pub(super) fn files_on_disk(&self) -> u64 {
-        (self.files.read().len() + self.spares.count()) as u64
+        (self.count() + self.spares.count()) as u64
     }
 
     /// Their bytes.

@@ -13,8 +13,8 @@ use crate::version::{Address, Link, Version, VersionRef};
 pub(crate) struct Kept {
     /// Where it starts.
     pub(crate) lsn: Lsn,
-    /// Bytes that it takes at most.
-    pub(crate) bytes: usize,
+    /// Bytes that it takes with a key of the usual length, or a shorter one.
+    pub(crate) usual_bytes: usize,
 }
 
 /// What a record's entry leads to.
@@ -32,8 +32,12 @@ pub(crate) enum Newest {
 
 impl Kept {
     fn of_address(address: Address) -> Self {
-        // The address allows for a usual key.
-        Self { lsn: address.lsn(), bytes: address.read_bytes() + MAX_KEY_BYTES }
+        Self { lsn: address.lsn(), usual_bytes: address.read_bytes() }
+    }
+
+    /// The last position that it can take.
+    pub(crate) fn last(self) -> Lsn {
+        Lsn(self.lsn.0 + (self.usual_bytes + MAX_KEY_BYTES) as u64 - 1)
     }
 
     fn of_version(version: Version<'_>) -> Option<Self> {

@@ -6,16 +6,17 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::{Mutex, RwLock};
 
+use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
 use crate::log::{ColdStore, Log};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::record::Table;
 use crate::rid::TableId;
 use crate::sched::Job;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 
 /// When a transaction's result leaves the engine.
@@ -66,11 +67,9 @@ pub(crate) struct Engine {
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     /// Where records that are not in memory are read.
     store: Option<ColdStore>,
-    memory_budget: Option<u64>,
+    budget: Option<Budget>,
     /// See [`EngineOptions`].
     pub(super) shed_beyond: Option<usize>,
-    /// Bytes of versions that were evicted, but are not freed yet.
-    evicted: AtomicU64,
     tables: RwLock<Vec<Option<Arc<Table>>>>,
     next_table: AtomicU32,
     /// Garbage of workers that have stopped.
@@ -96,9 +95,8 @@ impl Engine {
         Self {
             log,
             store,
-            memory_budget,
+            budget: memory_budget.map(Budget::new),
             shed_beyond: options.shed_beyond,
-            evicted: AtomicU64::new(0),
             status: StatusTable::new(workers, contexts_per_worker),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
@@ -138,36 +136,37 @@ impl Engine {
         if let Some(table) = &tables[place] {
             return Ok(table.clone());
         }
-        let evicts = self.memory_budget.is_some();
+        let evicts = self.budget.is_some();
         let table = Arc::new(Table::new(id, self.memory.clone(), self.store.clone(), evicts)?);
         tables[place] = Some(table.clone());
         Ok(table)
     }
 
+    /// Bytes that tables' arrays and the log's ring take.
+    fn beside_the_allocator(&self) -> u64 {
+        let tables = self.tables.read();
+        let arrays: u64 = tables.iter().flatten().map(|table| table.array_bytes()).sum();
+        arrays + self.log.ring_bytes()
+    }
+
     /// Bytes in use above those that eviction aims at; 0 without a budget.
     pub(super) fn excess_memory(&self) -> u64 {
-        let Some(budget) = self.memory_budget else { return 0 };
-        let kinds = [Kind::Version, Kind::Node, Kind::Key];
-        let counted: u64 = kinds.into_iter().map(|kind| self.memory.bytes(kind)).sum();
-        let arrays: u64 = self.tables.read().iter().flatten().map(|t| t.array_bytes()).sum();
-        // Relaxed: a statistic.
-        let on_the_way_out = self.evicted.load(Ordering::Relaxed);
-        // A quarter is for what the allocator keeps for itself: it holds what was freed among what is
-        // in use.
-        let aim = budget.saturating_sub(self.log.ring_bytes()) / 4 * 3;
-        (counted + arrays).saturating_sub(on_the_way_out).saturating_sub(aim)
+        let Some(budget) = &self.budget else { return 0 };
+        budget.excess(self.memory.in_use(), self.beside_the_allocator())
     }
 
     /// Whether evicted versions that are not freed yet take a notable part of the memory.
     pub(super) fn much_is_evicted(&self) -> bool {
-        // Relaxed: a statistic.
-        self.memory_budget.is_some_and(|b| self.evicted.load(Ordering::Relaxed) > b / 64)
+        self.budget.as_ref().is_some_and(Budget::much_is_evicted)
     }
 
     /// Counts versions that were evicted.
     pub(super) fn note_evicted(&self, bytes: u64) {
-        // Relaxed: a statistic.
-        self.evicted.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(budget) = &self.budget
+            && budget.note_evicted(bytes)
+        {
+            budget.look(self.beside_the_allocator(), self.memory.taken());
+        }
     }
 
     /// Frees an evicted version.
@@ -177,8 +176,9 @@ impl Engine {
     pub(super) unsafe fn free_evicted(&self, version: VersionRef) {
         // SAFETY: alive until freed below (the caller's contract).
         let bytes = VersionRef::bytes(unsafe { version.get() }.payload_bytes());
-        // Relaxed: a statistic.
-        self.evicted.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(budget) = &self.budget {
+            budget.note_freed(bytes);
+        }
         // SAFETY: the caller's contract.
         unsafe { version.free(&self.memory) };
     }

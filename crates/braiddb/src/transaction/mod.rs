@@ -1,6 +1,7 @@
 //! Transactions: their snapshot and write set, how they commit and abort, and what is cleaned up
 //! behind them (CoroBase §4.5, MosaicDB §5).
 
+mod budget;
 mod checkpoints;
 mod commit;
 mod context;

@@ -1,13 +1,16 @@
 //! Compaction: segments of the log with little that is alive are freed, what is alive in them being
 //! logged again first.
 //!
-//! A *pass* looks at every record. One that is kept in a segment to be freed, a *victim*, is copied
-//! to the end of the log, in a block as a transaction's; and once the copy is durable and before
-//! every begin stamp in use, a later pass lets the record's entry lead to it. So whoever meets the
-//! new address may see the record, as with any address. Between passes all transactions that were
-//! active are waited for, since they, and evictions under way, may have met old addresses. When a
-//! pass finds nothing that leads to a victim, then, once those transactions are over too, nobody
-//! ever will: a checkpoint is written, which no longer needs the victims, and they are freed.
+//! Every record's entry is looked at, and those that lead to a segment to be freed, a *victim*, are
+//! listed in the order of the log. A *pass* goes over that list. What is not copied yet is read from
+//! the victims, in large stretches, and copied to the end of the log, in blocks as a transaction's; and
+//! once a copy is durable and before every begin stamp in use, a later pass lets the record's entry
+//! lead to it. So whoever meets the new address may see the record, as with any address. After each
+//! pass all transactions that are active are waited for, since they, and evictions under way, may have
+//! met old addresses. When a pass finds that nothing on the list leads to a victim, then, once those
+//! transactions are over too, nobody ever will: what is not on the list led to what was logged
+//! elsewhere or later, and a record never goes back. A checkpoint is written, which no longer needs the
+//! victims, and they are freed.
 //!
 //! A segment in which the checkpoint found nothing alive needs no pass: what it found are the newest
 //! committed versions, and those that are newer are kept in newer segments.
@@ -18,16 +21,19 @@
 //! is durable. A crash at any point leaves either the old checkpoint and all victims, or the new
 //! one.
 
+mod copy;
+mod find;
 mod pass;
 mod plan;
 
 use std::rc::Rc;
 
+use find::Victims;
 use pass::Moving;
 pub(super) use plan::Live;
 
 use super::checkpoint::{self, Written};
-use crate::log::{LogError, LogFiles};
+use crate::log::{LogError, LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, Worker};
@@ -73,11 +79,12 @@ pub(super) async fn compact(
         if victims.is_empty() || engine.checkpoints.stopping() {
             break;
         }
-        let mut moving = Moving::new(&victims, files.segment_bytes());
-        if !is_planted(Bug::FreedLiveSegment) && !empty(&worker, &mut moving).await? {
-            break;
+        if !is_planted(Bug::FreedLiveSegment) {
+            let Some(moved) = empty(&worker, files, &victims, written.live.bytes()).await? else {
+                break;
+            };
+            compacted.moved += moved;
         }
-        compacted.moved += moving.copied;
         written = checkpoint::write(files).await?;
         compacted.free(&engine, files, &written.live, &victims).await?;
     }
@@ -110,14 +117,27 @@ impl Compacted {
     }
 }
 
-/// Moves what is alive out of the victims, until nobody can meet what is in them; `false` if the
-/// database is closing instead.
-async fn empty(worker: &Rc<Worker>, moving: &mut Moving) -> Result<bool, OperationError> {
+/// Moves what is alive out of segments, until nobody can meet what is in them; returns how many records
+/// were copied, or `None` if the database is closing instead.
+async fn empty(
+    worker: &Rc<Worker>,
+    files: &LogFiles,
+    segments: &[u64],
+    alive: u64,
+) -> Result<Option<u64>, OperationError> {
+    let victims = Victims::new(segments, files.segment_bytes());
+    let tables = worker.engine().tables();
+    let items = find::find(worker, &tables, &victims).await?;
+    let (files, copied, last) = (files.clone(), 0, Lsn::ZERO);
+    let mut moving = Moving { files, alive, victims, tables, items, copied, last };
     loop {
-        let settled = pass::pass(worker, moving).await?;
+        let settled = pass::pass(worker, &mut moving).await?;
         worker.wait_durable(moving.last).await?;
-        if !worker.wait_past_active().await? || settled {
-            return Ok(settled);
+        if !worker.wait_past_active().await? {
+            return Ok(None);
+        }
+        if settled {
+            return Ok(Some(moving.copied));
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::log::Lsn;
 
-/// What is moved between two checkpoints at most: bytes; and records, each of which memory
-/// remembers meanwhile.
-const MOST_MOVED: Alive = Alive { bytes: 1 << 30, records: 1_000_000 };
+/// What is moved between two checkpoints at most, or else an eighth of what is alive: bytes, which are
+/// on the disk twice meanwhile; and records, each of which memory remembers.
+const MOST_MOVED: Alive = Alive { bytes: 512 << 20, records: 250_000 };
 /// Segments beyond the live bytes that are let be.
 const SLACK: u64 = 4;
 
@@ -15,6 +15,16 @@ const SLACK: u64 = 4;
 struct Alive {
     bytes: u64,
     records: u64,
+}
+
+impl Alive {
+    fn and(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, records: self.records + other.records }
+    }
+
+    fn exceeds(self, most: Self) -> bool {
+        self.bytes > most.bytes || self.records > most.records
+    }
 }
 
 /// The log as a checkpoint found it.
@@ -39,7 +49,11 @@ impl Live {
 
     /// Bytes that are alive.
     pub(super) fn bytes(&self) -> u64 {
-        self.by_segment.values().map(|alive| alive.bytes).sum()
+        self.all().bytes
+    }
+
+    fn all(&self) -> Alive {
+        self.by_segment.values().fold(Alive::default(), |sum, alive| sum.and(*alive))
     }
 
     fn of(&self, segment: u64) -> Alive {
@@ -57,24 +71,27 @@ pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
 /// about three times over its life, and the disk holds at most twice of what is alive, and a few
 /// segments.
 pub(super) fn victims(candidates: &[u64], segment_bytes: u64, live: &Live) -> Vec<u64> {
-    let alive = live.bytes();
+    let all = live.all();
+    let most = Alive {
+        bytes: MOST_MOVED.bytes.max(all.bytes / 8),
+        records: MOST_MOVED.records.max(all.records / 8),
+    };
     let mut taken = candidates.len() as u64 * segment_bytes;
-    if taken <= 2 * alive + SLACK * segment_bytes {
+    if taken <= 2 * all.bytes + SLACK * segment_bytes {
         return Vec::new();
     }
     let mut by_life: Vec<u64> = candidates.to_vec();
     by_life.sort_by_key(|segment| (live.of(*segment).bytes, *segment));
     let (mut victims, mut moved) = (Vec::new(), Alive::default());
     for segment in by_life {
-        let Alive { bytes, records } = live.of(segment);
-        let enough = taken <= alive + alive / 2 + SLACK / 2 * segment_bytes;
-        let too_many = moved.bytes + bytes > MOST_MOVED.bytes
-            || moved.records + records > MOST_MOVED.records && !victims.is_empty();
-        if enough || bytes > segment_bytes / 4 * 3 || too_many {
+        let alive = live.of(segment);
+        let enough = taken <= all.bytes + all.bytes / 2 + SLACK / 2 * segment_bytes;
+        let too_many = moved.and(alive).exceeds(most) && !victims.is_empty();
+        if enough || alive.bytes > segment_bytes / 4 * 3 || too_many {
             break;
         }
-        taken = taken - segment_bytes + bytes;
-        moved = Alive { bytes: moved.bytes + bytes, records: moved.records + records };
+        taken = taken - segment_bytes + alive.bytes;
+        moved = moved.and(alive);
         victims.push(segment);
     }
     victims

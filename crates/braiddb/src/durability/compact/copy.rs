@@ -1,0 +1,164 @@
+//! Copying records from the victims to the end of the log.
+
+use std::rc::Rc;
+
+use super::find::{Item, Stage, Victims};
+use super::pass::Moving;
+use crate::log::{self, ColdSpan, ColdStore, LogError, RecordKind, RecordView};
+use crate::reclaim;
+use crate::record::Newest;
+use crate::sched::{self, Cause, Interleaved};
+use crate::transaction::{OperationError, Worker};
+use crate::version::Link;
+
+/// Bytes of a stretch that is read at once, with gaps of so many between its records: leaving out a
+/// sector is worth another read.
+const SPAN_BYTES: u64 = 1 << 20;
+const GAP_BYTES: u64 = 4 << 10;
+/// Stretches read at a time, by haste; and their bytes.
+const LEAST_SPANS: u64 = 8;
+const MOST_SPANS: u64 = 256;
+const READ_BYTES: u64 = 4 << 20;
+/// Bytes of copies in one block.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Copies records, in the order of the log, to its end, as far as they are still what was found.
+///
+/// # Errors
+/// The device's, the log's.
+pub(super) async fn copy_all(
+    worker: &Rc<Worker>,
+    store: &ColdStore,
+    mut found: &mut [&mut Item],
+    moving: &mut Moving,
+) -> Result<(), OperationError> {
+    while !found.is_empty() {
+        let (mut spans, mut bytes, most) = (Vec::new(), 0, spans_at_once(moving));
+        while !found.is_empty() && spans.len() < most && bytes < READ_BYTES {
+            let count = span(found, &moving.victims);
+            let span = found.split_off_mut(..count).expect("no more than there are");
+            bytes += end_of(span[count - 1]) - span[0].from.0;
+            spans.push(span);
+        }
+        let read = Interleaved::new(spans.iter().map(|span| read(store, span))).await;
+        for (span, read) in spans.into_iter().zip(read) {
+            copy(worker, store, span, &read?, moving).await?;
+        }
+    }
+    Ok(())
+}
+
+/// How many stretches to read at a time: the more, the more the log takes of the disk over twice what
+/// is alive. So transactions are held back by no more than what keeps the log bounded.
+fn spans_at_once(moving: &Moving) -> usize {
+    let alive = moving.alive.max(moving.files.segment_bytes());
+    let over = moving.files.bytes().saturating_sub(2 * alive).min(alive);
+    (LEAST_SPANS + (MOST_SPANS - LEAST_SPANS) * over / alive) as usize
+}
+
+/// The end of a record, if its key is not unusually long.
+fn end_of(item: &Item) -> u64 {
+    item.from.0 + u64::from(item.bytes)
+}
+
+/// How many records are to be read together, from the first on.
+fn span(found: &[&mut Item], victims: &Victims) -> usize {
+    let first = found[0].from;
+    let goes_on = |(one, next): &(&&mut Item, &&mut Item)| {
+        victims.segment_of(next.from) == victims.segment_of(first)
+            && next.from.0 <= end_of(one) + GAP_BYTES
+            && end_of(next) - first.0 <= SPAN_BYTES
+    };
+    1 + found.iter().zip(&found[1..]).take_while(goes_on).count()
+}
+
+async fn read(store: &ColdStore, span: &[&mut Item]) -> Result<ColdSpan, OperationError> {
+    let (first, last) = (&span[0], &span[span.len() - 1]);
+    store.read_span(first.from, last.from, last.bytes as usize).await.map_err(storage)
+}
+
+/// Copies the records of one stretch.
+async fn copy(
+    worker: &Rc<Worker>,
+    store: &ColdStore,
+    items: &mut [&mut Item],
+    read: &ColdSpan,
+    moving: &mut Moving,
+) -> Result<(), OperationError> {
+    let mut records = Vec::with_capacity(items.len());
+    for item in items {
+        let damaged = |reason| storage(store.damaged(item.from, reason));
+        let record =
+            read.record(item.from).ok_or_else(|| damaged("a record's checksum is wrong"))?;
+        if (record.table, record.rid) != (moving.table(item).id, item.rid) {
+            return Err(damaged("another record is where this one was"));
+        }
+        records.push((item, record));
+    }
+    let mut rest = &mut records[..];
+    while !rest.is_empty() {
+        let mut sum = 0;
+        let fit = rest.iter().take_while(|(_, record)| {
+            sum += logged_bytes(record);
+            sum <= BLOCK_BYTES
+        });
+        let count = fit.count().max(1);
+        let some = rest.split_off_mut(..count).expect("no more than there are");
+        worker.wait_for_space(block_bytes(some.iter().map(|(_, record)| record))).await?;
+        log_block(worker, some, moving)?;
+        sched::yield_now(Cause::Memory).await;
+    }
+    Ok(())
+}
+
+fn logged_bytes(record: &RecordView<'_>) -> usize {
+    log::record_bytes(record.key.len(), record.value.len())
+}
+
+fn block_bytes<'r>(records: impl Iterator<Item = &'r RecordView<'r>>) -> usize {
+    log::block_bytes(records.map(logged_bytes).sum())
+}
+
+/// Logs a block of copies, for which there is room, of those records that are still what was found.
+fn log_block(
+    worker: &Rc<Worker>,
+    records: &mut [(&mut &mut Item, RecordView<'_>)],
+    moving: &mut Moving,
+) -> Result<(), OperationError> {
+    let _operation = reclaim::enter();
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+    let all_bytes = block_bytes(records.iter().map(|(_, record)| record));
+    let mut same = Vec::<(&mut Item, &RecordView<'_>, Link)>::with_capacity(records.len());
+    for (item, record) in records {
+        // SAFETY: the guard and the transaction above.
+        if let Newest::Committed(link, kept) = unsafe { moving.table(item).newest(item.rid) }
+            && kept == item.kept()
+        {
+            same.push((item, record, link));
+        }
+    }
+    // Room for a large block that was promised is to be taken.
+    let bytes =
+        if same.is_empty() { all_bytes } else { block_bytes(same.iter().map(|(_, r, _)| *r)) };
+    let mut block = worker.engine().log.reserve(worker.number(), bytes);
+    // From here on, whoever writes one of the records commits later than this block; whoever wrote it
+    // before is seen here. Then the block is left empty, and the next pass looks again.
+    let leads = |item: &Item, link| moving.table(item).leads_to(item.rid, link);
+    if same.is_empty() || !same.iter().all(|(item, _, link)| leads(item, *link)) {
+        block.finish_skip();
+    } else {
+        moving.copied += same.len() as u64;
+        for (item, record, _) in same {
+            let RecordView { table, rid, key, value, .. } = *record;
+            moving.last = block.append(table, RecordKind::Update, rid, key, value);
+            item.stage = Stage::Copied(moving.last);
+        }
+        block.finish_commit(None);
+    }
+    transaction.end_uncounted();
+    Ok(())
+}
+
+fn storage(error: LogError) -> OperationError {
+    OperationError::Storage(error.into())
+}

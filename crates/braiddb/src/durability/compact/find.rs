@@ -1,0 +1,117 @@
+//! Finding what leads to the segments to be freed.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::log::Lsn;
+use crate::reclaim;
+use crate::record::{Kept, Newest, Table};
+use crate::rid::Rid;
+use crate::sched::{self, Cause};
+use crate::transaction::{OperationError, Worker};
+
+/// Entries looked at between two turns of others.
+const TURN: u64 = 256;
+
+/// Segments to be freed.
+#[derive(Debug)]
+pub(super) struct Victims {
+    segments: BTreeSet<u64>,
+    segment_bytes: u64,
+}
+
+impl Victims {
+    pub(super) fn new(segments: &[u64], segment_bytes: u64) -> Self {
+        Self { segments: segments.iter().copied().collect(), segment_bytes }
+    }
+
+    /// Whether one of them holds some of a stretch of the log.
+    pub(super) fn hold(&self, kept: Kept) -> bool {
+        let segments = self.segment_of(kept.lsn)..=self.segment_of(kept.last());
+        self.segments.range(segments).next().is_some()
+    }
+
+    pub(super) fn segment_of(&self, lsn: Lsn) -> u64 {
+        lsn.0 / self.segment_bytes
+    }
+}
+
+/// A record whose entry led to a victim.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// The table's place among those that were looked at.
+    pub(super) table: u32,
+    /// Bytes that it takes, if its key is not unusually long.
+    pub(super) bytes: u32,
+    pub(super) rid: Rid,
+    /// Where it is in a victim.
+    pub(super) from: Lsn,
+    pub(super) stage: Stage,
+}
+
+/// How far the move of a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is to be copied.
+    Found,
+    /// Its copy is at an LSN.
+    Copied(Lsn),
+    /// Its entry leads to no victim.
+    Settled,
+}
+
+impl Item {
+    pub(super) fn kept(&self) -> Kept {
+        Kept { lsn: self.from, usual_bytes: self.bytes as usize }
+    }
+
+    /// Begins anew, for where the record is kept now.
+    pub(super) fn restart(&mut self, kept: Kept) {
+        *self = Self::new(self.table, self.rid, kept);
+    }
+
+    fn new(table: u32, rid: Rid, kept: Kept) -> Self {
+        let bytes = u32::try_from(kept.usual_bytes).expect("records are shorter");
+        Self { table, bytes, rid, from: kept.lsn, stage: Stage::Found }
+    }
+}
+
+/// Looks at every entry, once; returns what leads to a victim, or will if a write that is under way
+/// fails, in the order of the log.
+///
+/// # Errors
+/// `Unlogged` for a record that the log does not have.
+pub(super) async fn find(
+    worker: &Rc<Worker>,
+    tables: &[Arc<Table>],
+    victims: &Victims,
+) -> Result<Vec<Item>, OperationError> {
+    let mut items = Vec::new();
+    for (place, table) in (0..).zip(tables) {
+        let bound = table.rids().handed_out();
+        for first in (0..bound).step_by(TURN as usize) {
+            let rids = (first..bound.min(first + TURN)).map(Rid::new);
+            table.bring_near(rids.clone()).await;
+            {
+                let _operation = reclaim::enter();
+                let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+                for rid in rids {
+                    // SAFETY: the guard and the transaction above.
+                    let kept = match unsafe { table.newest(rid) } {
+                        Newest::Gone => None,
+                        Newest::Unlogged => return Err(OperationError::Unlogged),
+                        Newest::Undecided(below) => below,
+                        Newest::Committed(_, kept) => Some(kept),
+                    };
+                    let kept = kept.filter(|kept| victims.hold(*kept));
+                    items.extend(kept.map(|kept| Item::new(place, rid, kept)));
+                }
+                transaction.end_uncounted();
+            }
+            sched::yield_now(Cause::Memory).await;
+        }
+    }
+    items.sort_unstable_by_key(|item| item.from);
+    Ok(items)
+}

@@ -1,0 +1,121 @@
+//! How much of the memory budget may be in use.
+//!
+//! Versions, nodes and keys are blocks of an allocator, which takes more from the operating system
+//! than is in use: what was freed among what is in use is not always for whoever allocates next. How
+//! much more depends on how work shifts between workers, so it is watched. What eviction aims at goes
+//! down by as much as the allocator comes to take beyond its room, and up again, slowly, while it takes
+//! less. What it took already is not given back by evicting more, so that does not count twice.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes evicted between two looks at the allocator, at least.
+const LOOK_BYTES: u64 = 1 << 20;
+
+/// The state of a database's memory budget.
+#[derive(Debug)]
+pub(super) struct Budget {
+    bytes: u64,
+    /// Bytes of versions that were evicted, but are not freed yet.
+    on_the_way_out: AtomicU64,
+    /// By how much less than the room may be in use: of the room, a sixteenth to a half.
+    less: AtomicU64,
+    /// What the allocator had taken at the last look.
+    taken: AtomicU64,
+    /// Bytes evicted since the last look.
+    evicted: AtomicU64,
+}
+
+impl Budget {
+    pub(super) fn new(bytes: u64) -> Self {
+        let [on_the_way_out, less, taken, evicted] = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { bytes, on_the_way_out, less, taken, evicted }
+    }
+
+    /// The allocator's room: the budget, less what takes memory `beside` it, and an eighth for what
+    /// nobody counts, as open transactions.
+    fn room(&self, beside: u64) -> u64 {
+        self.bytes.saturating_sub(beside) / 8 * 7
+    }
+
+    /// Bytes in use above those that eviction aims at.
+    pub(super) fn excess(&self, in_use: u64, beside: u64) -> u64 {
+        // Relaxed, here and below: statistics, ordered with nothing.
+        let room = self.room(beside);
+        let aim = room - self.less.load(Ordering::Relaxed).clamp(room / 16, room / 2);
+        in_use.saturating_sub(self.on_the_way_out.load(Ordering::Relaxed)).saturating_sub(aim)
+    }
+
+    /// Counts versions that were evicted; whether [`Self::look`] is due.
+    pub(super) fn note_evicted(&self, bytes: u64) -> bool {
+        self.on_the_way_out.fetch_add(bytes, Ordering::Relaxed);
+        let evicted = self.evicted.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        evicted >= LOOK_BYTES.max(self.bytes / 256)
+            && self.evicted.swap(0, Ordering::Relaxed) >= evicted
+    }
+
+    /// Looks at what the allocator has `taken`.
+    pub(super) fn look(&self, beside: u64, taken: u64) {
+        let room = self.room(beside);
+        let before = self.taken.swap(taken, Ordering::Relaxed);
+        let less = self.less.load(Ordering::Relaxed);
+        let less = if taken > room {
+            less + taken.saturating_sub(before.max(room))
+        } else {
+            less.saturating_sub((room - taken) / 64)
+        };
+        self.less.store(less.clamp(room / 16, room / 2), Ordering::Relaxed);
+    }
+
+    /// Counts an evicted version that was freed.
+    pub(super) fn note_freed(&self, bytes: u64) {
+        self.on_the_way_out.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether evicted versions that are not freed yet take a notable part of the memory.
+    pub(super) fn much_is_evicted(&self) -> bool {
+        self.on_the_way_out.load(Ordering::Relaxed) > self.bytes / 64
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// What may be in use beside nothing else.
+    fn aim(budget: &Budget) -> u64 {
+        let all = 1 << 40;
+        all - budget.excess(all, 0)
+    }
+
+    #[test]
+    fn what_the_allocator_takes_beyond_its_room_is_given_up_once() {
+        let budget = Budget::new(1024 * MIB);
+        let (room, at_first) = (budget.room(0), aim(&budget));
+        assert!(at_first < room && at_first > room / 8 * 7);
+        budget.look(0, room + room / 8);
+        assert_eq!(aim(&budget), room - room / 8);
+        budget.look(0, room + room / 8);
+        budget.look(0, room + room / 9);
+        assert_eq!(aim(&budget), room - room / 8);
+        budget.look(0, room * 2);
+        assert_eq!(aim(&budget), room - room / 2, "not less than half of it");
+        for _ in 0..10_000 {
+            budget.look(0, room - 20 * MIB);
+        }
+        assert_eq!(aim(&budget), at_first);
+    }
+
+    #[test]
+    fn what_is_on_its_way_out_is_not_evicted_again() {
+        let budget = Budget::new(1024 * MIB);
+        let (in_use, beside) = (2048 * MIB, 512 * MIB);
+        let excess = budget.excess(in_use, beside);
+        assert!(budget.note_evicted(excess), "that is much");
+        assert_eq!(budget.excess(in_use, beside), 0);
+        assert!(budget.much_is_evicted());
+        budget.note_freed(excess);
+        assert_eq!(budget.excess(in_use - excess, beside), 0);
+    }
+}
