@@ -311,7 +311,10 @@ fn latency(
         }
     }
     let seconds = Duration::from_secs_f64(if settings.quick { 0.1 } else { 5.0 });
-    let half = paced::run(&database, &puts.table, &puts.value, full / 2.0, seconds)?;
+    // At first the files are put in order that a warm-up at full rate left.
+    let half = |seconds| paced::run(&database, &puts.table, &puts.value, full / 2.0, seconds);
+    half(seconds * 5 / 2)?;
+    let half = half(seconds)?;
     let one = one_synced_write(&database, &puts, seconds / 5)?;
     let log = database.stats().log;
     let (made, reused) = (log.segments_created, log.segments_reused);

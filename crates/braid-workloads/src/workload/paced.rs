@@ -1,7 +1,8 @@
 //! Requests that come at a rate of their own, whether or not earlier ones are done.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, Table};
@@ -9,6 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use hdrhistogram::Histogram;
 
 use crate::error::Error;
+use crate::harness::process;
 use crate::random::key_of;
 
 /// What requests at a fixed rate took, from when they were due until their result was there.
@@ -20,6 +22,15 @@ pub(crate) struct Paced {
     pub(crate) p999: Duration,
 }
 
+/// Wakes the client's thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// Puts `value` at `rate` a second for `period`.
 pub(crate) fn run(
     database: &Database,
@@ -28,14 +39,16 @@ pub(crate) fn run(
     rate: f64,
     period: Duration,
 ) -> Result<Paced, Error> {
+    process::sleep_exactly();
     let mut taken = Histogram::<u64>::new(3).expect("three digits are a valid precision");
     let mut pending = FuturesUnordered::new();
-    let mut context = Context::from_waker(Waker::noop());
-    let (begin, mut asked) = (Instant::now(), 0_u64);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let (begin, most) = (Instant::now(), (period.as_secs_f64() * rate) as u64);
+    let (due, mut asked) = (|number: u64| Duration::from_secs_f64(number as f64 / rate), 0);
     loop {
-        let due = (begin.elapsed().min(period).as_secs_f64() * rate) as u64;
-        while asked < due {
-            let at = begin + Duration::from_secs_f64(asked as f64 / rate);
+        while asked < most && due(asked) <= begin.elapsed() {
+            let at = begin + due(asked);
             let (table, value, key) = (table.clone(), value.clone(), key_of(asked % 10_000));
             let put = database.run(async move |tx| tx.put(&table, &key, &value).await);
             pending.push(async move { (at, put.await) });
@@ -45,11 +58,13 @@ pub(crate) fn run(
             result?;
             taken.record(at.elapsed().as_nanos() as u64).expect("it grows as it must");
         }
-        if begin.elapsed() >= period && pending.is_empty() {
+        if asked < most {
+            std::thread::park_timeout(due(asked).saturating_sub(begin.elapsed()));
+        } else if pending.is_empty() {
             break;
+        } else {
+            std::thread::park();
         }
-        // Not a busy wait: the kernel's own threads need a core too.
-        std::thread::sleep(Duration::from_micros(20));
     }
     let at = |quantile| Duration::from_nanos(taken.value_at_quantile(quantile));
     let rate = taken.len() as f64 / begin.elapsed().as_secs_f64();

@@ -292,6 +292,9 @@ impl Database {
         refuse_on_worker()?;
         self.shared.engine.checkpoints.stop();
         self.shared.executor.stop();
+        if let Some(files) = self.shared.engine.log.files() {
+            files.remove_spares();
+        }
         match self.shared.engine.log.poisoned() {
             Some(error) => Err(Error::Log(error)),
             None => Ok(()),

@@ -16,9 +16,11 @@ use crate::io::{
 };
 use crate::sync::atomic::Ordering;
 
-/// Zeros are written in pieces of this.
+/// Zeros are written in pieces of this when the log waits for them.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Bytes zeroed between two syncs, when nobody waits for them.
+/// Else a piece of this at a time, so that a flush never finds many before it at the disk; and so much
+/// between two syncs.
+const SMALL_PIECE_BYTES: u64 = 128 << 10;
 const STEP_BYTES: u64 = 4 << 20;
 /// How far ahead of the tail space is made ready; less until the log has grown by as much.
 const AHEAD_BYTES: u64 = 16 << 20;
@@ -40,8 +42,8 @@ enum Stage {
     Header { index: u64, segment: SegmentFile },
     /// The name of a new segment is being made durable.
     Name { index: u64, segment: SegmentFile },
-    /// Zeros up to `to` are being written.
-    Zeros { to: Lsn, file: Arc<File> },
+    /// Zeros up to `at` are being written, to be followed by those up to `to`.
+    Zeros { at: Lsn, to: Lsn, file: Arc<File> },
     /// Zeros up to `to` are being made durable.
     Sync { to: Lsn, file: Arc<File> },
 }
@@ -113,7 +115,7 @@ impl Segments {
     ) -> Result<Option<Preparation>, LogError> {
         let from = self.ready();
         let index = self.index(from);
-        let Some((file, offset)) = self.locate(from) else {
+        let Some((file, _)) = self.locate(from) else {
             let segment = self.create_file(index)?;
             let (file, offset) = (segment.file.clone(), 0);
             let source = WriteSource::Buffer(self.identity.segment_header(self.start(index)));
@@ -124,17 +126,29 @@ impl Segments {
             self.set_ready(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
             return Ok(None);
         }
-        // Little at a time when the log is already waiting.
-        let step = if from.0 < tail.0 + PIECE_BYTES { PIECE_BYTES } else { STEP_BYTES };
-        let bytes = step.min(self.rest(from));
-        let mut pieces = 0;
-        for piece in (0..bytes).step_by(PIECE_BYTES as usize) {
-            let source = zeros((bytes - piece).min(PIECE_BYTES));
-            let (file, offset) = (file.clone(), offset + piece);
-            device.submit(Operation::Write { file, offset, source, sync: false }, PREPARE_TOKEN);
-            pieces += 1;
-        }
-        Ok(Preparation::new(Stage::Zeros { to: Lsn(from.0 + bytes), file }, pieces))
+        // Little in all, but at once, when the log is already waiting.
+        let waits = from.0 < tail.0 + PIECE_BYTES;
+        let (step, piece) =
+            if waits { (PIECE_BYTES, PIECE_BYTES) } else { (STEP_BYTES, SMALL_PIECE_BYTES) };
+        let to = Lsn(from.0 + step.min(self.rest(from)));
+        Ok(self.write_zeros(device, file, from, to, piece))
+    }
+
+    /// Starts to write zeros from `at` on, a piece, on the way to `to`.
+    fn write_zeros(
+        &self,
+        device: &mut dyn Device,
+        file: Arc<File>,
+        at: Lsn,
+        to: Lsn,
+        piece: u64,
+    ) -> Option<Preparation> {
+        let bytes = piece.min(to.0 - at.0);
+        let (_, offset) = self.place(at);
+        let (source, target) = (zeros(bytes), file.clone());
+        device
+            .submit(Operation::Write { file: target, offset, source, sync: false }, PREPARE_TOKEN);
+        Preparation::new(Stage::Zeros { at: Lsn(at.0 + bytes), to, file }, 1)
     }
 
     fn advance(
@@ -156,7 +170,10 @@ impl Segments {
                 self.add_file(index, segment);
                 Ok(None)
             }
-            Stage::Zeros { to, file } => {
+            Stage::Zeros { at, to, file } if at < to => {
+                Ok(self.write_zeros(device, file, at, to, SMALL_PIECE_BYTES))
+            }
+            Stage::Zeros { to, file, .. } => {
                 device.submit(Operation::Sync { file: file.clone() }, PREPARE_TOKEN);
                 Ok(Preparation::new(Stage::Sync { to, file }, 1))
             }

@@ -62,10 +62,14 @@ impl Segments {
         }
         spare.is_some()
     }
+    /// Removes all of them.
+    pub(super) fn remove_spares(&self) {
+        while self.remove_spare() {}
+    }
 }
 
 impl Drop for Segments {
     fn drop(&mut self) {
-        while self.remove_spare() {}
+        self.remove_spares();
     }
 }
