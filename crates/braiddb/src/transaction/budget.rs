@@ -31,10 +31,10 @@ impl Budget {
         Self { bytes, on_the_way_out, less, taken, evicted }
     }
 
-    /// The allocator's room: the budget, less what takes memory `beside` it, and an eighth for what
+    /// The allocator's room: the budget, less what takes memory `beside` it, and a sixth for what
     /// nobody counts, as open transactions.
     fn room(&self, beside: u64) -> u64 {
-        self.bytes.saturating_sub(beside) / 8 * 7
+        self.bytes.saturating_sub(beside) / 6 * 5
     }
 
     /// Bytes in use above those that eviction aims at.
