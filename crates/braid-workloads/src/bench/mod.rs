@@ -88,7 +88,7 @@ enum Workload {
     Paths(paths::PathsArguments),
     /// Ten minutes of reads and updates over data four times the memory they may use.
     #[command(
-        after_help = "One round of --seconds is run. Needs 30 GB of disk; give --dir to choose it."
+        after_help = "One round of --seconds is run. Needs 15 GB of disk; give --dir to choose it."
     )]
     Timeline(timeline::TimelineArguments),
     /// The log's hole trackers alone, with 1 to 64 threads.

@@ -39,7 +39,8 @@ impl Moving {
     }
 }
 
-/// Looks at every item, once; `true` if none leads to a victim any more.
+/// Looks at every item, once, or until the database is closing; `true` if none leads to a victim any
+/// more.
 ///
 /// # Errors
 /// The device's, the log's.
@@ -47,6 +48,9 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
     let mut items = std::mem::take(&mut moving.items);
     for batch in items.chunks_mut(BATCH) {
+        if worker.engine().checkpoints.stopping() {
+            return Ok(false);
+        }
         let mut found = Vec::new();
         for some in batch.chunks_mut(TURN) {
             for of_table in some.chunk_by(|one, next| one.table == next.table) {
