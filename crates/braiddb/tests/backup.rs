@@ -11,11 +11,11 @@ fn options() -> Options {
 }
 
 /// The backup; a checkpoint that is due may be in the way for a while.
-fn back_up(db: &Database, directory: &std::path::Path) -> braiddb::Backup {
+fn back_up(db: &Database, directory: &std::path::Path) -> Result<braiddb::Backup, Error> {
     loop {
         match db.backup(directory) {
             Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            backup => return backup.unwrap(),
+            backup => return backup,
         }
     }
 }
@@ -48,7 +48,7 @@ fn a_backup_is_everything_up_to_one_moment() {
     let mut last = 0;
     for round in 0..6 {
         let copy = copies.path().join(round.to_string());
-        let backup = back_up(&db, &copy);
+        let backup = back_up(&db, &copy).unwrap();
         assert!(backup.bytes > 0);
         let copy = Database::open(&copy, options()).unwrap();
         assert_eq!(copy.check().unwrap().problems, Vec::<String>::new());
@@ -72,7 +72,7 @@ fn a_backup_is_everything_up_to_one_moment() {
     assert!(last > 0);
     over.store(true, Ordering::Relaxed);
     writer.join().unwrap();
-    assert!(matches!(db.backup(copies.path().join("0")), Err(Error::Log(_))));
+    assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Log(_))));
     let memory = Database::in_memory(Options::default().workers(1)).unwrap();
     assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Options(_))));
 }
