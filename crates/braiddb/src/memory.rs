@@ -31,7 +31,7 @@ const SHARDS: usize = 64;
 
 /// Bytes in use by kind, one per database.
 ///
-/// Invariant: the sum over shards of a kind equals the bytes of the blocks allocated and not yet freed
+/// Invariant: the sum over shards of a kind equals the bytes allocated and not yet freed
 /// through this counter; a single shard may be negative when another thread frees.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
@@ -82,7 +82,7 @@ impl MemoryCounters {
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
     pub(crate) fn allocate(&self, kind: Kind, layout: Layout) -> NonNull<u8> {
         assert!(layout.size() > 0, "an empty block has no address of its own");
-        self.add(kind, block_bytes(layout) as i64);
+        self.add(kind, layout.size() as i64);
         backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
     }
 
@@ -92,7 +92,7 @@ impl MemoryCounters {
     /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, nobody
     /// uses it any more, and it is freed once.
     pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
-        self.add(kind, -(block_bytes(layout) as i64));
+        self.add(kind, -(layout.size() as i64));
         // SAFETY: the caller's contract is the backend's contract.
         unsafe { backend::free(block, layout) }
     }
@@ -101,11 +101,6 @@ impl MemoryCounters {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
     }
-}
-
-/// Bytes that the allocator takes for a block: blocks come in sizes up to a quarter apart.
-pub(crate) fn block_bytes(layout: Layout) -> u64 {
-    backend::block_bytes(layout.size()) as u64
 }
 
 fn shard() -> usize {
@@ -162,11 +157,6 @@ mod backend {
         committed as u64
     }
 
-    pub(super) fn block_bytes(bytes: usize) -> usize {
-        // SAFETY: a computation.
-        unsafe { libmimalloc_sys::mi_good_size(bytes) }
-    }
-
     pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
         // SAFETY: the block came from `mi_malloc_aligned` and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
@@ -188,10 +178,6 @@ mod backend {
     /// Of the system's allocator this is not known.
     pub(super) fn committed(in_use: u64) -> u64 {
         in_use
-    }
-
-    pub(super) fn block_bytes(bytes: usize) -> usize {
-        bytes
     }
 
     pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {

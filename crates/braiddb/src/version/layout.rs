@@ -127,7 +127,7 @@ impl VersionRef {
 
     /// Bytes of memory of a version with such a payload.
     pub(crate) fn bytes(payload_bytes: usize) -> u64 {
-        crate::memory::block_bytes(Self::layout(payload_bytes))
+        Self::layout(payload_bytes).size() as u64
     }
 
     fn layout(payload_bytes: usize) -> Layout {
