@@ -152,6 +152,35 @@ fn closing_ends_a_compaction_that_waits() {
 }
 
 #[test]
+fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
+    let directory = tempfile::tempdir().unwrap();
+    // Compaction is by command only, in passes over what is on the disk.
+    let options = options().memory_budget(Some(1)).checkpoint_bytes(1 << 40);
+    let mut round = 0;
+    for turns in [0, 10, 100, 1_000, 10_000, 100_000] {
+        let db = Database::open(directory.path(), options.clone()).unwrap();
+        let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
+        for _ in 0..6 {
+            round += 1;
+            // Every third key stays as the first round left it.
+            overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
+            overwrite(&db, &table, round, 2);
+        }
+        let other = db.clone();
+        // Closing ends it, with or without a result.
+        let compaction = std::thread::spawn(move || _ = block_on(other.compact()));
+        (0..turns).for_each(|_| std::thread::yield_now());
+        db.close().unwrap();
+        compaction.join().unwrap();
+        drop((db, table));
+        let db = Database::open(directory.path(), options.clone()).unwrap();
+        check(&db, |key| if key.is_multiple_of(2) || key.is_multiple_of(3) { round } else { 1 });
+        assert_eq!(problems(&db), Vec::<String>::new());
+        db.close().unwrap();
+    }
+}
+
+#[test]
 fn a_missing_segment_is_found_when_the_database_is_opened() {
     let directory = tempfile::tempdir().unwrap();
     let db = Database::open(directory.path(), options()).unwrap();

@@ -49,7 +49,8 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
     let mut items = std::mem::take(&mut moving.items);
     for batch in items.chunks_mut(BATCH) {
         if worker.engine().checkpoints.stopping() {
-            return Ok(false);
+            // What was not looked at stays on the list: nothing is settled.
+            break;
         }
         let mut found = Vec::new();
         for some in batch.chunks_mut(TURN) {
