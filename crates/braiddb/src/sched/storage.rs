@@ -2,9 +2,9 @@
 //!
 //! A task's transfer is queued with its worker, which submits it to its device and resumes the task's
 //! slot when it completes. At most so many are under way at a time; those beyond wait in order
-//! without being issued, those of the engine's upkeep first. Invariants: a ticket is in use from the first poll of its transfer to the
-//! later of the transfer's completion and the drop of its future; a transfer whose future is gone
-//! still owns its buffer and file until it completes.
+//! without being issued, those of the engine's upkeep first. Invariants: a ticket is in use from the
+//! first poll of its transfer to the later of the transfer's completion and the drop of its future; a
+//! transfer whose future is gone still owns its buffer and file until it completes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -36,3 +36,10 @@ pub(crate) enum OperationError {
     #[error("storage failed: {0}")]
     Storage(Arc<LogError>),
 }
+
+impl OperationError {
+    /// That of reading what is not in memory, or of a file beside the log.
+    pub(crate) fn storage(error: LogError) -> Self {
+        Self::Storage(Arc::new(error))
+    }
+}

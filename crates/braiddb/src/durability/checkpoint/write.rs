@@ -30,7 +30,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let unfinished = format!("checkpoint{UNFINISHED}");
-    let file = files.open(&unfinished, OpenMode::Emptied).map_err(storage)?;
+    let file = files.open(&unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();
     let mut output = Output { file, segment_bytes, chunks: 0, records: 0, live };
@@ -46,8 +46,8 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;
-    files.rename(&unfinished, &name(lsn)).map_err(storage)?;
-    files.sync_directory().map_err(storage)?;
+    files.rename(&unfinished, &name(lsn)).map_err(OperationError::storage)?;
+    files.sync_directory().map_err(OperationError::storage)?;
     remove_older(files, lsn)?;
     engine.checkpoints.note(lsn);
     let bytes = output.offset(output.chunks);
@@ -56,9 +56,9 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
-    for name in files.list().map_err(storage)? {
+    for name in files.list().map_err(OperationError::storage)? {
         if parse_name(&name).is_some_and(|lsn| lsn < newest) {
-            files.remove(&name).map_err(storage)?;
+            files.remove(&name).map_err(OperationError::storage)?;
         }
     }
     Ok(())
@@ -127,9 +127,5 @@ impl Output {
 }
 
 fn failed(action: &'static str, path: &std::path::Path, error: std::io::Error) -> OperationError {
-    storage(LogError::io(action, path, 0, error))
-}
-
-fn storage(error: LogError) -> OperationError {
-    OperationError::Storage(Arc::new(error))
+    OperationError::storage(LogError::io(action, path, 0, error))
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::find::{Item, Stage, Victims};
 use super::pass::Moving;
-use crate::log::{self, ColdSpan, ColdStore, LogError, RecordKind, RecordView};
+use crate::log::{self, ColdSpan, ColdStore, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::Newest;
 use crate::sched::{self, Cause, Interleaved};
@@ -74,7 +74,10 @@ fn span(found: &[&mut Item], victims: &Victims) -> usize {
 
 async fn read(store: &ColdStore, span: &[&mut Item]) -> Result<ColdSpan, OperationError> {
     let (first, last) = (&span[0], &span[span.len() - 1]);
-    store.read_span(first.from, last.from, last.bytes as usize).await.map_err(storage)
+    store
+        .read_span(first.from, last.from, last.bytes as usize)
+        .await
+        .map_err(OperationError::storage)
 }
 
 /// Copies the records of one stretch.
@@ -87,7 +90,7 @@ async fn copy(
 ) -> Result<(), OperationError> {
     let mut records = Vec::with_capacity(items.len());
     for item in items {
-        let damaged = |reason| storage(store.damaged(item.from, reason));
+        let damaged = |reason| OperationError::storage(store.damaged(item.from, reason));
         let record =
             read.record(item.from).ok_or_else(|| damaged("a record's checksum is wrong"))?;
         if (record.table, record.rid) != (moving.table(item).id, item.rid) {
@@ -157,8 +160,4 @@ fn log_block(
     }
     transaction.end_uncounted();
     Ok(())
-}
-
-fn storage(error: LogError) -> OperationError {
-    OperationError::Storage(error.into())
 }

@@ -10,9 +10,10 @@ use crate::record::{Kept, Newest, Table};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, Worker};
+use crate::version::Link;
 
 /// Entries looked at between two turns of others.
-const TURN: u64 = 256;
+pub(super) const TURN: usize = 256;
 
 /// Segments to be freed.
 #[derive(Debug)]
@@ -77,6 +78,29 @@ impl Item {
     }
 }
 
+/// Where what an entry leads to is kept, or will be if a write that is under way fails, if a victim holds
+/// some of it; and the link, unless a write is under way.
+///
+/// # Safety
+/// As for [`Table::newest`].
+///
+/// # Errors
+/// `Unlogged` for a record that the log does not have.
+pub(super) unsafe fn look(
+    table: &Table,
+    rid: Rid,
+    victims: &Victims,
+) -> Result<Option<(Option<Link>, Kept)>, OperationError> {
+    // SAFETY: the caller's contract.
+    let (link, kept) = match unsafe { table.newest(rid) } {
+        Newest::Gone => (None, None),
+        Newest::Unlogged => return Err(OperationError::Unlogged),
+        Newest::Undecided(below) => (None, below),
+        Newest::Committed(link, kept) => (Some(link), Some(kept)),
+    };
+    Ok(kept.filter(|kept| victims.hold(*kept)).map(|kept| (link, kept)))
+}
+
 /// Looks at every entry, once; returns what leads to a victim, or will if a write that is under way
 /// fails, in the order of the log.
 ///
@@ -90,22 +114,16 @@ pub(super) async fn find(
     let mut items = Vec::new();
     for (place, table) in (0..).zip(tables) {
         let bound = table.rids().handed_out();
-        for first in (0..bound).step_by(TURN as usize) {
-            let rids = (first..bound.min(first + TURN)).map(Rid::new);
+        for first in (0..bound).step_by(TURN) {
+            let rids = (first..bound.min(first + TURN as u64)).map(Rid::new);
             table.bring_near(rids.clone()).await;
             {
                 let _operation = reclaim::enter();
                 let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
                 for rid in rids {
                     // SAFETY: the guard and the transaction above.
-                    let kept = match unsafe { table.newest(rid) } {
-                        Newest::Gone => None,
-                        Newest::Unlogged => return Err(OperationError::Unlogged),
-                        Newest::Undecided(below) => below,
-                        Newest::Committed(_, kept) => Some(kept),
-                    };
-                    let kept = kept.filter(|kept| victims.hold(*kept));
-                    items.extend(kept.map(|kept| Item::new(place, rid, kept)));
+                    let found = unsafe { look(table, rid, victims) }?;
+                    items.extend(found.map(|(_, kept)| Item::new(place, rid, kept)));
                 }
                 transaction.end_uncounted();
             }

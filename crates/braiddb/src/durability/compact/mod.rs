@@ -33,7 +33,7 @@ use pass::Moving;
 pub(super) use plan::Live;
 
 use super::checkpoint::{self, Written};
-use crate::log::{LogError, LogFiles, Lsn};
+use crate::log::{LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, Worker};
@@ -101,16 +101,15 @@ impl Compacted {
         live: &Live,
         segments: &[u64],
     ) -> Result<(), OperationError> {
-        let failed = |error: LogError| OperationError::Storage(error.into());
         let interval = engine.checkpoints.every() / files.segment_bytes();
         let alive = live.bytes() / files.segment_bytes();
         let most = (interval + interval / 4).max(alive * 5 / 2);
         for segment in segments {
-            files.free_segment(*segment, most).map_err(failed)?;
+            files.free_segment(*segment, most).map_err(OperationError::storage)?;
             // A file system may take milliseconds to remove one.
             sched::yield_now(Cause::Memory).await;
         }
-        files.settle_freed().map_err(failed)?;
+        files.settle_freed().map_err(OperationError::storage)?;
         self.segments += segments.len() as u64;
         self.bytes += segments.len() as u64 * files.segment_bytes();
         Ok(())

@@ -5,16 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::copy::copy_all;
-use super::find::{Item, Stage, Victims};
+use super::find::{Item, Stage, TURN, Victims, look};
 use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
-use crate::record::{Newest, Table};
+use crate::record::Table;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, Worker};
 
-/// Records looked at between two turns of others.
-const TURN: usize = 256;
-/// Of these turns, before what is to be copied is.
+/// Records looked at before those among them that are to be copied are.
 const BATCH: usize = 16 * TURN;
 
 /// What is to be moved, and what was.
@@ -83,13 +81,7 @@ fn look_at<'i>(
     for item in items {
         let table = moving.table(item);
         // SAFETY: the guard and the transaction above.
-        let (link, kept) = match unsafe { table.newest(item.rid) } {
-            Newest::Gone => (None, None),
-            Newest::Unlogged => return Err(OperationError::Unlogged),
-            Newest::Undecided(below) => (None, below),
-            Newest::Committed(link, kept) => (Some(link), Some(kept)),
-        };
-        let Some(kept) = kept.filter(|kept| moving.victims.hold(*kept)) else {
+        let Some((link, kept)) = (unsafe { look(table, item.rid, &moving.victims) })? else {
             item.stage = Stage::Settled;
             continue;
         };
