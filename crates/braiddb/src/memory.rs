@@ -1,4 +1,4 @@
-//! Memory for versions, index nodes and keys, counted by kind.
+//! Memory for versions, index nodes and keys, counted by kind; and for transfers, not counted.
 //!
 //! mimalloc serves it (size classes without per-block headers, huge pages by default, fast frees
 //! from other threads); the host program's global allocator is left alone. The system allocator
@@ -103,6 +103,23 @@ impl MemoryCounters {
     }
 }
 
+/// Allocates `layout`, all zero and not counted; aborts the process as `Vec` does when memory is
+/// exhausted.
+pub(crate) fn allocate_zeroed(layout: Layout) -> NonNull<u8> {
+    assert!(layout.size() > 0, "an empty block has no address of its own");
+    backend::allocate_zeroed(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+}
+
+/// Frees such a block.
+///
+/// # Safety
+/// `block` came from [`allocate_zeroed`] with the same `layout`, nobody uses it any more, and it is
+/// freed once.
+pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
+    // SAFETY: the caller's contract is the backend's contract.
+    unsafe { backend::free(block, layout) }
+}
+
 fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -120,6 +137,12 @@ mod backend {
     pub(super) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
         // SAFETY: size is not zero (asserted by the caller) and `Layout` holds a power of two.
         let block = unsafe { libmimalloc_sys::mi_malloc_aligned(layout.size(), layout.align()) };
+        NonNull::new(block.cast())
+    }
+
+    pub(super) fn allocate_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: as in `allocate`.
+        let block = unsafe { libmimalloc_sys::mi_zalloc_aligned(layout.size(), layout.align()) };
         NonNull::new(block.cast())
     }
 
@@ -158,7 +181,7 @@ mod backend {
     }
 
     pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
-        // SAFETY: the block came from `mi_malloc_aligned` and is not used again.
+        // SAFETY: the block came from mimalloc and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
     }
 }
@@ -173,6 +196,11 @@ mod backend {
         NonNull::new(unsafe { std::alloc::alloc(layout) })
     }
 
+    pub(super) fn allocate_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: size is not zero (asserted by the caller).
+        NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+    }
+
     pub(super) fn prepare() {}
 
     /// Of the system's allocator this is not known.
@@ -181,7 +209,7 @@ mod backend {
     }
 
     pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
-        // SAFETY: the block came from `alloc` with this layout and is not used again.
+        // SAFETY: the block came from the system's allocator with this layout and is not used again.
         unsafe { std::alloc::dealloc(block.as_ptr(), layout) }
     }
 }

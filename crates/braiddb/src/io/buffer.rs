@@ -1,9 +1,11 @@
-//! Memory aligned to sectors, owned.
+//! Memory aligned to sectors, owned. Every read from storage takes some: from the system's allocator,
+//! which puts its free lists in order for blocks as large as these, that costs up to half a millisecond.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use super::SECTOR_BYTES;
+use crate::memory;
 
 /// A zeroed, sector-aligned run of bytes whose length is a multiple of the sector size.
 pub(crate) struct AlignedBuffer {
@@ -20,12 +22,7 @@ impl AlignedBuffer {
     /// `bytes` rounded up to whole sectors (at least one), all zero.
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES);
-        let layout = Self::layout(bytes);
-        // SAFETY: the size is at least one sector.
-        let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
-        let pointer =
-            NonNull::new(pointer).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        Self { pointer, bytes }
+        Self { pointer: memory::allocate_zeroed(Self::layout(bytes)), bytes }
     }
 
     fn layout(bytes: usize) -> Layout {
@@ -51,7 +48,7 @@ impl std::ops::DerefMut for AlignedBuffer {
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with the same layout, freed once.
-        unsafe { std::alloc::dealloc(self.pointer.as_ptr(), Self::layout(self.bytes)) }
+        unsafe { memory::free_uncounted(self.pointer, Self::layout(self.bytes)) }
     }
 }
 
