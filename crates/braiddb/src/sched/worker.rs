@@ -18,9 +18,12 @@ use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::atomic::Ordering;
 
-/// Finished tasks, and rounds over the hot queue, after which housekeeping has a turn.
+/// Tasks that ended or wait for their commit, and rounds over the hot queue, after which housekeeping
+/// has a turn.
 const TASKS_PER_TURN: u64 = 32;
 const ROUNDS_PER_TURN: u32 = 64;
+/// Rounds after which it has one while commits wait for the log: a round may take tens of microseconds.
+const ROUNDS_PER_FLUSH: u32 = 8;
 /// Transfers that are issued at once; fewer wait for so many rounds.
 const TRANSFERS_AT_ONCE: usize = 16;
 const ROUNDS_PER_TRANSFER: u32 = 32;
@@ -32,6 +35,8 @@ const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 pub(crate) struct Turn {
     /// There is more to do: the worker must not sleep.
     pub(crate) busy: bool,
+    /// Tasks wait for what only another turn will find.
+    pub(crate) waits: bool,
     /// The worker should take its next turn at this time at the latest.
     pub(crate) deadline: Option<Instant>,
 }
@@ -132,6 +137,7 @@ pub(super) struct Worker<'w> {
     queues: Option<Queues<NoTask>>,
     batch_open: bool,
     finished_since_turn: u64,
+    commits_since_turn: u64,
     rounds_since_turn: u32,
     turn: Turn,
     stop_seen: Option<Instant>,
@@ -161,6 +167,7 @@ impl<'w> Worker<'w> {
             queues,
             batch_open: true,
             finished_since_turn: 0,
+            commits_since_turn: 0,
             rounds_since_turn: 0,
             turn: Turn::default(),
             stop_seen: None,
@@ -216,6 +223,14 @@ impl<'w> Worker<'w> {
         self.queues = Some(queues.convert());
     }
 
+    /// Whether housekeeping is to have a turn, though tasks are ready.
+    fn turn_due(&self) -> bool {
+        let flush = self.turn.waits || self.commits_since_turn > 0;
+        let rounds = if flush { ROUNDS_PER_FLUSH } else { ROUNDS_PER_TURN };
+        self.finished_since_turn + self.commits_since_turn >= TASKS_PER_TURN
+            || self.rounds_since_turn >= rounds
+    }
+
     fn width(&self) -> usize {
         match (self.options.policy, self.options.hot_width) {
             (Policy::Sequential, _) => 1,
@@ -258,9 +273,7 @@ impl<S: Source> Run<'_, '_, S> {
             self.round();
             self.worker.rounds_since_turn += 1;
             self.transfer();
-            let due = self.worker.finished_since_turn >= TASKS_PER_TURN
-                || self.worker.rounds_since_turn >= ROUNDS_PER_TURN;
-            if due {
+            if self.worker.turn_due() {
                 self.turn(false);
                 if let Some(exit) = self.exit() {
                     return exit;
@@ -303,7 +316,7 @@ impl<S: Source> Run<'_, '_, S> {
                     match cause {
                         Cause::Memory => true,
                         Cause::Undecided => self.stand_back(position),
-                        _ => self.leave(position, |run| run.queues.wait(position, cause)),
+                        _ => self.leave(position, |run| run.wait(position, cause)),
                     }
                 }
             };
@@ -336,6 +349,11 @@ impl<S: Source> Run<'_, '_, S> {
             std::thread::yield_now();
         }
         true
+    }
+
+    fn wait(&mut self, position: usize, cause: Cause) {
+        self.queues.wait(position, cause);
+        self.worker.commits_since_turn += u64::from(cause == Cause::Commit);
     }
 
     fn finish(&mut self, position: usize) {
@@ -432,7 +450,7 @@ impl<S: Source> Run<'_, '_, S> {
     fn turn(&mut self, idle: bool) {
         let worker = &mut *self.worker;
         let finished = std::mem::take(&mut worker.finished_since_turn);
-        worker.rounds_since_turn = 0;
+        (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
         if worker.options.hot_width == Width::Auto {
             worker.tuner.advance(finished, Instant::now());
         }

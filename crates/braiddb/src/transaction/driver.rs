@@ -106,15 +106,16 @@ impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
         let pending = self.flush(device);
         let more = self.collect();
+        let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
-            return Turn { busy: true, deadline: None };
+            return Turn { busy: true, waits, deadline: None };
         }
-        let waits = !self.worker.past.borrow().is_empty();
+        let past = !self.worker.past.borrow().is_empty();
         let left =
-            more || waits || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
+            more || past || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
         let resumed = crate::sched::has_resumed();
         let deadline = left.then(|| Instant::now() + GARBAGE_DELAY);
-        Turn { busy: pending || more || resumed, deadline }
+        Turn { busy: pending || more || resumed, waits, deadline }
     }
 
     fn complete(&mut self, completion: Completion) {
