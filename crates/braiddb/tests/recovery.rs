@@ -141,9 +141,24 @@ fn files_that_were_not_finished() {
     std::fs::write(bench.path().join("checkpoint.new"), &whole[..5000]).unwrap();
     let segment = std::fs::read(&bench.files(".seg")[0]).unwrap();
     std::fs::write(bench.path().join("wal-0000000000100000.seg.new"), &segment).unwrap();
-    std::fs::write(bench.path().join("spare-0000000000000000.seg.new"), &segment).unwrap();
     assert!(bench.recovered().checkpoint.is_some());
     assert_eq!(bench.files(".new"), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_file_that_is_called_by_the_segment_it_was() {
+    let bench = Bench::new(6, &[2]);
+    let segments = bench.files(".seg");
+    let right = segments[segments.len() - 2].clone();
+    let old = bench.path().join("wal-00000000fff00000.seg");
+    std::fs::rename(&right, &old).unwrap();
+    assert!(bench.recovered().checkpoint.is_some());
+    assert!(right.exists() && !old.exists());
+    std::fs::copy(&right, &old).unwrap();
+    let (path, reason) = bench.damaged();
+    assert_eq!(path, old);
+    assert!(reason.contains(right.file_name().unwrap().to_str().unwrap()), "{reason}");
+    assert!(right.exists() && old.exists(), "nothing is lost");
 }
 
 #[test]

@@ -144,18 +144,19 @@ impl ColdStore {
 
     /// Bytes of one segment, rounded up to whole sectors.
     async fn read_piece(&self, from: Lsn, bytes: usize) -> Result<AlignedBuffer, LogError> {
-        let (path, offset) = self.segments().place(from);
         let Some((file, offset)) = self.segments().locate(from) else {
-            let reason = "a segment that holds records is missing";
-            return Err(LogError::corrupt((path, offset), from, reason));
+            return Err(self.damaged(from, "a segment that holds records is missing"));
         };
         let buffer = AlignedBuffer::zeroed(bytes);
         let wanted = buffer.len();
         let (result, buffer) = sched::read(file, offset, buffer).await;
         match result {
             Ok(read) if read == wanted => Ok(buffer),
-            Ok(_) => Err(LogError::corrupt((path, offset), from, "the segment is cut short")),
-            Err(error) => Err(LogError::io("read", &path, offset, error)),
+            Ok(_) => Err(self.damaged(from, "the segment is cut short")),
+            Err(error) => {
+                let (path, offset) = self.segments().place(from);
+                Err(LogError::io("read", &path, offset, error))
+            }
         }
     }
 }

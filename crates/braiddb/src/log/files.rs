@@ -72,12 +72,9 @@ impl LogFiles {
         Ok(self.0.directory.remove(name)?)
     }
 
-    /// Makes the names in the directory durable, with a blocking call.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub(crate) fn sync_directory(&self) -> Result<(), LogError> {
-        Ok(self.0.directory.sync()?)
+    /// The directory as a file, whose sync makes the names in it durable.
+    pub(crate) fn directory(&self) -> &Arc<File> {
+        self.0.directory.handle()
     }
 
     /// Copies the log up to `until`, which is durable, and the file `checkpoint`, into an empty
@@ -180,20 +177,12 @@ impl LogFiles {
     }
 
     /// Frees a segment that nothing leads to; its file is kept to become a new segment, unless one is
-    /// already and the log takes `most` files. To be followed by [`Self::settle_freed`].
+    /// already and the log takes `most` files.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn free_segment(&self, index: u64, most: u64) -> Result<(), LogError> {
         self.0.free(index, most)
-    }
-
-    /// Makes durable that segments were freed, with a blocking call.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub(crate) fn settle_freed(&self) -> Result<(), LogError> {
-        self.0.settle_freed()
     }
 
     /// Removes one of the files that were kept to become new segments; `false` if there is none.

@@ -85,12 +85,18 @@ impl Identity {
         self.sector(SEGMENT_MAGIC, start.0, [0; 3])
     }
 
-    /// Checks the first sector of the segment that starts at `start`.
-    pub(super) fn check_segment(&self, file: &File, start: Lsn) -> Result<(), LogError> {
-        self.check(&read_header(file, SEGMENT_MAGIC)?, file, start)
+    /// Reads and checks the first sector of a segment; where it starts.
+    pub(super) fn segment_start(&self, file: &File) -> Result<Lsn, LogError> {
+        let header = read_header(file, SEGMENT_MAGIC)?;
+        let start = Lsn(header.start.get());
+        self.check(&header, file, start)?;
+        if !start.0.is_multiple_of(self.segment_bytes) {
+            return Err(damaged(file.path(), "no segment of this database starts where it does"));
+        }
+        Ok(start)
     }
 
-    /// Checks that a file is this database's, and the one its name says.
+    /// Checks that a file is this database's, and starts at `start`.
     pub(super) fn check(
         &self,
         header: &FileHeader,

@@ -38,9 +38,9 @@ pub(super) struct Preparation {
 
 #[derive(Debug)]
 enum Stage {
-    /// The header of a new segment is being written.
+    /// The header of a segment is being written.
     Header { index: u64, segment: SegmentFile },
-    /// The name of a new segment is being made durable.
+    /// The name of a new file is being made durable.
     Name { index: u64, segment: SegmentFile },
     /// Zeros up to `at` are being written, to be followed by those up to `to`.
     Zeros { at: Lsn, to: Lsn, file: Arc<File> },
@@ -116,7 +116,10 @@ impl Segments {
         let from = self.ready();
         let index = self.index(from);
         let Some((file, _)) = self.locate(from) else {
-            let segment = self.create_file(index)?;
+            let segment = match self.reuse_file(index)? {
+                Some(segment) => segment,
+                None => self.create_file(index)?,
+            };
             let (file, offset) = (segment.file.clone(), 0);
             let source = WriteSource::Buffer(self.identity.segment_header(self.start(index)));
             device.submit(Operation::Write { file, offset, source, sync: true }, PREPARE_TOKEN);
@@ -158,6 +161,12 @@ impl Segments {
         prepared: &mut Prepared,
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
+            Stage::Header { index, segment } if segment.written => {
+                prepared.segments += 1;
+                prepared.reused += 1;
+                self.add_file(index, segment);
+                Ok(None)
+            }
             Stage::Header { index, segment } => {
                 self.name_file(index)?;
                 let directory = self.directory.handle().clone();
@@ -166,7 +175,6 @@ impl Segments {
             }
             Stage::Name { index, segment } => {
                 prepared.segments += 1;
-                prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
                 Ok(None)
             }

@@ -3,9 +3,9 @@
 //! A segment is a header sector and `segment_bytes` of log; LSN `l` is in segment
 //! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
 //! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
-//! file has its final name only once its header is durable; below `ready` every segment exists
-//! durably, and nothing but log writes touch it. What was not logged yet is zero, or is what the
-//! file held as an earlier segment, in which no block is at its own LSN.
+//! file has a segment's name only once it has a header, which says what segment it is; below `ready`
+//! every segment exists durably, and nothing but log writes touch it. What was not logged yet is zero,
+//! or is what the file held as an earlier segment, in which no block is at its own LSN.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,6 +31,11 @@ pub(super) struct SegmentFile {
     pub(super) file: Arc<File>,
     /// All of it was written before, in an earlier life.
     pub(super) written: bool,
+}
+
+/// What the file of the segment that starts at `start` is called.
+fn name_of(start: Lsn) -> String {
+    format!("wal-{:016x}.seg", start.0)
 }
 
 /// The segments of one database.
@@ -97,19 +102,33 @@ impl Segments {
         Ok(segments)
     }
 
+    /// Opens the files that are there, each as what its header says. A file that became another segment
+    /// may have its old name after a crash; it is given its own, durably, so that no two ever clash.
     fn open_files(&self, starts: &[u64]) -> Result<(), LogError> {
-        for start in starts {
-            let index = self.index(Lsn(*start));
-            if *start != self.start(index).0 {
-                return Err(LogError::Corrupt {
-                    path: self.path(index),
-                    offset: 0,
-                    reason: "no segment of this database starts where its name says".into(),
-                });
+        let mut renamed = false;
+        for named in starts {
+            let name = name_of(Lsn(*named));
+            let mut file = self.directory.open_file(&name, OpenMode::Existing)?;
+            let start = self.identity.segment_start(&file)?;
+            if start.0 != *named {
+                if starts.contains(&start.0) || self.locate(start).is_some() {
+                    return Err(LogError::Corrupt {
+                        path: file.path().into(),
+                        offset: 0,
+                        reason: format!(
+                            "its header is that of {}, which is there too",
+                            name_of(start)
+                        ),
+                    });
+                }
+                self.directory.rename(&name, &name_of(start))?;
+                file = self.directory.open_file(&name_of(start), OpenMode::Existing)?;
+                renamed = true;
             }
-            let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
-            self.identity.check_segment(&file, self.start(index))?;
-            self.add_file(index, SegmentFile { file: Arc::new(file), written: false });
+            self.add_file(self.index(start), SegmentFile { file: Arc::new(file), written: false });
+        }
+        if renamed {
+            self.directory.sync()?;
         }
         if starts.is_empty() {
             return Err(self.missing(0));
@@ -230,7 +249,7 @@ impl Segments {
     }
 
     pub(super) fn name(&self, index: u64) -> String {
-        format!("wal-{:016x}.seg", self.start(index).0)
+        name_of(self.start(index))
     }
 
     fn unfinished_name(&self, index: u64) -> String {
@@ -279,15 +298,9 @@ impl Segments {
         self.ready.store(ready.0, Ordering::Release);
     }
 
-    /// The file of a new segment, under its unfinished name, all its space allocated.
+    /// A new file for a segment, under its unfinished name, all its space allocated.
     pub(super) fn create_file(&self, index: u64) -> Result<SegmentFile, LogError> {
-        let name = self.unfinished_name(index);
-        if let Some(spare) = self.spares.take() {
-            self.directory.rename(&spare, &name)?;
-            let file = Arc::new(self.directory.open_file(&name, OpenMode::Existing)?);
-            return Ok(SegmentFile { file, written: true });
-        }
-        let file = self.directory.open_file(&name, OpenMode::Emptied)?;
+        let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
         file.allocate(HEADER_BYTES + self.segment_bytes())
             .map_err(|error| LogError::io("create", file.path(), 0, error))?;
         Ok(SegmentFile { file: Arc::new(file), written: false })

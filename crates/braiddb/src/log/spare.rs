@@ -1,67 +1,67 @@
 //! Files of freed segments, kept to become new ones: a flush into space that was written before
 //! costs the file system nothing.
 //!
-//! Invariant: a spare has a name of its own, durably, before its bytes change, so no crash finds
-//! changed bytes under a segment's name. That name says that it is unfinished: the next opening
-//! removes what is left.
+//! Such a file becomes another segment when its header says so, which is one durable write of what disks
+//! write as a whole. Its name follows, and need not be durable, so no flush has to wait for the file
+//! system's journal. After a crash a file may have the name of the segment it was; the next opening goes
+//! by the header.
+//!
+//! Invariant: a spare's header, and all else in it, is that of the segment it was. So what a crash brings
+//! back is that segment, to which nothing leads.
+
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::LogError;
-use super::identity::UNFINISHED;
-use super::segment::Segments;
+use super::segment::{SegmentFile, Segments};
+use crate::io::OpenMode;
 
-/// The names of the files that are kept.
+/// The segments whose files are kept.
 #[derive(Debug, Default)]
-pub(super) struct Spares {
-    ready: Mutex<Vec<String>>,
-    /// Their names are not durable yet.
-    renamed: Mutex<Vec<String>>,
-}
+pub(super) struct Spares(Mutex<Vec<u64>>);
 
 impl Spares {
     pub(super) fn count(&self) -> usize {
-        self.ready.lock().len() + self.renamed.lock().len()
+        self.0.lock().len()
     }
 
-    /// One of them, to become a segment.
-    pub(super) fn take(&self) -> Option<String> {
-        self.ready.lock().pop()
+    fn take(&self) -> Option<u64> {
+        self.0.lock().pop()
     }
 }
 
 impl Segments {
     /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
-    /// takes `most` files. To be followed by [`Self::settle_freed`].
+    /// takes `most` files.
     pub(super) fn free(&self, index: u64, most: u64) -> Result<(), LogError> {
         self.retire(index);
         if self.spares.count() > 0 && self.files_on_disk() >= most {
             return Ok(self.directory.remove(&self.name(index))?);
         }
-        let spare = format!("spare-{:016x}.seg{UNFINISHED}", self.start(index).0);
-        self.directory.rename(&self.name(index), &spare)?;
-        self.spares.renamed.lock().push(spare);
+        self.spares.0.lock().push(index);
         Ok(())
     }
 
-    /// Makes durable what was freed.
-    pub(super) fn settle_freed(&self) -> Result<(), LogError> {
-        let mut durable = std::mem::take(&mut *self.spares.renamed.lock());
-        self.directory.sync()?;
-        self.spares.ready.lock().append(&mut durable);
-        Ok(())
+    /// A file that was kept, to become a segment once it has its header.
+    pub(super) fn reuse_file(&self, index: u64) -> Result<Option<SegmentFile>, LogError> {
+        let Some(spare) = self.spares.take() else { return Ok(None) };
+        self.directory.rename(&self.name(spare), &self.name(index))?;
+        let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
+        Ok(Some(SegmentFile { file: Arc::new(file), written: true }))
     }
 
     /// Removes one of the files that are kept; `false` if there is none.
     pub(super) fn remove_spare(&self) -> bool {
-        let spare = self.spares.take().or_else(|| self.spares.renamed.lock().pop());
-        if let Some(spare) = &spare
-            && let Err(error) = self.directory.remove(spare)
+        let spare = self.spares.take();
+        if let Some(spare) = spare
+            && let Err(error) = self.directory.remove(&self.name(spare))
         {
-            tracing::warn!("a file of no use is left until the database is opened: {error}");
+            tracing::warn!("a file of no use is left until the log is compacted: {error}");
         }
         spare.is_some()
     }
+
     /// Removes all of them.
     pub(super) fn remove_spares(&self) {
         while self.remove_spare() {}

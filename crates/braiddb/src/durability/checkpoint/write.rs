@@ -47,7 +47,8 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;
     files.rename(&unfinished, &name(lsn)).map_err(OperationError::storage)?;
-    files.sync_directory().map_err(OperationError::storage)?;
+    let synced = sched::sync(files.directory().clone()).await;
+    synced.map_err(|error| failed("sync", files.directory().path(), error))?;
     remove_older(files, lsn)?;
     engine.checkpoints.note(lsn);
     let bytes = output.offset(output.chunks);

@@ -109,7 +109,6 @@ impl Compacted {
             // A file system may take milliseconds to remove one.
             sched::yield_now(Cause::Memory).await;
         }
-        files.settle_freed().map_err(OperationError::storage)?;
         self.segments += segments.len() as u64;
         self.bytes += segments.len() as u64 * files.segment_bytes();
         Ok(())
