@@ -195,10 +195,13 @@ impl Run<'_> {
         const JUDGED_DEPTH: usize = 64;
         const SHARES: [u32; 4] = [0, 10, 20, 50];
         let name = |depth: usize, cold: u32| format!("{depth} reads, {cold} % cold");
+        // What the disk gives takes more than one core.
+        let workers = self.settings.workers;
         let mut subjects = Vec::new();
         for depth in DEPTHS {
-            let options = self.options(Policy::DualQueue).read_depth(depth).cold_width(depth);
-            let options = options.overload(Overload::Shed);
+            let each = (depth / workers).max(1);
+            let options = self.options(Policy::DualQueue).workers(workers);
+            let options = options.read_depth(each).cold_width(each).overload(Overload::Shed);
             let tables = self.tables(&format!("depth-{depth}"), options, VALUE_BYTES)?;
             subjects.extend(self.reads(&tables, &SHARES, |cold| name(depth, cold)));
         }

@@ -21,6 +21,7 @@ pub(super) struct HotCold {
     /// Read from disk every time.
     pub(super) cold: Table<u64, [u8]>,
     pub(super) cold_records: u64,
+    pub(super) workers: usize,
 }
 
 impl HotCold {
@@ -52,8 +53,9 @@ impl HotCold {
         database.close()?;
         drop(database);
         // Opened again, the records are on disk only.
+        let workers = options.workers;
         let database = Database::open(&directory, options)?;
         let cold = pollster::block_on(database.open_table("cold"))?;
-        Ok(Self { hot: Bed::fill(database, records)?, cold, cold_records })
+        Ok(Self { hot: Bed::fill(database, records)?, cold, cold_records, workers })
     }
 }
