@@ -25,8 +25,8 @@ const ROUNDS_PER_TURN: u32 = 64;
 /// Rounds after which it has one while commits wait for the log: a round may take tens of microseconds.
 const ROUNDS_PER_FLUSH: u32 = 8;
 /// Transfers that are issued at once; fewer wait for so many rounds.
-const TRANSFERS_AT_ONCE: usize = 16;
-const ROUNDS_PER_TRANSFER: u32 = 32;
+const TRANSFERS_AT_ONCE: usize = 8;
+const ROUNDS_PER_TRANSFER: u32 = 64;
 /// How long tasks that wait for foreign futures may hold up the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
