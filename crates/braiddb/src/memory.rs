@@ -105,7 +105,7 @@ impl MemoryCounters {
 
 /// Allocates `layout`, all zero and not counted; aborts the process as `Vec` does when memory is
 /// exhausted.
-pub(crate) fn allocate_zeroed(layout: Layout) -> NonNull<u8> {
+pub(crate) fn allocate_uncounted(layout: Layout) -> NonNull<u8> {
     assert!(layout.size() > 0, "an empty block has no address of its own");
     backend::allocate_zeroed(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
@@ -113,7 +113,7 @@ pub(crate) fn allocate_zeroed(layout: Layout) -> NonNull<u8> {
 /// Frees such a block.
 ///
 /// # Safety
-/// `block` came from [`allocate_zeroed`] with the same `layout`, nobody uses it any more, and it is
+/// `block` came from [`allocate_uncounted`] with the same `layout`, nobody uses it any more, and it is
 /// freed once.
 pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
     // SAFETY: the caller's contract is the backend's contract.

@@ -22,7 +22,7 @@ impl AlignedBuffer {
     /// `bytes` rounded up to whole sectors (at least one), all zero.
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES);
-        Self { pointer: memory::allocate_zeroed(Self::layout(bytes)), bytes }
+        Self { pointer: memory::allocate_uncounted(Self::layout(bytes)), bytes }
     }
 
     fn layout(bytes: usize) -> Layout {

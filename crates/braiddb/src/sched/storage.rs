@@ -66,11 +66,6 @@ impl Transfers {
         completion.token & HOUSEKEEPING_TOKEN == 0
     }
 
-    /// Transfers issued and not completed.
-    pub(super) fn issued(&self) -> usize {
-        self.0.borrow().issued
-    }
-
     /// Transfers issued, and those that wait to be.
     pub(super) fn open(&self) -> usize {
         let state = self.0.borrow();

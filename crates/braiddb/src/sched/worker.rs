@@ -24,9 +24,8 @@ const TASKS_PER_TURN: u64 = 32;
 const ROUNDS_PER_TURN: u32 = 64;
 /// Rounds after which it has one while commits wait for the log: a round may take tens of microseconds.
 const ROUNDS_PER_FLUSH: u32 = 8;
-/// Transfers that are issued at once; fewer wait for so many rounds.
+/// Transfers that are issued at once; fewer wait for the next turn.
 const TRANSFERS_AT_ONCE: usize = 8;
-const ROUNDS_PER_TRANSFER: u32 = 64;
 /// How long tasks that wait for foreign futures may hold up the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
@@ -285,10 +284,7 @@ impl<S: Source> Run<'_, '_, S> {
     /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal to
     /// the device, costs as much as a transaction.
     fn transfer(&mut self) {
-        let transfers = &self.worker.local.transfers;
-        let due = transfers.due();
-        let look = self.worker.rounds_since_turn.is_multiple_of(ROUNDS_PER_TRANSFER);
-        if due >= TRANSFERS_AT_ONCE || (look && (due > 0 || transfers.issued() > 0)) {
+        if self.worker.local.transfers.due() >= TRANSFERS_AT_ONCE {
             self.worker.poll_device();
         }
     }
