@@ -146,19 +146,17 @@ fn files_that_were_not_finished() {
 }
 
 #[test]
-fn a_file_that_is_called_by_the_segment_it_was() {
+fn files_called_by_other_segments() {
     let bench = Bench::new(6, &[2]);
     let segments = bench.files(".seg");
-    let right = segments[segments.len() - 2].clone();
-    let old = bench.path().join("wal-00000000fff00000.seg");
-    std::fs::rename(&right, &old).unwrap();
+    let called = bench.path().join("wal-00000000fff00000.seg");
+    std::fs::rename(&segments[segments.len() - 2], &called).unwrap();
     assert!(bench.recovered().checkpoint.is_some());
-    assert!(right.exists() && !old.exists());
-    std::fs::copy(&right, &old).unwrap();
+    assert!(called.exists(), "its header is what counts");
+    std::fs::copy(&called, &segments[segments.len() - 2]).unwrap();
     let (path, reason) = bench.damaged();
-    assert_eq!(path, old);
-    assert!(reason.contains(right.file_name().unwrap().to_str().unwrap()), "{reason}");
-    assert!(right.exists() && old.exists(), "nothing is lost");
+    assert_eq!(path, called);
+    assert!(reason.contains("the same segment"), "{reason}");
 }
 
 #[test]

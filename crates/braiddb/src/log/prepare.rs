@@ -116,7 +116,7 @@ impl Segments {
         let from = self.ready();
         let index = self.index(from);
         let Some((file, _)) = self.locate(from) else {
-            let segment = match self.reuse_file(index)? {
+            let segment = match self.spares.take() {
                 Some(segment) => segment,
                 None => self.create_file(index)?,
             };

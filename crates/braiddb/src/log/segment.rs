@@ -3,8 +3,8 @@
 //! A segment is a header sector and `segment_bytes` of log; LSN `l` is in segment
 //! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
 //! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
-//! file has a segment's name only once it has a header, which says what segment it is; below `ready`
-//! every segment exists durably, and nothing but log writes touch it. What was not logged yet is zero,
+//! file has its final name, that of the first segment it is, only once it has a header, which says
+//! what segment it is now; below `ready` every segment exists durably, and nothing but log writes touch it. What was not logged yet is zero,
 //! or is what the file held as an earlier segment, in which no block is at its own LSN.
 
 use std::collections::BTreeMap;
@@ -29,11 +29,19 @@ const LOOK_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<File>,
+    /// Where the segment started by which the file is called, the first that it was.
+    called: Lsn,
     /// All of it was written before, in an earlier life.
     pub(super) written: bool,
 }
 
-/// What the file of the segment that starts at `start` is called.
+impl SegmentFile {
+    pub(super) fn name(&self) -> String {
+        name_of(self.called)
+    }
+}
+
+/// What the file is called that is first the segment that starts at `start`.
 fn name_of(start: Lsn) -> String {
     format!("wal-{:016x}.seg", start.0)
 }
@@ -102,35 +110,21 @@ impl Segments {
         Ok(segments)
     }
 
-    /// Opens the files that are there, each as what its header says. A file that became another segment
-    /// may have its old name after a crash; it is given its own, durably, so that no two ever clash.
-    fn open_files(&self, starts: &[u64]) -> Result<(), LogError> {
-        let mut renamed = false;
-        for named in starts {
-            let name = name_of(Lsn(*named));
-            let mut file = self.directory.open_file(&name, OpenMode::Existing)?;
-            let start = self.identity.segment_start(&file)?;
-            if start.0 != *named {
-                if starts.contains(&start.0) || self.locate(start).is_some() {
-                    return Err(LogError::Corrupt {
-                        path: file.path().into(),
-                        offset: 0,
-                        reason: format!(
-                            "its header is that of {}, which is there too",
-                            name_of(start)
-                        ),
-                    });
-                }
-                self.directory.rename(&name, &name_of(start))?;
-                file = self.directory.open_file(&name_of(start), OpenMode::Existing)?;
-                renamed = true;
+    /// Opens the files that are there, each as what its header says.
+    fn open_files(&self, names: &[u64]) -> Result<(), LogError> {
+        for called in names.iter().copied().map(Lsn) {
+            let file = self.directory.open_file(&name_of(called), OpenMode::Existing)?;
+            let index = self.index(self.identity.segment_start(&file)?);
+            if let Some(other) = self.files.read().get(&index) {
+                return Err(LogError::Corrupt {
+                    path: file.path().into(),
+                    offset: 0,
+                    reason: format!("it says that it is the same segment as {}", other.name()),
+                });
             }
-            self.add_file(self.index(start), SegmentFile { file: Arc::new(file), written: false });
+            self.add_file(index, SegmentFile { file: Arc::new(file), called, written: false });
         }
-        if renamed {
-            self.directory.sync()?;
-        }
-        if starts.is_empty() {
+        if names.is_empty() {
             return Err(self.missing(0));
         }
         Ok(())
@@ -138,7 +132,7 @@ impl Segments {
 
     fn missing(&self, index: u64) -> LogError {
         let reason = "this segment of the log is missing".into();
-        LogError::Corrupt { path: self.path(index), offset: 0, reason }
+        LogError::Corrupt { path: self.directory.path().join(self.name(index)), offset: 0, reason }
     }
 
     /// Checks that no segment is missing from the one of `lsn` on; compaction frees older ones.
@@ -197,9 +191,9 @@ impl Segments {
     }
 
     /// Takes a segment out of use; its file is the caller's.
-    pub(super) fn retire(&self, index: u64) {
-        self.files.write().remove(&index);
+    pub(super) fn retire(&self, index: u64) -> SegmentFile {
         self.freed.add(1);
+        self.files.write().remove(&index).expect("a segment is freed once")
     }
 
     /// Removes the segment that an interrupted creation left; segments with a log in them are
@@ -248,7 +242,7 @@ impl Segments {
         lsn.0 / self.segment_bytes()
     }
 
-    pub(super) fn name(&self, index: u64) -> String {
+    fn name(&self, index: u64) -> String {
         name_of(self.start(index))
     }
 
@@ -256,13 +250,12 @@ impl Segments {
         self.name(index) + UNFINISHED
     }
 
-    pub(super) fn path(&self, index: u64) -> PathBuf {
-        self.directory.path().join(self.name(index))
-    }
-
     /// File and offset of an LSN, for messages.
     pub(super) fn place(&self, lsn: Lsn) -> (PathBuf, u64) {
-        (self.path(self.index(lsn)), HEADER_BYTES + lsn.0 % self.segment_bytes())
+        let index = self.index(lsn);
+        let name =
+            self.files.read().get(&index).map_or_else(|| self.name(index), SegmentFile::name);
+        (self.directory.path().join(name), HEADER_BYTES + lsn.0 % self.segment_bytes())
     }
 
     /// File and offset of an LSN, if its segment exists.
@@ -303,7 +296,7 @@ impl Segments {
         let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
         file.allocate(HEADER_BYTES + self.segment_bytes())
             .map_err(|error| LogError::io("create", file.path(), 0, error))?;
-        Ok(SegmentFile { file: Arc::new(file), written: false })
+        Ok(SegmentFile { file: Arc::new(file), called: self.start(index), written: false })
     }
 
     /// Gives a new segment, whose header is durable, its name; the directory is to be synced next.

@@ -2,31 +2,27 @@
 //! costs the file system nothing.
 //!
 //! Such a file becomes another segment when its header says so, which is one durable write of what disks
-//! write as a whole. Its name follows, and need not be durable, so no flush has to wait for the file
-//! system's journal. After a crash a file may have the name of the segment it was; the next opening goes
-//! by the header.
+//! write as a whole. Its name stays, so no flush has to wait for the file system's journal.
 //!
 //! Invariant: a spare's header, and all else in it, is that of the segment it was. So what a crash brings
 //! back is that segment, to which nothing leads.
-
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::LogError;
 use super::segment::{SegmentFile, Segments};
-use crate::io::OpenMode;
 
-/// The segments whose files are kept.
+/// The files that are kept.
 #[derive(Debug, Default)]
-pub(super) struct Spares(Mutex<Vec<u64>>);
+pub(super) struct Spares(Mutex<Vec<SegmentFile>>);
 
 impl Spares {
     pub(super) fn count(&self) -> usize {
         self.0.lock().len()
     }
 
-    fn take(&self) -> Option<u64> {
+    /// One of them, to become a segment once it has its header.
+    pub(super) fn take(&self) -> Option<SegmentFile> {
         self.0.lock().pop()
     }
 }
@@ -35,27 +31,20 @@ impl Segments {
     /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
     /// takes `most` files.
     pub(super) fn free(&self, index: u64, most: u64) -> Result<(), LogError> {
-        self.retire(index);
+        let mut segment = self.retire(index);
         if self.spares.count() > 0 && self.files_on_disk() >= most {
-            return Ok(self.directory.remove(&self.name(index))?);
+            return Ok(self.directory.remove(&segment.name())?);
         }
-        self.spares.0.lock().push(index);
+        segment.written = true;
+        self.spares.0.lock().push(segment);
         Ok(())
-    }
-
-    /// A file that was kept, to become a segment once it has its header.
-    pub(super) fn reuse_file(&self, index: u64) -> Result<Option<SegmentFile>, LogError> {
-        let Some(spare) = self.spares.take() else { return Ok(None) };
-        self.directory.rename(&self.name(spare), &self.name(index))?;
-        let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
-        Ok(Some(SegmentFile { file: Arc::new(file), written: true }))
     }
 
     /// Removes one of the files that are kept; `false` if there is none.
     pub(super) fn remove_spare(&self) -> bool {
         let spare = self.spares.take();
-        if let Some(spare) = spare
-            && let Err(error) = self.directory.remove(&self.name(spare))
+        if let Some(spare) = &spare
+            && let Err(error) = self.directory.remove(&spare.name())
         {
             tracing::warn!("a file of no use is left until the log is compacted: {error}");
         }
