@@ -167,8 +167,8 @@ impl Segments {
                 self.add_file(index, segment);
                 Ok(None)
             }
-            Stage::Header { index, segment } => {
-                self.name_file(index)?;
+            Stage::Header { index, .. } => {
+                let segment = self.name_file(index)?;
                 let directory = self.directory.handle().clone();
                 device.submit(Operation::Sync { file: directory }, PREPARE_TOKEN);
                 Ok(Preparation::new(Stage::Name { index, segment }, 1))

@@ -36,6 +36,10 @@ pub(super) struct SegmentFile {
 }
 
 impl SegmentFile {
+    fn new(file: File, called: Lsn) -> Self {
+        Self { file: Arc::new(file), called, written: false }
+    }
+
     pub(super) fn name(&self) -> String {
         name_of(self.called)
     }
@@ -122,7 +126,7 @@ impl Segments {
                     reason: format!("it says that it is the same segment as {}", other.name()),
                 });
             }
-            self.add_file(index, SegmentFile { file: Arc::new(file), called, written: false });
+            self.add_file(index, SegmentFile::new(file, called));
         }
         if names.is_empty() {
             return Err(self.missing(0));
@@ -296,12 +300,15 @@ impl Segments {
         let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
         file.allocate(HEADER_BYTES + self.segment_bytes())
             .map_err(|error| LogError::io("create", file.path(), 0, error))?;
-        Ok(SegmentFile { file: Arc::new(file), called: self.start(index), written: false })
+        Ok(SegmentFile::new(file, self.start(index)))
     }
 
-    /// Gives a new segment, whose header is durable, its name; the directory is to be synced next.
-    pub(super) fn name_file(&self, index: u64) -> Result<(), LogError> {
-        Ok(self.directory.rename(&self.unfinished_name(index), &self.name(index))?)
+    /// Gives the file of a new segment, whose header is durable, its name, by which it is opened; the
+    /// directory is to be synced next.
+    pub(super) fn name_file(&self, index: u64) -> Result<SegmentFile, LogError> {
+        self.directory.rename(&self.unfinished_name(index), &self.name(index))?;
+        let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
+        Ok(SegmentFile::new(file, self.start(index)))
     }
 
     /// Takes a segment, whose name is durable, into use.
@@ -312,12 +319,11 @@ impl Segments {
 
     /// Makes a segment, with blocking calls.
     pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
-        let segment = self.create_file(index)?;
-        let file = &segment.file;
+        let file = self.create_file(index)?.file;
         let header = self.identity.segment_header(self.start(index));
         let written = file.write_all_at(&header, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
-        self.name_file(index)?;
+        let segment = self.name_file(index)?;
         self.directory.sync()?;
         self.add_file(index, segment);
         Ok(())
