@@ -141,6 +141,7 @@ fn files_that_were_not_finished() {
     std::fs::write(bench.path().join("checkpoint.new"), &whole[..5000]).unwrap();
     let segment = std::fs::read(&bench.files(".seg")[0]).unwrap();
     std::fs::write(bench.path().join("wal-0000000000100000.seg.new"), &segment).unwrap();
+    std::fs::write(bench.path().join("spare-0000000000000000.seg.new"), &segment).unwrap();
     assert!(bench.recovered().checkpoint.is_some());
     assert_eq!(bench.files(".new"), Vec::<PathBuf>::new());
 }

@@ -88,8 +88,8 @@ impl Identity {
     /// Reads and checks the first sector of a segment; where it starts.
     pub(super) fn segment_start(&self, file: &File) -> Result<Lsn, LogError> {
         let header = read_header(file, SEGMENT_MAGIC)?;
+        self.check_owner(&header, file)?;
         let start = Lsn(header.start.get());
-        self.check(&header, file, start)?;
         if !start.0.is_multiple_of(self.segment_bytes) {
             return Err(damaged(file.path(), "no segment of this database starts where it does"));
         }
@@ -103,12 +103,18 @@ impl Identity {
         file: &File,
         start: Lsn,
     ) -> Result<(), LogError> {
+        self.check_owner(header, file)?;
+        if header.start.get() != start.0 {
+            return Err(damaged(file.path(), "its start is not what its name says"));
+        }
+        Ok(())
+    }
+
+    fn check_owner(&self, header: &FileHeader, file: &File) -> Result<(), LogError> {
         let wrong = if header.database != self.database {
             "it belongs to another database"
         } else if header.segment_bytes.get() != self.segment_bytes {
             "its segment size is not the database's"
-        } else if header.start.get() != start.0 {
-            "its start is not what its name says"
         } else {
             return Ok(());
         };

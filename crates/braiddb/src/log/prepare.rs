@@ -161,20 +161,15 @@ impl Segments {
         prepared: &mut Prepared,
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
-            Stage::Header { index, segment } if segment.written => {
-                prepared.segments += 1;
-                prepared.reused += 1;
-                self.add_file(index, segment);
-                Ok(None)
-            }
-            Stage::Header { index, .. } => {
+            Stage::Header { index, segment } if !segment.written => {
                 let segment = self.name_file(index)?;
                 let directory = self.directory.handle().clone();
                 device.submit(Operation::Sync { file: directory }, PREPARE_TOKEN);
                 Ok(Preparation::new(Stage::Name { index, segment }, 1))
             }
-            Stage::Name { index, segment } => {
+            Stage::Header { index, segment } | Stage::Name { index, segment } => {
                 prepared.segments += 1;
+                prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
                 Ok(None)
             }

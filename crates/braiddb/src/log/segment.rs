@@ -4,8 +4,9 @@
 //! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
 //! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
 //! file has its final name, that of the first segment it is, only once it has a header, which says
-//! what segment it is now; below `ready` every segment exists durably, and nothing but log writes touch it. What was not logged yet is zero,
-//! or is what the file held as an earlier segment, in which no block is at its own LSN.
+//! what segment it is now; below `ready` every segment exists durably, and nothing but log writes
+//! touch it. What was not logged yet is zero, or is what the file held as an earlier segment, in
+//! which no block is at its own LSN.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -201,8 +201,8 @@ impl Mixed {
     pub(super) fn new(name: String, tables: &HotCold, mix: Mix, seed: u64) -> Self {
         let classes = Arc::new([Class::new(), Class::new()]);
         let told = Told { name: name.clone(), classes: classes.clone(), elapsed: Arc::default() };
-        let (database, workers) = (tables.hot.database.clone(), tables.workers);
-        let tables = tables.clone();
+        let (database, tables) = (tables.hot.database.clone(), tables.clone());
+        let workers = database.stats().workers.len();
         let make = move |seed| Requests::on(&tables, mix, &classes, seed);
         let driven = Box::new(Driven::new(&name, &database, workers, seed, make));
         Self { name, driven, told, warm: false }

@@ -21,7 +21,6 @@ pub(super) struct HotCold {
     /// Read from disk every time.
     pub(super) cold: Table<u64, [u8]>,
     pub(super) cold_records: u64,
-    pub(super) workers: usize,
 }
 
 impl HotCold {
@@ -53,9 +52,8 @@ impl HotCold {
         database.close()?;
         drop(database);
         // Opened again, the records are on disk only.
-        let workers = options.workers;
         let database = Database::open(&directory, options)?;
         let cold = pollster::block_on(database.open_table("cold"))?;
-        Ok(Self { hot: Bed::fill(database, records)?, cold, cold_records, workers })
+        Ok(Self { hot: Bed::fill(database, records)?, cold, cold_records })
     }
 }
