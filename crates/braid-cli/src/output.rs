@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 /// Where data goes, and in which form.
 #[derive(Debug)]
@@ -33,23 +34,37 @@ impl Output {
     /// A record: `key<TAB>value`, or `{"key": …, "value": …}`.
     pub fn record(&self, key: &str, value: &str) -> Result<()> {
         if self.json {
-            return self.document(&serde_json::json!({ "key": key, "value": document(value) }));
+            return self.document(&Record { key, value: Document::of(value) });
         }
         self.line(&format!("{key}\t{value}"))
     }
 
     /// A value alone.
     pub fn value(&self, value: &str) -> Result<()> {
-        if self.json { self.document(&document(value)) } else { self.line(value) }
+        if self.json { self.document(&Document::of(value)) } else { self.line(value) }
     }
 }
 
-/// A value that is a JSON object is shown as one; any other is text.
-fn document(value: &str) -> serde_json::Value {
-    serde_json::from_str(value)
-        .ok()
-        .filter(serde_json::Value::is_object)
-        .unwrap_or_else(|| serde_json::Value::String(value.to_owned()))
+/// A record as a JSON document.
+#[derive(Serialize)]
+struct Record<'a> {
+    key: &'a str,
+    value: Document<'a>,
+}
+
+/// A value: an object is shown as it is stored, to the digit; any other is text.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Document<'a> {
+    Object(&'a RawValue),
+    Text(&'a str),
+}
+
+impl<'a> Document<'a> {
+    fn of(value: &'a str) -> Self {
+        let object = value.starts_with('{').then(|| serde_json::from_str(value).ok()).flatten();
+        object.map_or(Self::Text(value), Self::Object)
+    }
 }
 
 /// Whether the reader of a pipe went away, which is no failure of ours.

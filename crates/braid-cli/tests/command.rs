@@ -133,6 +133,51 @@ fn json_lines() {
 }
 
 #[test]
+fn what_a_file_says_is_kept_exactly_or_refused() {
+    let braid = Braid::new();
+    let exact = "{\"id\":\"x\",\"z\":1.10,\"big\":12345678901234567890123,\"a\":-0.0}";
+    let lines = format!("\u{feff}{exact}\n{{\"id\": 1.10}}\n{{\"id\": 12345678901234567890123}}\n");
+    braid.import(&braid.file("exact.jsonl", lines), &[], 0);
+    assert_eq!(braid.run(&["get", "t", "x"], 0).0, format!("{exact}\n"));
+    assert_eq!(braid.run(&["get", "t", "x", "--json"], 0).0, format!("{exact}\n"));
+    let scanned = braid.run(&["scan", "t", "--prefix", "x", "--json"], 0).0;
+    assert_eq!(scanned, format!("{{\"key\":\"x\",\"value\":{exact}}}\n"));
+    braid.run(&["get", "t", "1.10"], 0);
+    braid.run(&["get", "t", "12345678901234567890123"], 0);
+    let csv = "id,z,a\n1, 01.10 ,\"two\nlines\"\n";
+    braid.import(&braid.file("order.csv", csv), &[], 0);
+    assert_eq!(
+        braid.run(&["get", "t", "1"], 0).0,
+        "{\"id\":\"1\",\"z\":\" 01.10 \",\"a\":\"two\\nlines\"}\n"
+    );
+    let refused = [
+        ("twice.csv", "id,name,name\n2,a,b\n", 3, "columns 2 and 3 are both called \"name\""),
+        ("open.csv", "id,n\n2,a\n3,\"b\n4,c\n", 3, "line 3: a quotation mark is opened"),
+        ("after.csv", "id,n\n2,\"a\"b\n", 3, "line 2: text follows"),
+        ("twice.jsonl", "{\"id\":\"2\",\"n\":1,\"n\":2}\n", 4, "two fields are called \"n\""),
+    ];
+    for (name, text, code, expected) in refused {
+        let (_, said) = braid.import(&braid.file(name, text), &["--skip-rejected"], code);
+        assert!(said.contains(expected) && said.contains(name), "{said}");
+        braid.run(&["get", "t", "2"], 1);
+    }
+}
+
+#[test]
+fn a_database_is_never_made_among_other_files() {
+    let braid = Braid::new();
+    let directory = braid.0.path().join("db");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("letter.new"), "dear").unwrap();
+    for words in [&["put", "t", "a", "1"][..], &["shell"], &["get", "t", "a"]] {
+        let (_, said) = braid.run(words, 3);
+        assert!(said.contains("does not hold a database"), "{said}");
+    }
+    assert!(braid.run(&["put", "t", "a", "1"], 3).1.contains("letter.new"));
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "nothing was added");
+}
+
+#[test]
 fn a_check_a_checkpoint_and_a_compaction_of_what_is_there() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);

@@ -8,10 +8,14 @@ use anyhow::{Context, Result, bail};
 use braiddb::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use serde_json::{Map, Value};
 
+use super::json_text::{Fields, compact};
+use super::quotes::CheckedQuotes;
 use crate::arguments::{Format, Import};
 
 /// Rejected rows that are told one by one.
 const TOLD: usize = 20;
+/// What some programs put before the text of a file.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A row that was not taken.
 #[derive(Debug)]
@@ -44,13 +48,15 @@ impl Rows {
     }
 
     fn read_csv(&mut self, reader: impl Read, key: &str, name: &str) -> Result<()> {
-        let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(reader);
+        let mut csv =
+            csv::ReaderBuilder::new().flexible(true).from_reader(CheckedQuotes::new(reader));
         let columns: Vec<String> = csv
             .headers()
             .with_context(|| format!("{name} has no header that can be read"))?
             .iter()
             .map(str::to_owned)
             .collect();
+        check_columns(&columns).with_context(|| format!("{name} line 1"))?;
         let Some(key) = columns.iter().position(|column| column == key) else {
             bail!("{name} has no column {key:?}; its columns are {}", columns.join(", "));
         };
@@ -63,8 +69,11 @@ impl Rows {
                     let line = record.position().map_or(line, csv::Position::line);
                     self.take(line, csv_row(&record, &columns, key));
                 }
+                // Unmatched quotation marks too: where the rows after them begin, nobody can say.
                 Err(error) if error.is_io_error() => {
-                    return Err(error).with_context(|| format!("cannot read {name}"));
+                    return Err(error).with_context(|| {
+                        format!("nothing was imported: {name} cannot be read to its end")
+                    });
                 }
                 Err(error) => self.reject(line, error.to_string()),
             }
@@ -74,8 +83,10 @@ impl Rows {
     fn read_jsonl(&mut self, reader: impl BufRead, key: &str, name: &str) -> Result<()> {
         for (number, line) in reader.split(b'\n').enumerate() {
             let line = line.with_context(|| format!("cannot read {name}"))?;
+            let line = if number == 0 { line.strip_prefix(BYTE_ORDER_MARK) } else { None }
+                .unwrap_or(&line);
             if !line.trim_ascii().is_empty() {
-                self.take(number as u64 + 1, json_row(&line, key));
+                self.take(number as u64 + 1, json_row(line, key));
             }
         }
         Ok(())
@@ -135,6 +146,20 @@ fn format(import: &Import) -> Result<Format> {
     }
 }
 
+/// Refuses a header in which two columns have one name: a row keeps one field of each name.
+fn check_columns(columns: &[String]) -> Result<()> {
+    for (number, column) in columns.iter().enumerate() {
+        if let Some(first) = columns[..number].iter().position(|other| other == column) {
+            bail!(
+                "columns {} and {} are both called {column:?}; give each column a name of its own",
+                first + 1,
+                number + 1
+            );
+        }
+    }
+    Ok(())
+}
+
 /// A CSV row as a JSON object with its columns in their order.
 fn csv_row(
     record: &csv::ByteRecord,
@@ -154,16 +179,17 @@ fn csv_row(
     Ok((key.to_owned(), Value::Object(fields).to_string()))
 }
 
+/// A line of JSON as its key and its text; a number keeps every digit, as a key too.
 fn json_row(line: &[u8], key: &str) -> Result<(String, String), String> {
-    let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let Value::Object(fields) = &value else { return Err("it is no JSON object".to_owned()) };
-    let key = match fields.get(key) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(format!("its field {key:?} is neither text nor a number")),
-        None => return Err(format!("it has no field {key:?}")),
+    let text = std::str::from_utf8(line).map_err(|_| "it is not text in UTF-8".to_owned())?;
+    let fields = Fields::parse(text)?;
+    let found = fields.get(key).ok_or_else(|| format!("it has no field {key:?}"))?;
+    let key = match found.as_bytes().first() {
+        Some(b'"') => serde_json::from_str(found).map_err(|error| error.to_string())?,
+        Some(b'-' | b'0'..=b'9') => found.to_owned(),
+        _ => return Err(format!("its field {key:?} is neither text nor a number")),
     };
-    Ok((key, value.to_string()))
+    Ok((key, compact(text)))
 }
 
 /// A file that tells how much of it has been read.

@@ -14,6 +14,7 @@ mod error;
 mod files;
 mod flush;
 mod identity;
+mod location;
 mod lsn;
 #[cfg(all(test, loom))]
 mod model;
@@ -43,6 +44,7 @@ pub(crate) use files::LogFiles;
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use identity::UNFINISHED;
+pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
@@ -135,7 +137,10 @@ impl Log {
         }
         let directory = match disk {
             Some(disk) => Directory::open_simulated(&disk)?,
-            None => Directory::open(&directory, create)?,
+            None => {
+                location::check(&directory, create)?;
+                Directory::open(&directory, create)?
+            }
         };
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;

@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::files::copy;
 use super::identity::{Identity, META_NAME, UNFINISHED};
+use super::location::is_own;
 use super::spare::Spares;
 use super::stats::Counter;
 use super::tail::Tail;
@@ -79,7 +80,7 @@ impl Segments {
         let mut starts = Vec::new();
         let mut exists = false;
         for name in directory.list()? {
-            if name.ends_with(UNFINISHED) {
+            if name.ends_with(UNFINISHED) && is_own(&name) {
                 directory.remove(&name)?;
             }
             exists |= name == META_NAME;

@@ -20,7 +20,7 @@ pub(super) use load::load_newest;
 pub(super) use write::write;
 
 use super::compact::Live;
-use crate::log::Lsn;
+use crate::log::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX, Lsn};
 
 /// A checkpoint that was written or loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +41,15 @@ pub(super) struct Written {
 }
 
 const MAGIC: [u8; 8] = *b"BRAIDCKP";
-const PREFIX: &str = "checkpoint-";
-const SUFFIX: &str = ".ckpt";
 
 /// The name of the checkpoint at `lsn`.
 pub(crate) fn name(lsn: Lsn) -> String {
-    format!("{PREFIX}{:016x}{SUFFIX}", lsn.0)
+    format!("{CHECKPOINT_NAME}-{:016x}{CHECKPOINT_SUFFIX}", lsn.0)
 }
 
 /// The LSN in a checkpoint's name; `None` if the name is no checkpoint's.
 fn parse_name(name: &str) -> Option<Lsn> {
-    let digits = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let name = name.strip_prefix(CHECKPOINT_NAME)?.strip_prefix('-')?;
+    let digits = name.strip_suffix(CHECKPOINT_SUFFIX)?;
     u64::from_str_radix(digits, 16).ok().map(Lsn)
 }

@@ -9,7 +9,7 @@ use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::index::Entry;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
-use crate::log::{LogError, LogFiles, Lsn, UNFINISHED};
+use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
@@ -29,7 +29,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let worker = Worker::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
-    let unfinished = format!("checkpoint{UNFINISHED}");
+    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
     let file = files.open(&unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();

@@ -1,0 +1,132 @@
+//! JSON objects as text: kept as they are written but for blanks, so that no number loses digits
+//! and no field its place; and refused if one of their objects has two fields of one name.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The fields of a JSON object, each value as its text.
+#[derive(Debug)]
+pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// If the text is no JSON object, or it or an object within it has two fields of one name.
+    pub fn parse(text: &'a str) -> Result<Self, String> {
+        let fields: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        fields.0.iter().try_for_each(|(_, value)| check(value))?;
+        Ok(fields)
+    }
+
+    /// The text of a field.
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.get())
+    }
+}
+
+/// Looks into objects and arrays for two fields of one name.
+fn check(value: &RawValue) -> Result<(), String> {
+    let text = value.get();
+    let told = |error: serde_json::Error| error.to_string();
+    match text.as_bytes().first() {
+        Some(b'{') => Fields::parse(text).map(drop),
+        Some(b'[') => {
+            let values: Vec<&RawValue> = serde_json::from_str(text).map_err(told)?;
+            values.into_iter().try_for_each(check)
+        }
+        _ => Ok(()),
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ObjectVisitor)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut fields, mut names) = (Vec::new(), HashSet::new());
+        while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format!("two fields are called {name:?}")));
+            }
+            fields.push((name, value));
+        }
+        Ok(Fields(fields))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
+        Err(A::Error::custom("it is an array, not a JSON object"))
+    }
+}
+
+/// JSON text without the blanks between its parts.
+pub fn compact(text: &str) -> String {
+    let (mut quoted, mut escaped) = (false, false);
+    text.chars()
+        .filter(|c| {
+            let keep = quoted || !c.is_ascii_whitespace();
+            match c {
+                '"' if !escaped => quoted = !quoted,
+                '\\' if quoted && !escaped => {
+                    escaped = true;
+                    return keep;
+                }
+                _ => {}
+            }
+            escaped = false;
+            keep
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_kept_but_for_blanks() {
+        for (text, kept) in [
+            (
+                r#"{ "b" : 1.10,  "a": 12345678901234567890123 }"#,
+                r#"{"b":1.10,"a":12345678901234567890123}"#,
+            ),
+            (
+                r#"{"x": "two  words", "y": "a \" b", "z": "\\" }"#,
+                r#"{"x":"two  words","y":"a \" b","z":"\\"}"#,
+            ),
+            ("{\t\"a\": [1 , -0.0 , 1e400]}", r#"{"a":[1,-0.0,1e400]}"#),
+        ] {
+            Fields::parse(text).unwrap();
+            assert_eq!(compact(text), kept);
+        }
+    }
+
+    #[test]
+    fn two_fields_of_one_name_are_refused_wherever_they_are() {
+        for text in [
+            r#"{"a": 1, "a": 2}"#,
+            r#"{"x": {"a": 1, "a": 1}}"#,
+            r#"{"x": [1, {"y": [{"a": 1, "\u0061": 1}]}]}"#,
+        ] {
+            let told = Fields::parse(text).unwrap_err();
+            assert!(told.contains("two fields are called \"a\""), "{told}");
+        }
+        for text in ["[1]", "7", "{oops", "{} {}", ""] {
+            Fields::parse(text).unwrap_err();
+        }
+    }
+}

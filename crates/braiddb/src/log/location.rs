@@ -1,0 +1,102 @@
+//! Whether a directory holds a database or may become one: looked at before anything in it is
+//! touched, so that a database is never made among somebody else's files.
+
+use std::path::Path;
+
+use super::LogError;
+use super::identity::{META_NAME, UNFINISHED};
+use crate::io::LOCK_NAME;
+
+/// How the names of checkpoints' files begin and end.
+pub(crate) const CHECKPOINT_NAME: &str = "checkpoint";
+pub(crate) const CHECKPOINT_SUFFIX: &str = ".ckpt";
+
+/// Whether a file of this name is one of a database's own, complete or not.
+pub(super) fn is_own(name: &str) -> bool {
+    let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
+    [LOCK_NAME, META_NAME, CHECKPOINT_NAME].contains(&name)
+        || (name.starts_with("wal-") && name.ends_with(".seg"))
+        || (name.starts_with(CHECKPOINT_NAME) && name.ends_with(CHECKPOINT_SUFFIX))
+}
+
+/// Refuses a place that holds no database and may not become one: a file, a directory that is
+/// missing or has no `braid.meta` if none is to be made, a directory with other files.
+///
+/// # Errors
+/// `NotADatabase`; the operating system's.
+pub(super) fn check(path: &Path, create: bool) -> Result<(), LogError> {
+    let refuse = |reason: String| Err(LogError::NotADatabase { path: path.to_owned(), reason });
+    let failed = |error| LogError::io("list", path, 0, error);
+    if path.exists() && !path.is_dir() {
+        return refuse("it is a file; name a directory".to_owned());
+    }
+    if !path.exists() {
+        return if create { Ok(()) } else { refuse("there is no such directory".to_owned()) };
+    }
+    if path.join(META_NAME).exists() {
+        return Ok(());
+    }
+    if !create {
+        return refuse(format!("it has no {META_NAME}"));
+    }
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        if !name.to_str().is_some_and(is_own) {
+            return refuse(format!(
+                "it holds other files, such as {}; name an empty directory or a new one",
+                name.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Log, LogOptions};
+    use super::*;
+
+    fn told(path: &Path, create: bool) -> String {
+        let options = LogOptions { create, ..LogOptions::new(path, 1) };
+        Log::open(options).map(drop).unwrap_err().to_string()
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(path).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn nothing_is_touched_where_no_database_may_be_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert!(told(path, false).contains("it has no braid.meta"));
+        assert!(names(path).is_empty(), "a refused opening leaves no lock file behind");
+        std::fs::write(path.join("thesis.new"), "years of work").unwrap();
+        for create in [false, true] {
+            let told = told(path, create);
+            assert!(told.contains("does not hold a database"), "{told}");
+        }
+        assert!(told(path, true).contains("thesis.new"));
+        assert_eq!(names(path), ["thesis.new"]);
+        assert!(told(&path.join("thesis.new"), true).contains("it is a file"));
+        assert!(told(&path.join("missing"), false).contains("no such directory"));
+    }
+
+    #[test]
+    fn other_files_beside_a_database_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        drop(Log::open(LogOptions::new(path, 1)).unwrap());
+        for name in ["notes.new", "checkpoint.new"] {
+            std::fs::write(path.join(name), "text").unwrap();
+        }
+        drop(Log::open(LogOptions::new(path, 1)).unwrap());
+        let names = names(path);
+        assert!(names.contains(&"notes.new".to_owned()), "{names:?}");
+        assert!(!names.contains(&"checkpoint.new".to_owned()), "unfinished, so removed: {names:?}");
+    }
+}
