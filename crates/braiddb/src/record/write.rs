@@ -8,7 +8,7 @@ use super::read::View;
 use super::table::Table;
 use crate::rid::Rid;
 use crate::sched;
-use crate::version::{Address, Link, Outcome, Version, VersionRef};
+use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef};
 
 /// What a new version would be installed on.
 #[derive(Clone, Copy, Debug)]
@@ -110,5 +110,25 @@ impl Table {
         let own = matches!(base, Base::Own(_));
         assert!(installed || !own, "nobody else replaces a version in flight");
         installed
+    }
+
+    /// Takes a version in flight back: the entry leads to `base` again, on which it was installed, or
+    /// is dead if the record was new; then its id is retired with the version. Eviction, compaction
+    /// and readers may have found the version by its id, so it is freed after the grace period only.
+    ///
+    /// # Safety
+    /// The caller's transaction, which will not commit, installed `version` on `base`, and takes it
+    /// back once. If `base` is none, the index does not lead to the id (any more).
+    pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
+        let before = base.map_or(Entry::Dead, Entry::from);
+        let replaced = self.array().replace(rid, Entry::Version(version), before);
+        assert!(replaced, "nobody else replaces a version in flight");
+        // SAFETY: unlinked just now, and freed only by the retirement below.
+        unsafe { version.get() }.set_stamp(Stamp::ABORTED);
+        if base.is_none() {
+            self.retire_rid(rid);
+        }
+        // SAFETY: unlinked above; only the caller knows that it is to be freed.
+        unsafe { self.retire_version(version) };
     }
 }

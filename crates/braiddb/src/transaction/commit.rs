@@ -20,7 +20,7 @@ use super::garbage::Garbage;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
 use crate::planted::{Bug, is_planted};
-use crate::record::Entry;
+use crate::reclaim;
 use crate::version::{Link, Stamp, VersionRef};
 
 /// The parts of a transaction that was too large for one block.
@@ -176,6 +176,7 @@ impl Transaction {
 
     /// Takes back everything the transaction did.
     pub(super) fn abort_now(&mut self) {
+        let _operation = reclaim::enter();
         let worker = self.worker().clone();
         let engine = worker.engine();
         engine.status.aborted(self.name());
@@ -195,22 +196,16 @@ impl Transaction {
     fn take_back(&self, writes: &WriteSet, write: &Write) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
-        let before = write.base.map_or(Entry::Dead, Entry::from);
-        let replaced = table.array().replace(write.rid, Entry::Version(write.version), before);
-        assert!(replaced, "nobody else replaces a version in flight");
-        // SAFETY: unlinked just now, freed only by the retirement below.
-        unsafe { write.version.get() }.set_stamp(Stamp::ABORTED);
-        match write.base {
-            None => {
-                // The record never was: its key and its id go with it.
-                table.index.remove(writes.key(write), write.rid);
-                table.retire_rid(write.rid);
-            }
-            Some(Link::Version(base)) => self.keep_deleted(write, base),
-            Some(Link::Address(_)) => {}
+        if write.base.is_none() {
+            // The record never was: its key goes before its id does.
+            table.index.remove(writes.key(write), write.rid);
         }
-        // SAFETY: unlinked; this transaction alone knows that it is to be freed.
-        unsafe { table.retire_version(write.version) };
+        // SAFETY: this transaction installed the version on that base, and will not commit; a new
+        // record's key was removed above.
+        unsafe { table.take_back(write.rid, write.version, write.base) };
+        if let Some(Link::Version(base)) = write.base {
+            self.keep_deleted(write, base);
+        }
     }
 
     /// A tombstone that is the newest version again needs its record reclaimed again: while this

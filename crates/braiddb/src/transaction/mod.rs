@@ -15,6 +15,8 @@ mod garbage;
 mod prune;
 mod read;
 mod scan;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod worker;
 mod write;
 mod write_set;

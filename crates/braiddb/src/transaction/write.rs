@@ -126,8 +126,14 @@ impl Transaction {
         Ok(Ok(true))
     }
 
-    /// Inserts a record under a new id; `false` if the key turned out to have one.
-    fn write_new(&self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool, OperationError> {
+    /// Inserts a record under a new id; `false` if the key turned out to have one. The caller holds
+    /// an operation guard.
+    pub(super) fn write_new(
+        &self,
+        table: &Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, OperationError> {
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
         let place = {
@@ -143,12 +149,9 @@ impl Transaction {
         if table.index.insert(key, rid).is_ok() {
             return Ok(true);
         }
-        // The index never led to the id: nobody else has seen it or the version.
         self.writes().borrow_mut().void(place);
-        table.array().clear(rid);
-        table.rids().give_back(rid);
-        // SAFETY: never shared.
-        unsafe { version.free(table.memory()) };
+        // SAFETY: installed above on nothing, and void in the write set; the index never led to it.
+        unsafe { table.take_back(rid, version, None) };
         Ok(false)
     }
 
