@@ -1,0 +1,33 @@
+//! The tests' own time limit: what is too slow fails and prints its state, what ends in time does not.
+
+mod common;
+
+use std::panic::catch_unwind;
+
+use common::with_limit;
+
+#[test]
+fn a_test_in_time_returns_its_value() {
+    assert_eq!(with_limit(60, |_| 7), 7);
+}
+
+#[test]
+fn a_panic_is_passed_on() {
+    let panic = catch_unwind(|| with_limit(60, |_| panic!("on purpose"))).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+}
+
+#[test]
+fn a_test_that_hangs_fails_with_its_state() {
+    let hang = || {
+        with_limit(1, |limit| {
+            limit.on_timeout("state", || "waiting for ever".to_owned());
+            loop {
+                std::thread::park();
+            }
+        })
+    };
+    let panic = catch_unwind(hang).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("state: waiting for ever"), "{message}");
+}
