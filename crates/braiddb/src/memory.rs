@@ -8,11 +8,12 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
+use crate::sync::statistic::{AtomicI64, AtomicUsize, Ordering};
 
 /// What a block of memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

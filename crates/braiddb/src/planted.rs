@@ -1,9 +1,12 @@
 //! Mistakes that can be made on purpose, to prove that the simulation finds them. Without the
 //! feature `planted-bugs` none of this is in the engine.
 
+#[cfg(feature = "planted-bugs")]
+use crate::sync::statistic::{AtomicUsize, Ordering};
+
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(usize)]
 #[allow(missing_docs, reason = "each is described by its name, where it is planted")]
 pub enum Bug {
     SkippedSync = 1,
@@ -32,20 +35,20 @@ impl Bug {
 }
 
 #[cfg(feature = "planted-bugs")]
-static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Plants a bug in this process, or none.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bug: Option<Bug>) {
     // Relaxed: planted before anything runs that it is to break.
-    PLANTED.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::Relaxed);
+    PLANTED.store(bug.map_or(0, |bug| bug as usize), Ordering::Relaxed);
 }
 
 /// Whether a bug is planted.
 #[inline(always)]
 pub(crate) fn is_planted(bug: Bug) -> bool {
     #[cfg(feature = "planted-bugs")]
-    return PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u8;
+    return PLANTED.load(Ordering::Relaxed) == bug as usize;
     #[cfg(not(feature = "planted-bugs"))]
     {
         _ = bug;

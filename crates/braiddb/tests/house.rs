@@ -114,3 +114,62 @@ fn functions_are_short() {
         }
     }
 }
+
+/// What only `crate::sync` takes from elsewhere: all others take it from there, so that models and
+/// controlled schedules meet every access.
+const BEHIND_THE_DOOR: [&str; 14] = [
+    "std::sync::atomic",
+    "std::sync::mpsc",
+    "std::sync::Mutex",
+    "std::sync::RwLock",
+    "std::sync::Condvar",
+    "std::sync::Once",
+    "std::sync::Barrier",
+    "std::sync::LazyLock",
+    "parking_lot",
+    "crossbeam_queue",
+    "crossbeam_utils::sync",
+    "std::thread",
+    "std::hint",
+    "Instant::now",
+];
+
+/// The names in `use std::sync::{...}` that are no primitives.
+const NO_PRIMITIVES: [&str; 2] = ["Arc", "Weak"];
+
+/// Why a line takes a primitive past the door, if it does.
+fn bypass(line: &str) -> Option<String> {
+    let code = line.split("//").next().unwrap();
+    if let Some(found) = BEHIND_THE_DOOR.into_iter().find(|bypass| code.contains(bypass)) {
+        return Some(found.to_owned());
+    }
+    let (_, listed) = code.split_once("std::sync::{")?;
+    let mut names = listed.trim_end_matches(|c| "};".contains(c)).split(',').map(str::trim);
+    names.find(|name| !NO_PRIMITIVES.contains(name)).map(str::to_owned)
+}
+
+#[test]
+fn primitives_come_through_one_door() {
+    assert!(bypass("use std::sync::{Arc, Mutex};").is_some());
+    assert!(bypass("    let now = std::time::Instant::now();").is_some());
+    assert!(bypass("use std::sync::{Arc, Weak};").is_none());
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut looked_at = 0;
+    for (path, text) in all_sources() {
+        let Ok(inside) = path.strip_prefix(&source) else { continue };
+        // Tests and models drive what is behind the door from outside.
+        let drives = ["tests", "tests.rs", "model.rs"];
+        let apart = inside.iter().any(|part| drives.iter().any(|drive| part == *drive));
+        if inside.starts_with("sync") || apart {
+            continue;
+        }
+        looked_at += 1;
+        let code = text.split("#[cfg(all(test").next().unwrap();
+        for (number, line) in code.lines().enumerate() {
+            if let Some(found) = bypass(line) {
+                panic!("{}:{}: {found} comes through crate::sync", path.display(), number + 1);
+            }
+        }
+    }
+    assert!(looked_at > 100, "only {looked_at} files looked at");
+}

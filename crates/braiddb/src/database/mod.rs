@@ -16,8 +16,6 @@ mod upkeep;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::Instant;
 
 pub use catalog::{TableDescription, TableOptions};
 pub use error::{Error, Result};
@@ -38,6 +36,8 @@ use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::rid::TableId;
 use crate::sched::{self, Executor, ExecutorOptions, Job, Width};
+use crate::sync::clock;
+use crate::sync::thread::{self, Thread};
 use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::types::{Key, Value};
 
@@ -129,7 +129,7 @@ impl Database {
         watch: Watch<'_>,
     ) -> Result<Self> {
         options.check().map_err(Error::Options)?;
-        let begin = Instant::now();
+        let begin = clock::now();
         let log_options = LogOptions {
             disk: simulated.map(|(disk, _)| disk.clone()),
             ring_bytes: options.log_ring_bytes as u64,
@@ -332,12 +332,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
             self.0.unpark();
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = std::pin::pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
+            Poll::Pending => thread::park(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::io::DeviceKind;
 use crate::log::HoleTracker;
 use crate::sched::{Policy, Width};
+use crate::sync::thread;
 use crate::transaction::Durability;
 
 /// How to open a database. Start from `Options::default()` and change what matters.
@@ -72,7 +73,7 @@ pub enum Overload {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            workers: std::thread::available_parallelism().map_or(1, usize::from).min(256),
+            workers: thread::available_parallelism().map_or(1, usize::from).min(256),
             pin: false,
             policy: Policy::default(),
             hot_width: Width::Auto,

@@ -4,7 +4,7 @@
 //! threads, and nothing is allocated for a transaction.
 
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Database;
 use super::error::{Error, Result};
@@ -12,6 +12,7 @@ use super::options::{Outcome, RunOptions};
 use super::run::attempts;
 use super::transaction::Transaction;
 use crate::sched;
+use crate::sync::OnceLock;
 
 /// A source under way.
 #[derive(Debug)]

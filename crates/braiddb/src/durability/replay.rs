@@ -14,9 +14,6 @@
 //! | skip | nothing |
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-
-use parking_lot::Mutex;
 
 use super::{RecoveryError, RecoveryStep, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
@@ -24,6 +21,8 @@ use crate::reclaim;
 use crate::record::{Entry, Table};
 use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
+use crate::sync::channel::{Receiver, SyncSender, sync_channel};
+use crate::sync::{Mutex, thread};
 use crate::transaction::Engine;
 use crate::version::{Address, Stamp, VersionRef};
 
@@ -55,9 +54,9 @@ pub(super) fn replay(
     watch: Watch<'_>,
 ) -> Result<Replayed, RecoveryError> {
     let start = reader.end();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(16);
     let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
-    let mut replayed = std::thread::scope(|scope| {
+    let mut replayed = thread::scope(|scope| {
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
             let (sender, blocks) = sync_channel(BLOCKS_AHEAD);

@@ -7,10 +7,10 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 use super::SECTOR_BYTES;
 use super::simulated::Node;
+use crate::sync::Once;
 
 /// An open file and the path it was opened by, which errors name.
 #[derive(Debug)]

@@ -120,7 +120,7 @@ pub(crate) fn open_device(kind: DeviceKind) -> std::io::Result<Box<dyn Device>> 
         DeviceKind::Auto => match uring::UringDevice::new() {
             Ok(device) => Ok(Box::new(device)),
             Err(error) => {
-                static SAID: std::sync::Once = std::sync::Once::new();
+                static SAID: crate::sync::Once = crate::sync::Once::new();
                 SAID.call_once(|| {
                     tracing::warn!("io_uring is not available ({error}): using blocking calls");
                 });

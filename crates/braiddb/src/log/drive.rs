@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{AnyTracker, HoleTracker};
 use super::{LARGEST_RING, Lsn};
+use crate::sync::{Mutex, clock, thread, yield_thread};
 
 /// Blocks a thread fills between two turns at leading.
 const BLOCKS_A_TURN: u64 = 16;
@@ -85,8 +84,8 @@ impl TrackerDrive {
             // SAFETY: nobody else has the ring yet.
             unsafe { drive.ring.copy_in(at, &page) };
         }
-        let begin = Instant::now();
-        std::thread::scope(|scope| {
+        let begin = clock::now();
+        thread::scope(|scope| {
             for filler in 0..self.threads {
                 let drive = &drive;
                 scope.spawn(move || drive.fill(filler, self.block_bytes, begin + self.period));
@@ -113,12 +112,12 @@ impl Drive {
     fn fill(&self, filler: usize, bytes: u64, end: Instant) {
         let block = vec![filler as u8; bytes as usize];
         for number in 0_u64.. {
-            if number.is_multiple_of(BLOCKS_A_TURN) && Instant::now() >= end {
+            if number.is_multiple_of(BLOCKS_A_TURN) && clock::now() >= end {
                 break;
             }
             while !self.space.admits(bytes) {
                 self.lead();
-                std::thread::yield_now();
+                yield_thread();
             }
             let lsn = self.space.reserve(filler, bytes);
             // SAFETY: reserved, so this thread's alone until it is filled.

@@ -9,9 +9,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::block::HEADER_BYTES;
 use super::prepare::Preparation;
@@ -26,6 +24,7 @@ use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, Writ
 use crate::planted::{Bug, is_planted};
 use crate::sched;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, OnceLock};
 
 /// Marks the operations of the engine's housekeeping, of which the log's are.
 pub(crate) const LOG_TOKEN: u64 = sched::HOUSEKEEPING_TOKEN;

@@ -6,7 +6,7 @@
 //! One worker at a time does this, by asynchronous operations issued from its turns. Invariant:
 //! zeros go only past `ready`, log writes only below.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::flush::PREPARE_TOKEN;
 use super::segment::{SegmentFile, Segments};
@@ -14,6 +14,7 @@ use super::{LogError, Lsn};
 use crate::io::{
     AlignedBuffer, Completion, Device, File, MappedPointer, Operation, SECTOR_BYTES, WriteSource,
 };
+use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering;
 
 /// Zeros are written in pieces of this when the log waits for them.

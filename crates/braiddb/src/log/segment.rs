@@ -12,8 +12,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
-
 use super::files::copy;
 use super::identity::{Identity, META_NAME, UNFINISHED};
 use super::location::is_own;
@@ -23,6 +21,7 @@ use super::tail::Tail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
 const LOOK_BYTES: usize = 1 << 20;

@@ -7,7 +7,7 @@
 //! Invariant: a spare's header, and all else in it, is that of the segment it was. So what a crash brings
 //! back is that segment, to which nothing leads.
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use super::LogError;
 use super::segment::{SegmentFile, Segments};

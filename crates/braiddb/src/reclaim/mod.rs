@@ -19,10 +19,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::Mutex;
 
 use crossbeam_utils::CachePadded;
 
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What a participant without operations in flight publishes while it sleeps.
@@ -128,7 +128,7 @@ impl Domain {
     pub(crate) fn drain(&self) {
         assert_eq!(self.oldest(), QUIESCENT, "nobody may participate any more");
         loop {
-            let orphans = std::mem::take(&mut *self.orphans.lock().expect("no panic under it"));
+            let orphans = std::mem::take(&mut *self.orphans.lock());
             if orphans.is_empty() {
                 return;
             }
@@ -214,7 +214,7 @@ impl Drop for Participation {
     fn drop(&mut self) {
         assert!(self.local.is_quiet(), "no operation outlives its thread's participation");
         let mut garbage = self.local.garbage.borrow_mut();
-        self.local.domain.orphans.lock().expect("no panic under it").extend(garbage.drain(..));
+        self.local.domain.orphans.lock().extend(garbage.drain(..));
         // Release pairs with the load in `oldest` and the exchange in `participate`.
         self.local.place().published.store(QUIESCENT, Ordering::Release);
         self.local.place().taken.store(false, Ordering::Release);

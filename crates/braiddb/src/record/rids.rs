@@ -1,11 +1,11 @@
 //! Record ids: handed out, taken back, handed out again.
 
-use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::indirection::IndirectionArray;
 use crate::rid::Rid;
+use crate::sync::SegQueue;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How many ids beyond those in use get memory prepared at a time.
 const PREPARE_STEP: u64 = 1 << 16;

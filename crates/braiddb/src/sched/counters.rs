@@ -1,8 +1,7 @@
 //! Statistics of one writer: the worker that owns them counts, anyone may read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::local::Cause;
+use crate::sync::statistic::{AtomicU64, Ordering};
 
 /// One statistic of one worker. An increment is a load and a store, not an atomic
 /// read-modify-write, because only the owner writes.

@@ -2,11 +2,8 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
-use parking_lot::{Mutex, RwLock};
 
 use super::counters::SchedulerCounters;
 use super::local::{self, WorkerLocal};
@@ -15,6 +12,9 @@ use super::remote::{Remote, WorkerHandle};
 use super::worker::{Driver, ErasedSource, Sending, Source, Worker};
 use crate::io::{Device, SimulatedDisk};
 use crate::sync::atomic::Ordering;
+use crate::sync::statistic::AtomicUsize;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Mutex, RwLock, channel};
 
 /// A task on its way: runs on the worker, and returns the future that is the task.
 pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -64,7 +64,7 @@ struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             tracing::error!("a worker of the database failed: the process is aborted");
             std::process::abort();
         }
@@ -108,13 +108,13 @@ impl Executor {
         };
         let cores = if options.pin { core_affinity::get_core_ids() } else { None };
         let make = Arc::new((make_device, make_driver));
-        let (ready, started) = std::sync::mpsc::channel();
+        let (ready, started) = channel::channel();
         for (number, remote) in remotes.iter().enumerate() {
             let (remote, handles) = (remote.clone(), WorkerHandles(remotes.clone()));
             let (counters, make) = (executor.counters[number].clone(), make.clone());
             let core = cores.as_ref().and_then(|cores| cores.get(number % cores.len()).copied());
             let ready = ready.clone();
-            let thread = std::thread::Builder::new().name(format!("braid-{number}"));
+            let thread = thread::Builder::new().name(format!("braid-{number}"));
             let thread = thread.spawn(move || {
                 if let Some(core) = core {
                     core_affinity::set_for_current(core);

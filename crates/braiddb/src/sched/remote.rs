@@ -5,15 +5,15 @@
 //! sleeps. A sequentially consistent fence stands between the two steps of each, so at least one of
 //! them sees the other.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::Wake;
 
-use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
 use super::executor::{Job, Message};
 use crate::io::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{OnceLock, SegQueue};
 
 /// The flags of the sleep handshake.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use super::local::{Cause, SlotId, local};
+use crate::sync::yield_thread;
 
 /// Asks for the cache line at `pointer`; the address need not be valid.
 #[inline(always)]
@@ -65,7 +66,7 @@ pub(crate) fn yield_now(cause: Cause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");
     let done = local(|local| local.is_none());
     if done {
-        std::thread::yield_now();
+        yield_thread();
     }
     Suspend { cause, done }
 }

@@ -152,10 +152,11 @@ impl Tuner {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::clock;
 
     /// Runs the tuner against a machine whose tasks take `cost` nanoseconds at a width.
     fn settle(cost: impl Fn(usize) -> f64) -> usize {
-        let mut now = Instant::now();
+        let mut now = clock::now();
         let mut tuner = Tuner::new(now);
         let mut time_at = std::collections::BTreeMap::<usize, u64>::new();
         for step in 0..200_000 {
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_change_of_work_is_noticed() {
-        let mut now = Instant::now();
+        let mut now = clock::now();
         let mut tuner = Tuner::new(now);
         let mut run = |tuner: &mut Tuner, cost: fn(usize) -> f64, milliseconds: u64| {
             let end = now + Duration::from_millis(milliseconds);
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn starved_windows_decide_nothing() {
-        let mut now = Instant::now();
+        let mut now = clock::now();
         let mut tuner = Tuner::new(now);
         let width = tuner.width();
         for _ in 0..10_000 {

@@ -17,6 +17,7 @@ use super::storage::Transfers;
 use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::atomic::Ordering;
+use crate::sync::{clock, yield_thread};
 
 /// Tasks that ended or wait for their commit, and rounds over the hot queue, after which housekeeping
 /// has a turn.
@@ -161,7 +162,7 @@ impl<'w> Worker<'w> {
             options,
             device,
             driver,
-            tuner: Tuner::new(Instant::now()),
+            tuner: Tuner::new(clock::now()),
             waiting_sources: VecDeque::new(),
             queues,
             batch_open: true,
@@ -342,7 +343,7 @@ impl<S: Source> Run<'_, '_, S> {
         }
         if self.queues.hot.len() == 1 {
             // Or need this core.
-            std::thread::yield_now();
+            yield_thread();
         }
         true
     }
@@ -448,7 +449,7 @@ impl<S: Source> Run<'_, '_, S> {
         let finished = std::mem::take(&mut worker.finished_since_turn);
         (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
         if worker.options.hot_width == Width::Auto {
-            worker.tuner.advance(finished, Instant::now());
+            worker.tuner.advance(finished, clock::now());
         }
         worker.poll_device();
         worker.turn = worker.driver.turn(&mut *worker.device, idle);
@@ -483,7 +484,7 @@ impl<S: Source> Run<'_, '_, S> {
         }
         let stopping = worker.stop_seen.map(|seen| seen + FOREIGN_GRACE);
         let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
-        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
         worker.counters.sleeps.add(1);
         worker.driver.before_sleep();
         worker.wait_for_device(timeout);
@@ -502,7 +503,7 @@ impl<S: Source> Run<'_, '_, S> {
         if !self.worker.remote.stop.load(Ordering::Acquire) {
             return None;
         }
-        let now = Instant::now();
+        let now = clock::now();
         let seen = *self.worker.stop_seen.get_or_insert(now);
         if self.queues.open() == self.queues.foreign && now >= seen + FOREIGN_GRACE {
             self.queues.drop_foreign();

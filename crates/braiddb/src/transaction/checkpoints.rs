@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::log::Lsn;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The state of a database's checkpoints.

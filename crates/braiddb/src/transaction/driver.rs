@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::engine::{Durability, Engine};
 use super::worker::Worker;
@@ -12,6 +12,7 @@ use crate::io::{Completion, Device};
 use crate::log::{FlushState, Lsn};
 use crate::reclaim::Participation;
 use crate::sched::{Driver, Turn, WorkerHandles};
+use crate::sync::clock;
 
 /// How soon a worker that would sleep looks again after garbage it cannot free yet.
 const GARBAGE_DELAY: Duration = Duration::from_millis(20);
@@ -114,7 +115,7 @@ impl Driver for WorkerDriver {
         let left =
             more || past || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
         let resumed = crate::sched::has_resumed();
-        let deadline = left.then(|| Instant::now() + GARBAGE_DELAY);
+        let deadline = left.then(|| clock::now() + GARBAGE_DELAY);
         Turn { busy: pending || more || resumed, waits, deadline }
     }
 

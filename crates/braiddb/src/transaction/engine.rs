@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::sync::ShardedLock;
-use parking_lot::{Mutex, RwLock};
 
 use super::budget::Budget;
 use super::checkpoints::Checkpoints;
@@ -17,6 +15,7 @@ use crate::record::Table;
 use crate::rid::TableId;
 use crate::sched::Job;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Mutex, RwLock, ShardedLock};
 use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 
 /// When a transaction's result leaves the engine.

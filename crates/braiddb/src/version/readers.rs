@@ -5,9 +5,9 @@
 //! Invariant: every active transaction of a worker is listed, or began at or after `recent`.
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::log::Lsn;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What one worker told last.

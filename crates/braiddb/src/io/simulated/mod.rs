@@ -15,13 +15,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
 use device::{Operations, SimulatedDevice};
 pub use faults::{CrashCounts, FaultCounts, Faults};
 use nodes::Nodes;
 
 use super::{Device, OpenMode, SECTOR_BYTES};
+use crate::sync::{Condvar, Mutex};
 
 /// A simulated disk with one directory. Clones are handles of the same disk.
 #[derive(Clone)]

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use super::Tracker;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of log a bit stands for: blocks are as aligned as this.

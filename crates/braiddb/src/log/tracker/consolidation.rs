@@ -12,7 +12,8 @@ use std::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use super::Tracker;
-use super::lock::{Lock, wait_until};
+use super::wait::wait_until;
+use crate::sync::RawLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots that threads meet in; each filler has its first choice.
@@ -43,7 +44,7 @@ pub(in crate::log) struct ConsolidationArray {
     /// The open slot of each meeting place.
     places: [CachePadded<AtomicU64>; MEETING_PLACES],
     slots: Box<[CachePadded<Slot>]>,
-    lock: Lock,
+    lock: RawLock,
     /// The slot of each filler's block, or `NONE` for one that was reserved alone.
     joined: Box<[CachePadded<AtomicU64>]>,
     filled: CachePadded<AtomicU64>,
@@ -65,7 +66,7 @@ impl ConsolidationArray {
         Self {
             places: std::array::from_fn(|number| CachePadded::new(AtomicU64::new(number as u64))),
             slots: slots.collect(),
-            lock: Lock::new(),
+            lock: RawLock::new(),
             joined: (0..fillers).map(|_| CachePadded::new(AtomicU64::new(NONE))).collect(),
             filled: CachePadded::new(AtomicU64::new(0)),
         }

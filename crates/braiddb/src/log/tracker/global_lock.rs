@@ -7,12 +7,12 @@ use std::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use super::Tracker;
-use super::lock::Lock;
+use crate::sync::RawLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(in crate::log) struct GlobalLock {
-    lock: Lock,
+    lock: RawLock,
     /// The filler that holds the lock.
     holder: AtomicU64,
     filled: CachePadded<AtomicU64>,
@@ -23,7 +23,7 @@ const NOBODY: u64 = u64::MAX;
 impl GlobalLock {
     pub(in crate::log) fn new() -> Self {
         Self {
-            lock: Lock::new(),
+            lock: RawLock::new(),
             holder: AtomicU64::new(NOBODY),
             filled: CachePadded::new(AtomicU64::new(0)),
         }

@@ -8,8 +8,8 @@ mod bitmap;
 mod consolidation;
 mod global_lock;
 mod grasshopper;
-mod lock;
 mod marks;
+mod wait;
 
 use std::ops::Range;
 

@@ -6,8 +6,9 @@
 //! head is the consumer's alone. Invariant (its Spec 1): the head never passes the tail, which
 //! counts only nodes that are written.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
+use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Nodes of a chunk: a few pages of log at least, and few enough for models to cross a boundary.

@@ -15,15 +15,14 @@ mod index;
 
 use std::ops::Range;
 
-use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use self::chase::Chaser;
 use self::crawling::{Mark, Pending, Producer};
 use self::index::HoppingIndex;
 use super::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, SegQueue};
 
 /// H: the leader hops 4 MiB at a time, as in the paper's experiments (§6).
 pub(super) const HOPPING_EXPONENT: u32 = 22;

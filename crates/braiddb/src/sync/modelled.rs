@@ -1,0 +1,44 @@
+//! The build for models: loom's atomics, fences and waiting, which every model sees.
+
+pub(crate) mod atomic {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+}
+
+pub(crate) use loom::hint::spin_loop;
+pub(crate) use loom::thread::yield_now as yield_thread;
+
+/// A mutual exclusion that is taken in one call and left in another; models see its order.
+pub(crate) struct RawLock {
+    held: loom::sync::Mutex<bool>,
+    left: loom::sync::Condvar,
+}
+
+impl RawLock {
+    pub(crate) fn new() -> Self {
+        Self { held: loom::sync::Mutex::new(false), left: loom::sync::Condvar::new() }
+    }
+
+    /// Takes it, when it is free.
+    pub(crate) fn acquire(&self) {
+        let mut held = self.held.lock().unwrap();
+        while *held {
+            held = self.left.wait(held).unwrap();
+        }
+        *held = true;
+    }
+
+    /// Leaves it.
+    ///
+    /// # Safety
+    /// The calling thread has it acquired.
+    pub(crate) unsafe fn release(&self) {
+        *self.held.lock().unwrap() = false;
+        self.left.notify_one();
+    }
+}
+
+impl std::fmt::Debug for RawLock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("RawLock")
+    }
+}

@@ -1,0 +1,64 @@
+//! The ordinary build: everything is what it is called.
+
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+}
+
+/// Threads. `park` may return early, as the standard library's does.
+pub(crate) mod thread {
+    pub(crate) use std::thread::{
+        Builder, JoinHandle, Thread, available_parallelism, current, panicking, park, scope,
+    };
+}
+
+/// The time.
+pub(crate) mod clock {
+    use std::time::Instant;
+
+    /// What time it is.
+    #[inline(always)]
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+}
+
+/// Channels between threads.
+pub(crate) mod channel {
+    pub(crate) use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+}
+
+pub(crate) use crossbeam_queue::SegQueue;
+pub(crate) use crossbeam_utils::sync::ShardedLock;
+pub(crate) use parking_lot::{Condvar, Mutex, RwLock};
+pub(crate) use std::hint::spin_loop;
+pub(crate) use std::sync::{Once, OnceLock};
+pub(crate) use std::thread::yield_now as yield_thread;
+
+/// A mutual exclusion that is taken in one call and left in another.
+pub(crate) struct RawLock(parking_lot::RawMutex);
+
+impl RawLock {
+    pub(crate) const fn new() -> Self {
+        Self(<parking_lot::RawMutex as parking_lot::lock_api::RawMutex>::INIT)
+    }
+
+    /// Takes it, when it is free.
+    pub(crate) fn acquire(&self) {
+        parking_lot::lock_api::RawMutex::lock(&self.0);
+    }
+
+    /// Leaves it.
+    ///
+    /// # Safety
+    /// The calling thread has it acquired.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { parking_lot::lock_api::RawMutex::unlock(&self.0) };
+    }
+}
+
+impl std::fmt::Debug for RawLock {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("RawLock")
+    }
+}
