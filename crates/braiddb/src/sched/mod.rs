@@ -5,6 +5,7 @@
 //! cold causes (storage, commit, a foreign future) take it out until it is resumed.
 
 mod counters;
+mod doorbell;
 mod executor;
 mod local;
 mod policy;
@@ -25,7 +26,7 @@ pub(crate) use local::{SlotId, on_worker};
 pub use policy::{Policy, Width};
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{
-    Interleaved, current_slot, has_resumed, park, prefetch, resume, run_now, suspend_memory, touch,
-    upkeep, yield_now,
+    Interleaved, current_slot, park, prefetch, resume, run_now, suspend_memory, touch, upkeep,
+    yield_now,
 };
 pub(crate) use worker::{Driver, FromFn, Turn};

@@ -1,67 +1,28 @@
-//! How other threads reach a worker: new jobs, wake-ups, and the handshake with its sleep.
+//! How other threads reach a worker: new jobs, wake-ups, the order to stop; and who wakes whom.
 //!
-//! Invariant (no lost wake-up): a sender puts its message into a queue, raises `signal`, and then
-//! looks at `sleeping`; a worker sets `sleeping` and then looks at `signal` a last time before it
-//! sleeps. A sequentially consistent fence stands between the two steps of each, so at least one of
-//! them sees the other.
+//! Every message to a worker that may sleep is made visible first and rung for then (`doorbell.rs`
+//! says why none is missed):
+//!
+//! | message | sender, who rings | where a turn of the worker finds it |
+//! |---|---|---|
+//! | a job or a source | [`Executor`](super::Executor), any thread | `messages` |
+//! | a task may go on | its waker, any thread | `wakes` |
+//! | the database is closing | `Executor::stop` | `stop` |
+//! | the durable LSN advanced, or the log failed | the worker that saw to it, at its next turn | the log |
+//!
+//! What a worker's own tasks and housekeeping resume needs no ring: it is in the worker's `resumed`,
+//! which is emptied after every turn and before every sleep. A completion of the worker's own device
+//! ends its sleep by itself. What nobody announces, as the end of the last transaction that an old
+//! version waits for, is looked for again after a bounded time ([`Turn::deadline`](super::Turn)).
 
 use std::sync::Arc;
 use std::task::Wake;
 
-use crossbeam_utils::CachePadded;
-
+use super::doorbell::Doorbell;
 use super::executor::{Job, Message};
 use crate::io::Notify;
-use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::atomic::AtomicBool;
 use crate::sync::{OnceLock, SegQueue};
-
-/// The flags of the sleep handshake.
-#[derive(Debug, Default)]
-pub(super) struct Doorbell {
-    signal: CachePadded<AtomicBool>,
-    sleeping: AtomicBool,
-}
-
-impl Doorbell {
-    /// After a message was queued: whether the worker must be woken from the kernel.
-    pub(super) fn ring(&self) -> bool {
-        // Release pairs with the exchange in `take`: who sees the signal sees the message.
-        self.signal.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
-        // Relaxed: ordered by the fence.
-        self.sleeping.load(Ordering::Relaxed)
-    }
-
-    /// Whether a message may have come; cheap enough for every round.
-    #[inline(always)]
-    pub(super) fn rung(&self) -> bool {
-        // Relaxed: a look; `take` acquires.
-        self.signal.load(Ordering::Relaxed)
-    }
-
-    /// Before the queues are emptied: lowers the signal, so that a later message raises it again.
-    pub(super) fn take(&self) {
-        // Acquire pairs with the Release in `ring`.
-        self.signal.swap(false, Ordering::Acquire);
-    }
-
-    /// Before sleeping; `false` if a message came and the worker must not sleep.
-    pub(super) fn lie_down(&self) -> bool {
-        // Relaxed, both: ordered by the fence.
-        self.sleeping.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.signal.load(Ordering::Relaxed) {
-            self.get_up();
-            return false;
-        }
-        true
-    }
-
-    pub(super) fn get_up(&self) {
-        // Relaxed: a sender that still sees the worker asleep wakes it once too often.
-        self.sleeping.store(false, Ordering::Relaxed);
-    }
-}
 
 /// A worker's end that other threads reach.
 pub(super) struct Remote {
@@ -136,47 +97,5 @@ impl Wake for SlotWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         self.remote.wakes.push(self.index);
         self.remote.ring();
-    }
-}
-
-#[cfg(all(test, loom))]
-mod model {
-    use loom::sync::Notify;
-    use loom::thread;
-
-    use super::*;
-    use crate::sync::atomic::AtomicU64;
-
-    /// One message, one worker: whatever the interleaving, the worker gets it before it would
-    /// sleep for ever (loom finds the deadlock otherwise).
-    #[test]
-    fn model_of_the_doorbell_loses_no_message() {
-        loom::model(|| {
-            let doorbell = loom::sync::Arc::new(Doorbell::default());
-            let queue = loom::sync::Arc::new(AtomicU64::new(0));
-            let kernel = loom::sync::Arc::new(Notify::new());
-            let sender = {
-                let (doorbell, queue, kernel) = (doorbell.clone(), queue.clone(), kernel.clone());
-                thread::spawn(move || {
-                    queue.store(1, Ordering::Release);
-                    if doorbell.ring() {
-                        kernel.notify();
-                    }
-                })
-            };
-            loop {
-                if doorbell.rung() {
-                    doorbell.take();
-                    if queue.load(Ordering::Acquire) == 1 {
-                        break;
-                    }
-                }
-                if doorbell.lie_down() {
-                    kernel.wait();
-                    doorbell.get_up();
-                }
-            }
-            sender.join().unwrap();
-        });
     }
 }

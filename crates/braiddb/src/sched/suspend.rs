@@ -126,11 +126,6 @@ pub(crate) fn resume(slot: SlotId) {
     });
 }
 
-/// Whether tasks of this thread's worker were resumed that its queues do not know yet.
-pub(crate) fn has_resumed() -> bool {
-    local(|local| local.is_some_and(|local| !local.resumed.borrow().is_empty()))
-}
-
 /// Runs a future that waits for nothing to its end, without suspensions.
 ///
 /// # Panics

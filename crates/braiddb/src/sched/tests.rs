@@ -1,6 +1,8 @@
 //! The executor against a device that only sleeps: every policy runs every task, wake-ups from
 //! other threads are not lost, panics stay alone, idle workers sleep.
 
+mod wake_ups;
+
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -70,8 +72,8 @@ impl Driver for NoHousekeeping {
     }
 }
 
-fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
-    let options = ExecutorOptions {
+fn options(workers: usize, policy: Policy, hot_width: Width) -> ExecutorOptions {
+    ExecutorOptions {
         workers,
         pin: false,
         policy,
@@ -80,9 +82,12 @@ fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
         max_open: 4096,
         read_depth: 4,
         seed: None,
-    };
+    }
+}
+
+fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
     let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
-    Executor::start(options, device, |_, _| NoHousekeeping).unwrap()
+    Executor::start(options(workers, policy, hot_width), device, |_, _| NoHousekeeping).unwrap()
 }
 
 const POLICIES: [Policy; 4] =

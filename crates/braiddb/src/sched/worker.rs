@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::counters::SchedulerCounters;
+use super::doorbell::{self, Doorbell, Next, Sleeper};
 use super::executor::{ExecutorOptions, Message};
 use super::local::{Cause, WorkerLocal};
 use super::policy::{Policy, Width};
@@ -193,11 +194,18 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Starts what is due and takes what has completed.
+    /// Starts what is due and takes what has completed, until nothing is left that could be
+    /// started: a completion may be that of a transfer whose task is gone, and then nobody but this
+    /// worker sees that it made room for the next one.
     fn poll_device(&mut self) {
         let Self { local, device, driver, .. } = self;
-        local.transfers.issue(&mut **device);
-        device.poll(&mut |completion| deliver(local, &mut **driver, completion));
+        loop {
+            local.transfers.issue(&mut **device);
+            device.poll(&mut |completion| deliver(local, &mut **driver, completion));
+            if local.transfers.due() == 0 {
+                break;
+            }
+        }
     }
 
     fn wait_for_device(&mut self, timeout: Option<Duration>) {
@@ -265,7 +273,7 @@ impl<S: Source> Run<'_, '_, S> {
         loop {
             self.admit();
             if self.queues.hot.is_empty() {
-                if let Some(exit) = self.idle() {
+                if let Some(exit) = doorbell::idle(self) {
                     return exit;
                 }
                 continue;
@@ -274,7 +282,7 @@ impl<S: Source> Run<'_, '_, S> {
             self.worker.rounds_since_turn += 1;
             self.transfer();
             if self.worker.turn_due() {
-                self.turn(false);
+                doorbell::turn(self, false);
                 if let Some(exit) = self.exit() {
                     return exit;
                 }
@@ -435,61 +443,15 @@ impl<S: Source> Run<'_, '_, S> {
                 self.queues.stage(index);
             }
         }
-        if self.worker.remote.doorbell.rung() {
-            self.worker.remote.doorbell.take();
-            while let Some(index) = self.worker.remote.wakes.pop() {
-                self.queues.stage(index);
-            }
+        if self.worker.remote.doorbell.is_rung() {
+            self.collect_wakes();
         }
     }
 
-    /// Housekeeping.
-    fn turn(&mut self, idle: bool) {
-        let worker = &mut *self.worker;
-        let finished = std::mem::take(&mut worker.finished_since_turn);
-        (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
-        if worker.options.hot_width == Width::Auto {
-            worker.tuner.advance(finished, clock::now());
+    fn collect_wakes(&mut self) {
+        while let Some(index) = self.worker.remote.wakes.pop() {
+            self.queues.stage(index);
         }
-        worker.poll_device();
-        worker.turn = worker.driver.turn(&mut *worker.device, idle);
-        let counters = &worker.counters;
-        counters.hot.set(self.queues.hot.len() as u64);
-        counters.cold.set(self.queues.cold as u64);
-        counters.foreign.set(self.queues.foreign as u64);
-        counters.parked.set(self.queues.staged.len() as u64);
-        counters.width.set(worker.width() as u64);
-    }
-
-    /// Nothing is ready: takes a turn, and sleeps if that changes nothing.
-    fn idle(&mut self) -> Option<Exit> {
-        self.turn(true);
-        self.admit();
-        if let Some(exit) = self.exit() {
-            return Some(exit);
-        }
-        if !self.queues.hot.is_empty() {
-            return None;
-        }
-        if !self.worker.turn.busy {
-            self.sleep();
-        }
-        None
-    }
-
-    fn sleep(&mut self) {
-        let worker = &mut *self.worker;
-        if !worker.remote.doorbell.lie_down() {
-            return;
-        }
-        let stopping = worker.stop_seen.map(|seen| seen + FOREIGN_GRACE);
-        let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
-        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
-        worker.counters.sleeps.add(1);
-        worker.driver.before_sleep();
-        worker.wait_for_device(timeout);
-        worker.driver.after_sleep();
-        worker.remote.doorbell.get_up();
     }
 
     fn exit(&mut self) -> Option<Exit> {
@@ -510,5 +472,52 @@ impl<S: Source> Run<'_, '_, S> {
         }
         let over = self.queues.open() == 0 && self.worker.remote.messages.is_empty();
         over.then_some(Exit::Stopped)
+    }
+}
+
+impl<S: Source> Sleeper for Run<'_, '_, S> {
+    type Exit = Exit;
+
+    fn doorbell(&self) -> &Doorbell {
+        &self.worker.remote.doorbell
+    }
+
+    /// Takes what came from other threads, and a turn of housekeeping. Jobs are looked at by the
+    /// admission after it, where there is room for them; the order to stop by `exit`.
+    fn look(&mut self, idle: bool) {
+        self.collect_wakes();
+        let worker = &mut *self.worker;
+        let finished = std::mem::take(&mut worker.finished_since_turn);
+        (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
+        if worker.options.hot_width == Width::Auto {
+            worker.tuner.advance(finished, clock::now());
+        }
+        worker.poll_device();
+        worker.turn = worker.driver.turn(&mut *worker.device, idle);
+        let counters = &worker.counters;
+        counters.hot.set(self.queues.hot.len() as u64);
+        counters.cold.set(self.queues.cold as u64);
+        counters.foreign.set(self.queues.foreign as u64);
+        counters.parked.set(self.queues.staged.len() as u64);
+        counters.width.set(worker.width() as u64);
+    }
+
+    fn next(&mut self) -> Next<Exit> {
+        self.admit();
+        if let Some(exit) = self.exit() {
+            return Next::Exit(exit);
+        }
+        if self.queues.hot.is_empty() && !self.worker.turn.busy { Next::Sleep } else { Next::Run }
+    }
+
+    fn sleep(&mut self) {
+        let worker = &mut *self.worker;
+        let stopping = worker.stop_seen.map(|seen| seen + FOREIGN_GRACE);
+        let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
+        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
+        worker.counters.sleeps.add(1);
+        worker.driver.before_sleep();
+        worker.wait_for_device(timeout);
+        worker.driver.after_sleep();
     }
 }

@@ -30,8 +30,6 @@ pub(crate) struct WorkerDriver {
     told: Lsn,
     /// Whether this worker has no task left and has flushed what there was.
     drained: bool,
-    /// Whether this worker has slept since its last turn: others may have closed the database.
-    slept: bool,
 }
 
 impl WorkerDriver {
@@ -47,24 +45,27 @@ impl WorkerDriver {
             handles,
             completed: false,
             told: Lsn::ZERO,
-            slept: false,
             drained: false,
         }
     }
 
-    fn flush(&mut self, device: &mut dyn Device) -> bool {
+    /// Flushes what is due, or whatever there is if that is `wanted`, and tells everyone of what
+    /// became durable; whether the turn is to be repeated soon.
+    fn flush(&mut self, device: &mut dyn Device, wanted: bool) -> bool {
         let engine = self.worker.engine().clone();
-        let waits = !self.worker.commits.borrow().is_empty();
-        let wanted = waits || engine.durability == Durability::Relaxed;
         let turn = engine.log.turn(&mut self.flush, device, wanted);
         if turn.advanced {
             let failed = engine.log.poisoned().is_some();
             let mut commits = self.worker.commits.borrow_mut();
             commits.release(engine.log.durable(), failed);
             commits.release_space();
-            engine.set_waiting(self.worker.number(), !commits.is_empty());
-            if std::mem::take(&mut self.completed) {
-                for other in engine.waiting_workers(self.worker.number()) {
+            if commits.is_empty() {
+                engine.waiting.lower(self.worker.number());
+            }
+            // An advance is told by the worker whose completion brought it; a failure, which may
+            // have come without a completion, by whoever sees it.
+            if std::mem::take(&mut self.completed) || failed {
+                for other in engine.waiting.others(self.worker.number()) {
                     self.handles.get(other).wake();
                 }
             }
@@ -96,7 +97,7 @@ impl WorkerDriver {
         if engine.durability != Durability::Volatile && engine.checkpoints.take_due(tail) {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
-        self.worker.release_past(std::mem::take(&mut self.slept));
+        self.worker.release_past();
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         more
@@ -105,7 +106,9 @@ impl WorkerDriver {
 
 impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
-        let pending = self.flush(device);
+        let waits = !self.worker.commits.borrow().is_empty();
+        let wanted = waits || self.worker.engine().durability == Durability::Relaxed;
+        let pending = self.flush(device, wanted);
         let more = self.collect();
         let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
@@ -114,9 +117,8 @@ impl Driver for WorkerDriver {
         let past = !self.worker.past.borrow().is_empty();
         let left =
             more || past || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
-        let resumed = crate::sched::has_resumed();
         let deadline = left.then(|| clock::now() + GARBAGE_DELAY);
-        Turn { busy: pending || more || resumed, waits, deadline }
+        Turn { busy: pending || more, waits, deadline }
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -133,7 +135,6 @@ impl Driver for WorkerDriver {
     }
 
     fn after_sleep(&mut self) {
-        self.slept = true;
         self.participation.wake();
         let (engine, number) = (self.worker.engine(), self.worker.number());
         let tail = engine.log.tail();
@@ -145,8 +146,9 @@ impl Driver for WorkerDriver {
     }
 
     fn drain(&mut self, device: &mut dyn Device) -> bool {
+        // Other workers' transactions may wait for what this one brings to disk.
+        self.flush(device, true);
         let engine = self.worker.engine().clone();
-        engine.log.turn(&mut self.flush, device, true);
         let flushed = engine.log.durable() >= engine.log.tail();
         if flushed && !std::mem::replace(&mut self.drained, true) && engine.drained() {
             // A last block says that everything before it was durable: so damage to what is there

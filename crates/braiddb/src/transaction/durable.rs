@@ -67,8 +67,8 @@ impl Worker {
                 return Err(OperationError::Log(error));
             }
             self.commits.borrow_mut().push(lsn, sched::current_slot());
-            self.engine().set_waiting(self.number(), true);
-            // Said before this last look, so an advance after it wakes this worker.
+            // Raised before this last look, so an advance that it misses wakes this worker.
+            self.engine().waiting.raise(self.number());
             if lsn >= log.durable() && log.poisoned().is_none() {
                 sched::park(Cause::Commit).await;
             }
@@ -101,17 +101,22 @@ impl Worker {
         Ok(true)
     }
 
-    /// Lets those go on who wait for transactions to be over that are; all of them, if `look` says
-    /// that they should see whether the database is closing.
-    pub(super) fn release_past(&self, look: bool) {
+    /// Lets those go on who wait for transactions to be over that are; all of them, if there is
+    /// something else for them to see: the database is closing, or the log has failed. Called at every
+    /// turn, and nobody announces the end of another worker's transaction: a worker with such waiters
+    /// takes turns at bounded times.
+    pub(super) fn release_past(&self) {
         let mut past = self.past.borrow_mut();
         if past.is_empty() {
             return;
         }
         let engine = self.engine();
-        let oldest = engine.horizon.oldest(engine.log.tail());
+        let look = engine.checkpoints.stopping() || engine.log.poisoned().is_some();
+        let tail = engine.log.tail();
+        let oldest = engine.horizon.oldest(tail);
         past.retain(|(lsn, slot)| {
-            let over = look || *lsn < oldest;
+            // Where time has not passed since, it is to be told again to do so.
+            let over = look || *lsn < oldest || *lsn == tail;
             if over {
                 sched::resume(*slot);
             }
@@ -127,7 +132,7 @@ impl Worker {
                 return Err(OperationError::Log(error));
             }
             self.commits.borrow_mut().space.push(sched::current_slot());
-            self.engine().set_waiting(self.number(), true);
+            self.engine().waiting.raise(self.number());
             if !log.admits(bytes) && log.poisoned().is_none() {
                 sched::park(Cause::LogSpace).await;
             }

@@ -8,13 +8,14 @@ use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
+use super::waiting::WaitingWorkers;
 use crate::log::{ColdStore, Log};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::record::Table;
 use crate::rid::TableId;
 use crate::sched::Job;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock, ShardedLock};
 use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 
@@ -75,8 +76,7 @@ pub(crate) struct Engine {
     leftovers: Mutex<Vec<GarbageList>>,
     /// Workers that have no task left and will get none.
     drained: AtomicU32,
-    /// Set for workers with transactions that wait for the log.
-    waiting: Box<[CachePadded<AtomicBool>]>,
+    pub(super) waiting: WaitingWorkers,
 }
 
 impl Engine {
@@ -111,12 +111,12 @@ impl Engine {
             next_table: AtomicU32::new(1),
             leftovers: Mutex::default(),
             drained: AtomicU32::new(0),
-            waiting: (0..workers).map(|_| CachePadded::new(AtomicBool::new(false))).collect(),
+            waiting: WaitingWorkers::new(workers),
         }
     }
 
     pub(crate) fn workers(&self) -> usize {
-        self.waiting.len()
+        self.waiting.workers()
     }
 
     /// The table with this id, made if it is not there yet.
@@ -202,21 +202,6 @@ impl Engine {
     /// Every table made so far, in the order of their ids.
     pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.read().iter().flatten().cloned().collect()
-    }
-
-    /// Says whether a worker has transactions waiting for the log.
-    pub(crate) fn set_waiting(&self, worker: usize, waiting: bool) {
-        // SeqCst: a worker that sleeps has said so before it last looked at the log, and a worker
-        // that advances the log looks here after it did.
-        if self.waiting[worker].load(Ordering::Relaxed) != waiting {
-            self.waiting[worker].store(waiting, Ordering::SeqCst);
-        }
-    }
-
-    /// Workers, other than `me`, with transactions waiting for the log.
-    pub(crate) fn waiting_workers(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
-        let waits = |worker: usize| self.waiting[worker].load(Ordering::SeqCst);
-        (0..self.waiting.len()).filter(move |&worker| worker != me && waits(worker))
     }
 
     /// Notes that a worker has nothing left to do; whether it is the last.

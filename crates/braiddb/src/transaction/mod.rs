@@ -17,6 +17,7 @@ mod read;
 mod scan;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod waiting;
 mod worker;
 mod write;
 mod write_set;

@@ -1,0 +1,161 @@
+//! Wake-ups at the worst moment: rings right after the worker looked, completions that are nobody's.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::mpsc;
+use std::task::Poll;
+
+use super::super::remote::WorkerHandle;
+use super::*;
+use crate::io::Directory;
+use crate::sync::atomic::AtomicU32;
+
+/// Longest that a test waits for what must happen at once.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Waits for a result; a test that hangs fails, and says how the workers stand.
+fn await_result<T>(executor: &Executor, result: &mpsc::Receiver<T>) -> T {
+    result.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{error}: {:#?}", executor.counters()))
+}
+
+/// Housekeeping that looks at a word, and whose message arrives right after it did.
+struct RingsAfterLooking {
+    word: Arc<AtomicU32>,
+    worker: WorkerHandle,
+    waiting: Arc<Mutex<Option<SlotId>>>,
+}
+
+impl Driver for RingsAfterLooking {
+    fn turn(&mut self, _device: &mut dyn Device, idle: bool) -> Turn {
+        let seen = self.word.load(Ordering::SeqCst);
+        if !idle {
+            return Turn { busy: true, ..Turn::default() };
+        }
+        if seen == 1
+            && let Some(slot) = self.waiting.lock().take()
+        {
+            resume(slot);
+        }
+        if seen == 0 && self.waiting.lock().is_some() {
+            // As another worker that advances the log.
+            self.word.store(1, Ordering::SeqCst);
+            self.worker.wake();
+        }
+        Turn::default()
+    }
+    fn complete(&mut self, _completion: Completion) {}
+    fn before_sleep(&mut self) {}
+    fn after_sleep(&mut self) {}
+    fn drain(&mut self, _device: &mut dyn Device) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_ring_right_after_the_look_keeps_the_worker_awake() {
+    let (word, waiting) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(None)));
+    let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
+    let (of_driver, slot) = (word.clone(), waiting.clone());
+    let driver = move |number, handles: WorkerHandles| RingsAfterLooking {
+        word: of_driver.clone(),
+        worker: handles.get(number),
+        waiting: slot.clone(),
+    };
+    let executor = Executor::start(options(1, Policy::DualQueue, Width::Auto), device, driver);
+    let executor = executor.unwrap();
+    let (reply, result) = mpsc::channel();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            while word.load(Ordering::SeqCst) == 0 {
+                *waiting.lock() = Some(current_slot());
+                park(Cause::Commit).await;
+            }
+            reply.send(()).unwrap();
+        })
+    });
+    executor.spawn(job).unwrap();
+    await_result(&executor, &result);
+}
+
+/// A device whose operations are over at the first `poll` or `wait` after the gate was opened.
+struct Gated {
+    pillow: Pillow,
+    submitted: Arc<AtomicU32>,
+    is_open: Arc<AtomicU32>,
+    under_way: Vec<u64>,
+}
+
+impl Device for Gated {
+    fn submit(&mut self, _operation: Operation, token: u64) {
+        self.submitted.fetch_add(1, Ordering::SeqCst);
+        self.under_way.push(token);
+    }
+
+    fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        if self.is_open.load(Ordering::SeqCst) == 1 {
+            for token in self.under_way.drain(..) {
+                deliver(Completion { token, result: Ok(0), buffer: None });
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
+        if self.is_open.load(Ordering::SeqCst) == 0 || self.under_way.is_empty() {
+            self.pillow.wait(timeout, deliver);
+        }
+        self.poll(deliver);
+    }
+
+    fn outstanding(&self) -> usize {
+        self.under_way.len()
+    }
+
+    fn notifier(&self) -> Arc<dyn Notify> {
+        self.pillow.notifier()
+    }
+}
+
+/// A transfer waits for its turn behind one whose future is dropped while it is under way.
+#[test]
+fn the_completion_of_an_abandoned_transfer_starts_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Directory::open(directory.path(), true).unwrap().handle().clone();
+    let (submitted, is_open) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (of_device, gate) = (submitted.clone(), is_open.clone());
+    let device = move |_| {
+        let (submitted, is_open) = (of_device.clone(), gate.clone());
+        let under_way = Vec::new();
+        let device = Gated { pillow: Pillow::default(), submitted, is_open, under_way };
+        Ok(Box::new(device) as Box<dyn Device>)
+    };
+    let one_at_a_time =
+        ExecutorOptions { read_depth: 1, ..options(1, Policy::DualQueue, Width::Auto) };
+    let executor = Executor::start(one_at_a_time, device, |_, _| NoHousekeeping).unwrap();
+    let (reply, result) = mpsc::channel();
+    let issued = submitted.clone();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            let mut second = Box::pin(sync(file.clone()));
+            {
+                let mut first = pin!(sync(file));
+                let mut polled = false;
+                poll_fn(|cx| {
+                    if !std::mem::replace(&mut polled, true) {
+                        assert!(first.as_mut().poll(cx).is_pending());
+                        assert!(second.as_mut().poll(cx).is_pending());
+                    }
+                    Poll::Ready(())
+                })
+                .await;
+                while issued.load(Ordering::SeqCst) == 0 {
+                    yield_now(Cause::Undecided).await;
+                }
+            }
+            is_open.store(1, Ordering::SeqCst);
+            reply.send(second.await.map_err(|error| error.to_string())).unwrap();
+        })
+    });
+    executor.spawn(job).unwrap();
+    assert_eq!(await_result(&executor, &result), Ok(()));
+    assert_eq!(submitted.load(Ordering::SeqCst), 2);
+}
