@@ -184,8 +184,10 @@ impl Transaction {
         let bounds = Bounds { low: Bound::Unbounded, high: Bound::Unbounded };
         let mut scan = self.core().scan(&catalog, bounds);
         let mut tables = Vec::new();
-        while let Some((name, bytes)) = scan.next().await? {
-            tables.push(TableDescription::decode(&name, bytes)?);
+        while scan.load().await? {
+            let (name, bytes) = scan.current().expect("loaded");
+            tables.push(TableDescription::decode(name, bytes)?);
+            scan.pass();
         }
         Ok(tables)
     }

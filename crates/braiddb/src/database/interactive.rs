@@ -47,7 +47,7 @@ pub struct InteractiveTransaction {
 }
 
 impl Database {
-    /// Begins a transaction whose steps come one by one.
+    /// Begins a transaction whose steps come one by one. If the future is dropped, none is left.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Overloaded`].
@@ -101,6 +101,10 @@ async fn serve(mut inbox: mpsc::UnboundedReceiver<Request>, reply: oneshot::Send
 
 impl InteractiveTransaction {
     /// Runs `step` on the transaction's worker, as one of its steps.
+    ///
+    /// Not to be dropped lightly: the future of this method, and of those below, hands the step to the
+    /// worker when it is first polled. If it is dropped later the step is carried out all the same,
+    /// before those that follow, and only its result is lost.
     ///
     /// # Errors
     /// The step's own, after which the transaction goes on; [`Error::TransactionOver`] if it is
@@ -236,7 +240,8 @@ impl InteractiveTransaction {
         .await
     }
 
-    /// Commits.
+    /// Commits. If the future is dropped after its first poll, the transaction commits or fails all
+    /// the same, and nobody is told.
     ///
     /// # Errors
     /// [`Error::Conflict`] if one of its steps met one; the log's failure.

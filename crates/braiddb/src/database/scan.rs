@@ -9,9 +9,14 @@ use crate::transaction::{self, Bounds, Direction};
 use crate::types::{Key, KeyBuffer, Value};
 
 /// A scan over the records of a range, in the order of their keys.
+///
+/// It holds a few records at a time: what it gave is released as it goes on, so that a range of any
+/// size can be scanned.
 pub struct Scan<'tx, K: ?Sized, V: ?Sized> {
     core: transaction::Scan<'tx>,
     left: u64,
+    /// Whether the record that is ready was given out.
+    given: bool,
     types: PhantomData<fn(&K, &V)>,
 }
 
@@ -23,7 +28,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         high: Bound<KeyBuffer>,
     ) -> Self {
         let core = transaction.scan(&table.core, Bounds { low, high });
-        Self { core, left: u64::MAX, types: PhantomData }
+        Self { core, left: u64::MAX, given: false, types: PhantomData }
     }
 
     /// From the largest key to the smallest instead; to be called before the first `next`.
@@ -41,19 +46,51 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         self
     }
 
-    /// The next record, or `None` after the last.
+    /// The next record, or `None` after the last. The value is good until the next call; see
+    /// [`Value::into_owned`] for one that stays.
+    ///
+    /// Dropping the future loses no record: the next call gives the one that this would have given.
+    /// So does an error, and the record it is about is tried again.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
+    /// let longest = db.run_blocking(async move |tx| {
+    ///     tx.put(&table, &1, "one").await?;
+    ///     tx.put(&table, &3, "three").await?;
+    ///     let (mut scan, mut longest) = (tx.scan(&table, ..)?, String::new());
+    ///     while let Some((_, name)) = scan.next().await? {
+    ///         if name.len() > longest.len() {
+    ///             longest = name.to_owned();
+    ///         }
+    ///     }
+    ///     Ok::<_, Error>(longest)
+    /// })?;
+    /// assert_eq!(longest, "three");
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
-    /// When stored bytes do not decode.
-    pub async fn next(&mut self) -> Result<Option<(K::Owned, V::Ref<'tx>)>> {
-        if self.left == 0 {
+    /// When stored bytes do not decode; [`Error::Log`](crate::Error::Log) when they cannot be read;
+    /// [`Error::Overloaded`](crate::Error::Overloaded).
+    pub async fn next(&mut self) -> Result<Option<(K::Owned, V::Ref<'_>)>> {
+        if std::mem::take(&mut self.given) {
+            self.core.pass();
+        }
+        if self.left == 0 || !self.core.load().await? {
             return Ok(None);
         }
+        let (key, value) = self.core.current().expect("loaded");
+        let record = (K::decode(key)?, V::decode(value)?);
+        self.given = true;
         self.left -= 1;
-        let Some((key, value)) = self.core.next().await? else {
-            self.left = 0;
-            return Ok(None);
-        };
+        Ok(Some(record))
+    }
+
+    /// The first record, with a value that is good while the transaction is active.
+    pub(super) async fn into_first(self) -> Result<Option<(K::Owned, V::Ref<'tx>)>> {
+        let Some((key, value)) = self.core.into_first().await? else { return Ok(None) };
         Ok(Some((K::decode(&key)?, V::decode(value)?)))
     }
 }

@@ -23,7 +23,7 @@ pub struct SourceRun {
 }
 
 impl SourceRun {
-    /// Waits until the source's last transaction is over.
+    /// Waits until the source's last transaction is over. If the future is dropped, the source goes on.
     ///
     /// # Errors
     /// The first error of a transaction, after which no more were begun; [`Error::Closed`] if the

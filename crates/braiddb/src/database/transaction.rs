@@ -13,6 +13,9 @@ use crate::types::{Key, KeyBuffer, Value};
 ///
 /// Its closure runs on one worker, interleaved with others at every `await`. What it reads is as
 /// of its beginning, plus its own writes; references it is given are valid while it is active.
+///
+/// The future of every method may be dropped before it is ready, and the method called again: a read
+/// loses nothing, and a write has happened exactly if its future became ready.
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) core: transaction::Transaction,
@@ -239,7 +242,7 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.scan(table, ..)?.limit(1).next().await
+        self.scan(table, ..)?.limit(1).into_first().await
     }
 
     /// The record with the largest key.
@@ -251,7 +254,7 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.scan(table, ..)?.rev().limit(1).next().await
+        self.scan(table, ..)?.rev().limit(1).into_first().await
     }
 }
 

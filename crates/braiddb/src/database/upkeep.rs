@@ -92,7 +92,7 @@ impl Database {
     }
 
     /// Writes a checkpoint, so that the next opening need not replay the log before it.
-    /// Transactions go on meanwhile.
+    /// Transactions go on meanwhile. If the future is dropped, the checkpoint is written all the same.
     ///
     /// # Errors
     /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; the device's.
@@ -103,7 +103,8 @@ impl Database {
     /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
     /// again what is. So does every checkpoint that is due by
     /// [`Options::checkpoint_bytes`](super::Options::checkpoint_bytes).
-    /// Transactions go on meanwhile; what they may still see is waited for.
+    /// Transactions go on meanwhile; what they may still see is waited for. If the future is dropped,
+    /// the compaction goes on all the same.
     ///
     /// # Errors
     /// As [`Database::checkpoint`].

@@ -51,6 +51,8 @@ pub(crate) struct Cursor<'i> {
     index: &'i Index,
     /// Where the next leaf's entries start, in scan direction; `None` at the end.
     next: Option<Bound<Bytes>>,
+    /// The same behind the entries that were peeked at.
+    after: Option<Bound<Bytes>>,
     /// Where the range ends, in scan direction.
     end: Bound<Bytes>,
     reverse: bool,
@@ -66,24 +68,44 @@ impl Index {
     ) -> Cursor<'_> {
         let (start, end) = if reverse { (high, low) } else { (low, high) };
         let own = |bound: Bound<&[u8]>| bound.map(Bytes::from_slice);
-        Cursor { index: self, next: Some(own(start)), end: own(end), reverse }
+        Cursor { index: self, next: Some(own(start)), after: None, end: own(end), reverse }
     }
+}
+
+/// Where a visit to a leaf ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// At as many entries as were asked for; the leaf has more.
+    Full,
+    /// At the end of the leaf.
+    LeafEnd,
+    /// At an entry beyond the end of the range.
+    RangeEnd,
 }
 
 /// What one leaf gave.
 struct Visited {
     /// The end of the leaf's range in scan direction; `None` if nothing comes after it.
     fence: Option<Bytes>,
-    /// Whether an entry beyond the end of the scan's range was met.
-    ended: bool,
+    stopped: Stopped,
 }
 
 impl Cursor<'_> {
-    /// Replaces `out` by the entries of the next leaf that has any, at most `most`; `false` at the
-    /// end.
+    /// Copies the next entries, `most` at most and all from one leaf, to `out`, and moves behind
+    /// them; `false` if there are none.
     ///
-    /// The caller holds an operation guard across the call and while it uses the entries.
+    /// The caller holds an operation guard across the call and while it uses the entries. Dropping
+    /// the future loses nothing: the cursor moves when the call ends.
     pub(crate) async fn next_batch(&mut self, out: &mut Vec<Entry>, most: usize) -> bool {
+        let found = self.peek(out, most).await;
+        if found {
+            self.next = self.after.take();
+        }
+        found
+    }
+
+    /// As `next_batch`, and stays before the entries until they are passed.
+    pub(crate) async fn peek(&mut self, out: &mut Vec<Entry>, most: usize) -> bool {
         assert!(most > 0);
         while let Some(start) = &self.next {
             out.clear();
@@ -91,25 +113,35 @@ impl Cursor<'_> {
                 Ok(visited) => visited,
                 Err(Restart) => continue,
             };
-            if out.len() == most {
-                let mut last = Bytes::new();
+            let after = match (visited.stopped, visited.fence) {
                 // SAFETY: the caller has held its guard since before the entry was met.
-                unsafe { out[most - 1].copy_key(&mut last) };
-                self.next = Some(Bound::Excluded(last));
-                return true;
-            }
-            self.next = match visited.fence {
-                Some(fence) if !visited.ended && self.may_go_on(&fence) => {
+                (Stopped::Full, _) => Some(unsafe { behind(&out[most - 1]) }),
+                (Stopped::LeafEnd, Some(fence)) if self.may_go_on(&fence) => {
                     Some(if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) })
                 }
                 _ => None,
             };
             if !out.is_empty() {
+                self.after = after;
                 return true;
             }
+            self.next = after;
         }
         out.clear();
         false
+    }
+
+    /// Moves behind the first `count` of the entries that `peek` just gave.
+    ///
+    /// # Safety
+    /// The caller has held its guard since before `peek`.
+    pub(crate) unsafe fn pass(&mut self, entries: &[Entry], count: usize) {
+        if count == entries.len() {
+            self.next = self.after.take();
+        } else if let Some(last) = count.checked_sub(1) {
+            // SAFETY: the caller's contract.
+            self.next = Some(unsafe { behind(&entries[last]) });
+        }
     }
 
     /// Whether keys from `fence` on can still be in the range.
@@ -135,9 +167,9 @@ impl Cursor<'_> {
             // SAFETY: reached through validated links, under the caller's guard.
             let here = unsafe { node.get() };
             if node.level() == 0 {
-                let ended = self.copy_leaf(node, start, out, most);
+                let stopped = self.copy_leaf(node, start, out, most);
                 here.latch.validate(version)?;
-                return Ok(Visited { fence, ended });
+                return Ok(Visited { fence, stopped });
             }
             let (place, boundary) = self.child_place(node, start);
             let child = here.child(place);
@@ -179,15 +211,14 @@ impl Cursor<'_> {
         (place, boundary.map(|place| unsafe { key_at(node, place) }))
     }
 
-    /// Copies a leaf's first `most` entries in the range, in scan direction; whether one beyond the
-    /// end was met.
+    /// Copies a leaf's first `most` entries in the range, in scan direction.
     fn copy_leaf(
         &self,
         node: NodeRef,
         start: &Bound<Bytes>,
         out: &mut Vec<Entry>,
         most: usize,
-    ) -> bool {
+    ) -> Stopped {
         // SAFETY: the caller reached `node` under a guard.
         let (count, lower_bound) =
             unsafe { (node.get().count(), |key: &Bytes| node.lower_bound(&SearchKey::new(key))) };
@@ -220,15 +251,15 @@ impl Cursor<'_> {
                 continue;
             }
             if self.is_beyond_end(head, word) {
-                return true;
+                return Stopped::RangeEnd;
+            }
+            if out.len() == most {
+                return Stopped::Full;
             }
             // SAFETY: as above.
             out.push(Entry { head, word, rid: unsafe { word.rid() } });
-            if out.len() == most {
-                break;
-            }
         }
-        false
+        Stopped::LeafEnd
     }
 
     fn is_beyond_end(&self, head: u64, word: Word) -> bool {
@@ -242,6 +273,17 @@ impl Cursor<'_> {
         let order = if self.reverse { order.reverse() } else { order };
         if included { order.is_lt() } else { order.is_le() }
     }
+}
+
+/// Where a scan goes on behind an entry.
+///
+/// # Safety
+/// As for [`Entry::copy_key`].
+unsafe fn behind(entry: &Entry) -> Bound<Bytes> {
+    let mut key = Bytes::new();
+    // SAFETY: the caller's contract.
+    unsafe { entry.copy_key(&mut key) };
+    Bound::Excluded(key)
 }
 
 /// # Safety

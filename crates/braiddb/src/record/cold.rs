@@ -12,7 +12,7 @@ use crate::memory::MemoryCounters;
 use crate::rid::Rid;
 use crate::version::{Address, Stamp, VersionRef};
 
-/// Versions that were read from the log for one transaction alone.
+/// Versions that were read from the log for one transaction, or one scan, alone.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(RefCell<Vec<VersionRef>>);
 
@@ -21,13 +21,18 @@ impl Copies {
         self.0.borrow_mut().push(version);
     }
 
+    /// Takes over what `other` keeps.
+    pub(crate) fn take_over(&self, other: &Copies) {
+        self.0.borrow_mut().append(&mut other.0.borrow_mut());
+    }
+
     /// Frees them.
     ///
     /// # Safety
-    /// The transaction that read them is over.
+    /// The transaction or the scan that read them does not look at them any more.
     pub(crate) unsafe fn free(&self, memory: &MemoryCounters) {
         for version in self.0.borrow_mut().drain(..) {
-            // SAFETY: only that transaction could reach it; drained, so freed once.
+            // SAFETY: only its reader could reach it; drained, so freed once.
             unsafe { version.free(memory) };
         }
     }

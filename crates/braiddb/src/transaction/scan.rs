@@ -3,6 +3,10 @@
 //! A scan takes a leaf's entries at a time and brings the cache lines of all their records near
 //! before it reads the first. Writes that the transaction itself makes while a scan is under way
 //! may or may not be met by it; those made before are.
+//!
+//! Invariant: the cursor stands behind the last record that is ready, and moves together with what
+//! becomes ready, without a suspension between. So a call that is dropped, or fails, loses nothing:
+//! the next one reads again what was under way.
 
 use std::ops::Bound;
 
@@ -10,7 +14,7 @@ use super::context::Transaction;
 use super::error::OperationError;
 use crate::index::{Cursor, Entry};
 use crate::reclaim;
-use crate::record::{Far, Seen, Table, TableRef};
+use crate::record::{Copies, Far, Located, Seen, Table, TableRef};
 use crate::sched;
 use crate::types::KeyBuffer;
 
@@ -18,6 +22,8 @@ use crate::types::KeyBuffer;
 const BATCH: usize = 64;
 /// Records that are read from the log at a time.
 const FAR_AT_A_TIME: usize = 32;
+/// Bytes of records that are read from the log for one batch, unless a single one is larger.
+const FAR_BYTES: usize = 1 << 20;
 
 /// Where a scan starts and ends, by key.
 #[derive(Clone, Debug)]
@@ -40,12 +46,23 @@ pub(crate) struct Scan<'tx> {
     table: TableRef,
     bounds: Bounds,
     direction: Direction,
-    /// Records that will probably be asked for.
+    /// Records that will be asked for, at most.
     expected: u64,
+    /// Entries to be taken next.
+    batch: usize,
     cursor: Option<Cursor<'tx>>,
-    entries: Vec<Entry>,
-    /// Records read and not yet given out, the next one last.
-    ready: Vec<(Entry, &'tx [u8])>,
+    /// Records read and not yet passed, the next one last.
+    ready: Vec<(KeyBuffer, Seen<'tx>)>,
+    /// Those of `ready` that were read from the log for this scan alone.
+    copies: Copies,
+}
+
+/// What the first entries of a batch lead to, in the order of the scan.
+#[derive(Debug, Default)]
+struct Batch<'tx> {
+    seen: Vec<Option<Seen<'tx>>>,
+    /// Places in `seen` of those that take reading the log, or waiting.
+    far: Vec<usize>,
 }
 
 impl Transaction {
@@ -58,9 +75,10 @@ impl Transaction {
             bounds,
             direction: Direction::Forward,
             expected: u64::MAX,
+            batch: BATCH,
             cursor: None,
-            entries: Vec::new(),
             ready: Vec::new(),
+            copies: Copies::default(),
         }
     }
 }
@@ -75,73 +93,167 @@ impl<'tx> Scan<'tx> {
     /// Says how many records will be asked for at most, so that not too many are read ahead.
     pub(crate) fn expect_records(&mut self, count: u64) {
         self.expected = count;
+        self.batch = count.clamp(1, BATCH as u64) as usize;
     }
 
-    /// The next record's key and value.
+    /// Reads until a record is ready; `false` at the end of the range. Dropping the future, or an
+    /// error, loses no record: the next call goes on where this one was.
     ///
     /// # Errors
-    /// The log's, if a value is there and cannot be read; `Overloaded`.
-    pub(crate) async fn next(&mut self) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
+    /// The log's, if the next value is there and cannot be read; `Overloaded`.
+    pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
         while self.ready.is_empty() {
             if !self.read_batch().await? {
-                return Ok(None);
+                return Ok(false);
             }
         }
-        let Some((entry, value)) = self.ready.pop() else { return Ok(None) };
+        Ok(true)
+    }
+
+    /// The key and the value of the record that is ready.
+    pub(crate) fn current(&self) -> Option<(&KeyBuffer, &[u8])> {
+        self.ready.last().map(|(key, seen)| (key, seen.version.payload()))
+    }
+
+    /// Passes the record that is ready.
+    pub(crate) fn pass(&mut self) {
+        self.ready.pop().expect("only a record that is ready is passed");
         self.expected = self.expected.saturating_sub(1);
-        let mut key = KeyBuffer::new();
-        // SAFETY: the transaction is active and sees the entry's record.
-        unsafe { entry.copy_key(key.inner_mut()) };
-        Ok(Some((key, value)))
+    }
+
+    /// The first record of the scan, whose value the transaction keeps until it is over.
+    ///
+    /// # Errors
+    /// As [`Scan::load`].
+    pub(crate) async fn into_first(
+        mut self,
+    ) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
+        if !self.load().await? {
+            return Ok(None);
+        }
+        self.transaction.copies().take_over(&self.copies);
+        Ok(self.ready.pop().map(|(key, seen)| (key, seen.version.payload())))
     }
 
     /// Reads the next batch of records; `false` at the end of the range.
-    async fn read_batch(&mut self) -> Result<bool, OperationError> {
+    pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
+        assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
         let _operation = reclaim::enter();
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Table = unsafe { self.table.get() };
+        // SAFETY: nothing is ready, so nothing leads to what was read before.
+        unsafe { self.copies.free(table.memory()) };
         let cursor = self.cursor.get_or_insert_with(|| {
             let Bounds { low, high } = &self.bounds;
             let reverse = self.direction == Direction::Reverse;
             table.index.cursor(as_bytes(low), as_bytes(high), reverse)
         });
-        let most = self.expected.clamp(1, BATCH as u64) as usize;
-        if !cursor.next_batch(&mut self.entries, most).await {
+        let mut entries = Vec::with_capacity(self.batch);
+        if !cursor.peek(&mut entries, self.batch).await {
             return Ok(false);
         }
-        table.bring_near(self.entries.iter().map(|entry| entry.rid)).await;
-        let (view, copies) = (self.transaction.view(), self.transaction.copies());
-        let mut near: Vec<Option<Seen<'tx>>> = Vec::with_capacity(self.entries.len());
-        let mut far = Vec::new();
-        for entry in self.entries.iter().rev() {
-            // SAFETY: the guard above covers the call, and the transaction is active for `'tx`.
-            match unsafe { table.read_near(entry.rid, view) } {
-                Ok(seen) => near.push(seen),
+        table.bring_near(entries.iter().map(|entry| entry.rid)).await;
+        let mut batch = self.look(table, &entries);
+        self.read_far(table, &entries, &mut batch).await?;
+        // From here on nothing suspends.
+        let passed = batch.seen.len();
+        for (entry, seen) in entries.iter().zip(batch.seen).rev() {
+            if let Some(seen) = seen {
+                self.transaction.note(&seen);
+                let mut key = KeyBuffer::new();
+                // SAFETY: the guard above is older than the entry.
+                unsafe { entry.copy_key(key.inner_mut()) };
+                self.ready.push((key, seen));
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.cursor.as_mut().expect("made above").pass(&entries, passed) };
+        if self.ready.is_empty() {
+            // Among deleted records, a few at a time would take a descent for each few.
+            self.batch = (2 * self.batch).min(BATCH);
+        }
+        Ok(true)
+    }
+
+    /// What is near of the records of a batch, up to as many as are asked for, and to as many bytes
+    /// as are read from the log at once. The caller holds the guard under which it met the entries.
+    fn look(&self, table: &'tx Table, entries: &[Entry]) -> Batch<'tx> {
+        let view = self.transaction.view();
+        let (mut batch, mut live, mut far_bytes) = (Batch::default(), 0, 0);
+        for entry in entries {
+            if live == self.expected.max(1) {
+                break;
+            }
+            // SAFETY: the caller's guard covers the call, and the transaction is active for `'tx`.
+            let seen = match unsafe { table.read_near(entry.rid, view) } {
+                Ok(seen) => seen,
                 Err(Far) => {
-                    far.push((near.len(), entry.rid));
-                    near.push(None);
+                    // SAFETY: as above.
+                    let located = unsafe { table.locate(entry.rid, view) };
+                    if let Ok(Some(Located::At(address))) = located {
+                        far_bytes += address.read_bytes();
+                    }
+                    if far_bytes > FAR_BYTES && !batch.far.is_empty() {
+                        break;
+                    }
+                    batch.far.push(batch.seen.len());
+                    live += 1;
+                    None
+                }
+            };
+            live += u64::from(seen.is_some());
+            batch.seen.push(seen);
+        }
+        batch
+    }
+
+    /// Reads what is far, side by side: a scan reads ahead. A record that cannot be read ends the
+    /// batch before it; the next one starts with it.
+    ///
+    /// # Errors
+    /// What keeps the first record of the batch from being read.
+    async fn read_far(
+        &self,
+        table: &'tx Table,
+        entries: &[Entry],
+        batch: &mut Batch<'tx>,
+    ) -> Result<(), OperationError> {
+        let Some(&first) = batch.far.first() else { return Ok(()) };
+        if let Err(error) = self.transaction.may_read() {
+            return batch.end_before(first, error);
+        }
+        let (view, copies) = (self.transaction.view(), &self.copies);
+        for places in std::mem::take(&mut batch.far).chunks(FAR_AT_A_TIME) {
+            let rids = places.iter().map(|&place| entries[place].rid);
+            // SAFETY: the caller's guard covers the call, the transaction is active for `'tx`, and
+            // the copies are kept until what is ready was passed.
+            let reads = rids.map(|rid| unsafe { table.read(rid, view, copies) });
+            for (&place, read) in places.iter().zip(sched::Interleaved::new(reads).await) {
+                match read {
+                    Ok(seen) => batch.seen[place] = seen,
+                    Err(error) => return batch.end_before(place, OperationError::Storage(error)),
                 }
             }
         }
-        if !far.is_empty() {
-            self.transaction.may_read()?;
-        }
-        // What is far is read side by side: a scan reads ahead.
-        for some in far.chunks(FAR_AT_A_TIME) {
-            // SAFETY: as above.
-            let reads = some.iter().map(|(_, rid)| unsafe { table.read(*rid, view, copies) });
-            let seen = sched::Interleaved::new(reads).await;
-            for ((place, _), seen) in some.iter().zip(seen) {
-                near[*place] = seen.map_err(OperationError::Storage)?;
-            }
-        }
-        for (entry, seen) in self.entries.iter().rev().zip(near) {
-            if let Some(seen) = seen {
-                self.transaction.note(&seen);
-                self.ready.push((*entry, seen.version.payload()));
-            }
-        }
-        Ok(true)
+        Ok(())
+    }
+}
+
+impl Batch<'_> {
+    /// Ends the batch before the record at `place`, which cannot be read.
+    ///
+    /// # Errors
+    /// `error`, if nothing is left then.
+    fn end_before(&mut self, place: usize, error: OperationError) -> Result<(), OperationError> {
+        self.seen.truncate(place);
+        if self.seen.is_empty() { Err(error) } else { Ok(()) }
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        // SAFETY: what is ready goes with the scan, and what was lent of it borrowed the scan.
+        unsafe { self.copies.free(&self.transaction.engine().memory) };
     }
 }
 

@@ -1,5 +1,6 @@
 //! Races between transactions, driven by hand on a worker that has no scheduler.
 
+use std::ops::Bound::Unbounded;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, Domain, Participation};
 use crate::record::{Entry, Table};
 use crate::rid::Rid;
+use crate::sched::run_now;
 use crate::version::VersionRef;
 
 /// A worker of an engine that logs nothing, and a table. Fields are dropped in order: nobody
@@ -73,4 +75,33 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
     assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
     assert_eq!(table.array().load(lost), Entry::Empty);
     assert_eq!(table.take_rid().unwrap(), lost);
+}
+
+#[test]
+fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
+    const DELETED: u64 = 10_000;
+    let bench = Bench::new();
+    let table = &bench.table;
+    let _held_back = bench.worker.begin().unwrap();
+    let writer = bench.worker.begin().unwrap();
+    let insert = Intent::Insert(b"value");
+    for key in 0..=DELETED {
+        run_now(writer.write(table, &key.to_be_bytes(), insert)).unwrap();
+    }
+    run_now(writer.commit()).unwrap();
+    let writer = bench.worker.begin().unwrap();
+    for key in 0..DELETED {
+        assert!(run_now(writer.write(table, &key.to_be_bytes(), Intent::Delete)).unwrap());
+    }
+    run_now(writer.commit()).unwrap();
+    let reader = bench.worker.begin().unwrap();
+    let mut scan = reader.scan(table, Bounds { low: Unbounded, high: Unbounded });
+    scan.expect_records(1);
+    let mut batches = 0;
+    while scan.current().is_none() {
+        assert!(run_now(scan.read_batch()).unwrap(), "the last record is there");
+        batches += 1;
+    }
+    assert_eq!(**scan.current().unwrap().0, DELETED.to_be_bytes());
+    assert!(batches < DELETED / 32, "{batches} batches");
 }
