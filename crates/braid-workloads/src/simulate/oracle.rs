@@ -32,7 +32,7 @@ enum End {
         lsn: u64,
     },
     Aborted,
-    /// It failed with the disk: nobody knows.
+    /// The log failed during its commit: it may be there or not.
     Unknown,
 }
 
@@ -80,7 +80,7 @@ impl Oracle {
         self.ends.insert(number, End::Aborted);
     }
 
-    pub(super) fn failed(&mut self, number: Number) {
+    pub(super) fn commit_unknown(&mut self, number: Number) {
         self.ends.insert(number, End::Unknown);
     }
 

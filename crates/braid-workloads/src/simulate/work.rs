@@ -172,8 +172,9 @@ pub(super) fn run(
                     oracle.committed_writer(number, commit_lsn);
                 }
                 Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
-                Err(Error::Options(told)) if told == CHANGED_ITS_MIND => oracle.aborted(number),
-                Err(_) => oracle.failed(number),
+                Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
+                // Its own error, or one that says that nothing of it is there.
+                Err(_) => oracle.aborted(number),
             }
             *counted.lock().expect("nobody panics with it") -= 1;
             Ok(())

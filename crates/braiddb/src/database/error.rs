@@ -97,6 +97,22 @@ pub enum Error {
     /// A checkpoint is being written already.
     #[error("a checkpoint is being written already; wait until it is done")]
     CheckpointUnderWay,
+    /// The log failed after the transaction had drawn its place in it, and before it was known to
+    /// be durable: the transaction may be there when the database is opened again, or not, and all
+    /// or nothing of it. To find out, close the database, open it again once the cause is mended,
+    /// and read back what the transaction wrote.
+    ///
+    /// Every other error of a commit says that nothing of the transaction is or will be there.
+    #[error(
+        "the transaction may be committed or not: the log failed before its commit at LSN {lsn} \
+         was known to be durable; open the database again and read back what it wrote ({cause})"
+    )]
+    CommitUnknown {
+        /// Where in the log the commit is, if it is there.
+        lsn: u64,
+        /// How the log failed.
+        cause: Arc<LogError>,
+    },
     /// The log cannot be written or read.
     #[error(transparent)]
     Log(Arc<LogError>),
@@ -113,7 +129,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether running the transaction again may succeed.
+    /// Whether running the transaction again may succeed. After [`Error::CommitUnknown`] it must not
+    /// be run again unread: it may be there already.
     ///
     /// ```
     /// assert!(braiddb::Error::Conflict { attempts: 1 }.is_retryable());
@@ -142,6 +159,9 @@ impl From<OperationError> for Error {
             }
             OperationError::CheckpointUnderWay => Error::CheckpointUnderWay,
             OperationError::Overloaded => Error::Overloaded,
+            OperationError::CommitUnknown { lsn, cause } => {
+                Error::CommitUnknown { lsn: lsn.0, cause }
+            }
             OperationError::Log(error) | OperationError::Storage(error) => Error::Log(error),
         }
     }

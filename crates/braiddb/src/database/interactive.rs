@@ -244,7 +244,9 @@ impl InteractiveTransaction {
     /// the same, and nobody is told.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if one of its steps met one; the log's failure.
+    /// [`Error::Conflict`] if one of its steps met one; [`Error::Log`] if the log had failed; after
+    /// these nothing of the transaction is there. [`Error::CommitUnknown`] if the log failed during
+    /// the commit: the transaction may be there or not.
     pub async fn commit(self) -> Result<u64> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Commit(reply))?;

@@ -40,7 +40,9 @@ impl Database {
     ///
     /// # Errors
     /// The closure's own; [`Error::Conflict`] after the last attempt; [`Error::Panicked`];
-    /// [`Error::Closed`]; the log's failure.
+    /// [`Error::Closed`]; [`Error::Log`] if the log had failed: nothing of the transaction is there.
+    /// [`Error::CommitUnknown`] if the log failed during the commit: the transaction may be there
+    /// or not, and is not run again.
     pub fn run<T, E, F>(&self, body: F) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,

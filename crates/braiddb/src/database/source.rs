@@ -52,7 +52,8 @@ struct Procedure<F, R> {
 impl Database {
     /// Runs `body` as a transaction for each of `inputs`, all on one worker, interleaved with each
     /// other and with whatever else the worker has. Conflicts are retried until they are over:
-    /// a stream has no caller to whom they could be handed back. It ends at the first other error.
+    /// a stream has no caller to whom they could be handed back. It ends at the first other error;
+    /// after [`Error::CommitUnknown`] the transaction may be there or not, and is not run again.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -34,14 +34,16 @@ impl Transaction {
     /// Commits; returns the commit LSN, or for a transaction that wrote nothing the LSN it read at.
     ///
     /// # Errors
-    /// `Conflict` if an operation met one; the log's failure. The transaction is aborted then,
-    /// except that after a failed flush nobody can say whether the commit reached the disk.
+    /// `Conflict` if an operation met one; the log's failure; the transaction is aborted then.
+    /// `CommitUnknown` if the log failed after the LSN was drawn: nobody can say whether the
+    /// commit block reached the disk.
     pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
         if self.is_conflicted() {
             return Err(OperationError::Conflict);
         }
         let worker = self.worker().clone();
-        let (lsn, depends_on) = if self.writes().borrow().is_empty() {
+        let wrote = !self.writes().borrow().is_empty();
+        let (lsn, depends_on) = if !wrote {
             let depends_on = self.newest_read();
             self.finish_read_only();
             (self.begin(), depends_on)
@@ -59,7 +61,10 @@ impl Transaction {
         let bug =
             if lsn == depends_on { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
         if worker.engine().durability == Durability::Group && !is_planted(bug) {
-            worker.wait_durable(depends_on).await?;
+            worker.wait_durable(depends_on).await.map_err(|error| match error {
+                OperationError::Log(cause) if wrote => OperationError::CommitUnknown { lsn, cause },
+                error => error,
+            })?;
         }
         Ok(lsn)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::index::MAX_KEY_BYTES;
-use crate::log::LogError;
+use crate::log::{LogError, Lsn};
 use crate::record::TableFull;
 use crate::version::MAX_VALUE_BYTES;
 
@@ -29,6 +29,9 @@ pub(crate) enum OperationError {
     CheckpointUnderWay,
     #[error("the worker has too much under way")]
     Overloaded,
+    /// The log failed after the commit had drawn its LSN: it may be on disk, or not.
+    #[error("the log failed before the commit at LSN {lsn} was known to be durable: {cause}")]
+    CommitUnknown { lsn: Lsn, cause: Arc<LogError> },
     /// The log failed: nothing can be committed any more.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),

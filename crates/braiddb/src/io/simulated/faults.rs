@@ -13,6 +13,9 @@ pub struct Faults {
     pub most_delay: u32,
     /// Sectors the disk has; 0 for no bound.
     pub capacity: u64,
+    /// The one write that fails, counted from 1 by [`FaultCounts::writes`]; 0 for none. A synced
+    /// write fails in its sync: some of its sectors may be there.
+    pub failing_write: u64,
 }
 
 /// How often what happened.
@@ -20,6 +23,8 @@ pub struct Faults {
 pub struct FaultCounts {
     /// Operations, blocking calls included.
     pub operations: u64,
+    /// Of these, writes.
+    pub writes: u64,
     /// Completed after an operation that was asked for later.
     pub reordered: u64,
     /// Reads that moved only some bytes.
@@ -53,6 +58,7 @@ impl FaultCounts {
     /// Adds what happened elsewhere.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
+        self.writes += other.writes;
         self.reordered += other.reordered;
         self.short_reads += other.short_reads;
         self.short_writes += other.short_writes;

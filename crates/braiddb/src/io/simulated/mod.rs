@@ -108,6 +108,15 @@ impl SimulatedDisk {
         Self::with(nodes, fastrand::Rng::with_seed(seed))
     }
 
+    /// A disk as a crash now leaves it.
+    #[must_use]
+    pub fn crash(&self, seed: u64, counts: &mut CrashCounts) -> Self {
+        let state = self.0.state.lock();
+        let State { counts: FaultCounts { operations: operation, .. }, nodes, operations, .. } =
+            &*state;
+        Moment { operation: *operation, nodes, operations }.crash(seed, counts)
+    }
+
     /// How the disk behaves from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.0.state.lock().faults = faults;
@@ -191,7 +200,9 @@ impl State {
         bytes: &[u8],
         sync: bool,
     ) -> std::io::Result<usize> {
-        if self.strikes(self.faults.errors) {
+        self.counts.writes += 1;
+        let fails = self.counts.writes == self.faults.failing_write;
+        if (fails && !sync) || self.strikes(self.faults.errors) {
             self.counts.write_errors += 1;
             return Err(std::io::Error::from_raw_os_error(libc::EIO));
         }
@@ -201,7 +212,7 @@ impl State {
             moved = self.random.usize(1..bytes.len() / SECTOR_BYTES) * SECTOR_BYTES;
         }
         self.room(file, offset + moved as u64)?;
-        let failed = sync && self.strikes(self.faults.failed_syncs);
+        let failed = sync && (fails || self.strikes(self.faults.failed_syncs));
         self.nodes.write(file, offset, &bytes[..moved], sync && !failed);
         if failed {
             self.counts.failed_syncs += 1;

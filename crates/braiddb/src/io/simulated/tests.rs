@@ -113,6 +113,7 @@ fn every_fault_strikes() {
         short_transfers: 4,
         most_delay: 9,
         capacity: 60,
+        failing_write: 3,
     });
     let mut device = disk.device();
     for number in 0..400u64 {
