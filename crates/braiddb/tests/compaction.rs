@@ -119,17 +119,17 @@ fn what_a_reader_sees_stays_until_it_is_over() {
     for round in 2..=12 {
         overwrite(&db, &table, round, 1);
     }
-    let (compacting, seen) = std::sync::mpsc::channel();
     let other = db.clone();
-    let compaction = std::thread::spawn(move || {
-        compacting.send(()).unwrap();
-        compact(&other)
-    });
-    seen.recv().unwrap();
+    let compaction = std::thread::spawn(move || compact(&other));
+    let under_way = || matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay));
+    while !under_way() {
+        std::thread::yield_now();
+    }
     for key in 0..KEYS {
         let bytes = block_on(reader.get(&table, &key)).unwrap().unwrap();
         assert!(bytes[..] == value(key, 1)[..], "key {key}");
     }
+    assert!(under_way() && !compaction.is_finished(), "it waits for the reader to be over");
     block_on(reader.commit()).unwrap();
     let compacted = compaction.join().unwrap();
     assert!(compacted.segments > 0, "{compacted:?}");

@@ -82,21 +82,41 @@ fn sum(db: &Database, accounts: &Table<u64, u64>) -> u64 {
     .unwrap()
 }
 
+/// Waits, inside transactions, until `all` of them have come here.
+async fn meet(come: &AtomicU64, all: u64) {
+    come.fetch_add(1, Ordering::SeqCst);
+    std::future::poll_fn(|cx| {
+        if come.load(Ordering::SeqCst) >= all {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
 /// Counters incremented by everyone: no increment is lost.
 #[test]
 fn increments_are_not_lost() {
+    const THREADS: u64 = 4;
     const INCREMENTS: u64 = 300;
     let db = open(Policy::DualQueue);
     let counters: Table<str, u64> = block_on(db.open_or_create_table("counters")).unwrap();
     let attempts = Arc::new(AtomicU64::new(0));
+    // The first transaction of each thread writes when all of them have read: all but one conflict.
+    let have_read = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..THREADS {
             let (db, counters, attempts) = (db.clone(), counters.clone(), attempts.clone());
+            let have_read = have_read.clone();
             scope.spawn(move || {
-                for _ in 0..INCREMENTS {
-                    let table = counters.clone();
+                for number in 0..INCREMENTS {
+                    let (table, have_read) = (counters.clone(), have_read.clone());
                     let run = db.run_with(Default::default(), async move |tx| {
                         let count = tx.get(&table, "the one").await?.unwrap_or(0);
+                        if number == 0 && tx.attempt() == 1 {
+                            meet(&have_read, THREADS).await;
+                        }
                         tx.put(&table, "the one", &(count + 1)).await
                     });
                     let outcome = block_on(run).unwrap_or_else(|error: Error| panic!("{error}"));
@@ -108,8 +128,16 @@ fn increments_are_not_lost() {
     let count = db
         .run_blocking(async move |tx| Ok::<_, Error>(tx.get(&counters, "the one").await?))
         .unwrap();
-    assert_eq!(count, Some(4 * INCREMENTS));
-    assert!(attempts.load(Ordering::Relaxed) >= 4 * INCREMENTS);
+    assert_eq!(count, Some(THREADS * INCREMENTS));
+    let attempts = attempts.load(Ordering::Relaxed);
+    assert!(attempts >= THREADS * INCREMENTS + THREADS - 1, "{attempts} attempts: no conflict");
+    let stats = db.stats();
+    assert_eq!(
+        stats.retries,
+        attempts - THREADS * INCREMENTS,
+        "each attempt but the last is retried"
+    );
+    assert_eq!(stats.aborted.conflict, stats.retries);
 }
 
 /// Records inserted and deleted over and over beside scans: each scan sees whole groups only.

@@ -47,11 +47,17 @@ fn perform(descriptor: i32, call: &Call) -> i32 {
 impl Device for BlockingDevice {
     fn submit(&mut self, operation: Operation, token: u64) {
         let mut transfer = Transfer::new(operation, token);
-        let result = loop {
-            let call = transfer.call();
-            if let Some(result) = transfer.advance(perform(transfer.file().descriptor(), &call)) {
-                break result;
+        let result = match transfer.open(false) {
+            Ok(descriptor) => {
+                let descriptor = descriptor.expect("opened without waiting");
+                loop {
+                    let call = transfer.call();
+                    if let Some(result) = transfer.advance(perform(descriptor, &call)) {
+                        break result;
+                    }
+                }
             }
+            Err(error) => Err(error),
         };
         self.completed.push_back(transfer.finish(result));
     }

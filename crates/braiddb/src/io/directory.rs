@@ -49,6 +49,10 @@ impl Directory {
     /// # Errors
     /// `AlreadyOpen` if somebody holds it, `Missing` if it is not there and is not to be made.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, DirectoryError> {
+        // Files are opened by their paths as long as the directory is, wherever the program goes.
+        let path =
+            std::path::absolute(path).map_err(|error| DirectoryError::io("find", path, error))?;
+        let path = path.as_path();
         if !path.is_dir() {
             if !create {
                 return Err(DirectoryError::Missing(path.to_owned()));
@@ -79,7 +83,7 @@ impl Directory {
                 return Err(DirectoryError::io("lock", &lock_path, error));
             }
         }
-        let handle = Arc::new(File::real(handle, path.to_owned()));
+        let handle = Arc::new(File::unpooled(handle, path.to_owned()));
         Ok(Self { handle, place: Place::Real { _lock: lock } })
     }
 

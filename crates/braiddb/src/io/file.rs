@@ -2,17 +2,19 @@
 //!
 //! Direct transfers (`O_DIRECT`) go past the page cache. Where a file system refuses them the file
 //! is opened without, and that is said once per process. The calls here block, and are for what is
-//! outside the hot path; everything else goes through a [`super::Device`].
+//! outside the hot path; everything else goes through a [`super::Device`]. A file has a descriptor
+//! while it is used and the process may have one more (`descriptors`).
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::SECTOR_BYTES;
+use super::descriptors::{Descriptor, PooledFile};
 use super::simulated::Node;
-use crate::sync::Once;
 
-/// An open file and the path it was opened by, which errors name.
+/// A file that was opened, and the path it was opened by, which errors name.
 #[derive(Debug)]
 pub(crate) struct File {
     kind: Kind,
@@ -21,8 +23,26 @@ pub(crate) struct File {
 
 #[derive(Debug)]
 enum Kind {
-    Real(std::fs::File),
+    /// Open as long as this lives: a directory.
+    Unpooled(std::fs::File),
+    Pooled(Arc<PooledFile>),
     Simulated(Node),
+}
+
+/// A file's descriptor, open while this lives and the [`File`] does.
+#[derive(Debug)]
+pub(super) enum OpenDescriptor {
+    Unpooled(RawFd),
+    Pooled(Arc<Descriptor>),
+}
+
+impl OpenDescriptor {
+    pub(super) fn number(&self) -> RawFd {
+        match self {
+            Self::Unpooled(number) => *number,
+            Self::Pooled(descriptor) => descriptor.number(),
+        }
+    }
 }
 
 /// What a file that is being opened is expected to be.
@@ -35,9 +55,9 @@ pub(crate) enum OpenMode {
 }
 
 impl File {
-    /// Wraps an open file.
-    pub(super) fn real(file: std::fs::File, path: PathBuf) -> Self {
-        Self { kind: Kind::Real(file), path }
+    /// Wraps an open file, or directory.
+    pub(super) fn unpooled(file: std::fs::File, path: PathBuf) -> Self {
+        Self { kind: Kind::Unpooled(file), path }
     }
 
     /// A file, or the directory, of a simulated disk.
@@ -50,25 +70,8 @@ impl File {
     /// # Errors
     /// As `open(2)`.
     pub(super) fn open_direct(path: &Path, mode: OpenMode) -> std::io::Result<Self> {
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(true);
-        match mode {
-            OpenMode::Existing => {}
-            OpenMode::Emptied => _ = options.create(true).truncate(true),
-        }
-        let direct = options.clone().custom_flags(libc::O_DIRECT).open(path);
-        let file = match direct {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                static SAID: Once = Once::new();
-                SAID.call_once(|| {
-                    let path = path.display();
-                    tracing::warn!("no direct I/O on the file system of {path}: using its cache");
-                });
-                options.open(path)?
-            }
-            opened => opened?,
-        };
-        Ok(Self::real(file, path.to_owned()))
+        let kind = Kind::Pooled(PooledFile::open(path, mode)?);
+        Ok(Self { kind, path: path.to_owned() })
     }
 
     /// The path the file was opened by.
@@ -76,19 +79,34 @@ impl File {
         &self.path
     }
 
-    /// The operating system's handle, for the devices that reach it.
-    pub(super) fn descriptor(&self) -> RawFd {
+    /// The operating system's handle, for the devices that reach it, opened again if it was closed.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub(super) fn descriptor(&self) -> std::io::Result<OpenDescriptor> {
         match &self.kind {
-            Kind::Real(file) => file.as_raw_fd(),
+            Kind::Unpooled(file) => Ok(OpenDescriptor::Unpooled(file.as_raw_fd())),
+            Kind::Pooled(file) => file.descriptor().map(OpenDescriptor::Pooled),
             Kind::Simulated(_) => unreachable!("simulated files meet the simulated device only"),
+        }
+    }
+
+    /// The same; `None` if opening it again must wait until operations under way are over.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub(super) fn descriptor_if_room(&self) -> std::io::Result<Option<OpenDescriptor>> {
+        match &self.kind {
+            Kind::Pooled(file) => Ok(file.descriptor_if_room()?.map(OpenDescriptor::Pooled)),
+            _ => self.descriptor().map(Some),
         }
     }
 
     /// What the file is on its simulated disk.
     pub(super) fn node(&self) -> &Node {
         match &self.kind {
-            Kind::Real(_) => unreachable!("real files never meet the simulated device"),
             Kind::Simulated(node) => node,
+            _ => unreachable!("real files never meet the simulated device"),
         }
     }
 
@@ -96,7 +114,8 @@ impl File {
     #[cfg(test)]
     pub(crate) fn length(&self) -> std::io::Result<u64> {
         match &self.kind {
-            Kind::Real(file) => Ok(file.metadata()?.len()),
+            Kind::Unpooled(file) => Ok(file.metadata()?.len()),
+            Kind::Pooled(file) => Ok(file.descriptor()?.file().metadata()?.len()),
             Kind::Simulated(node) => Ok(node.length()),
         }
     }
@@ -107,7 +126,8 @@ impl File {
         while done < buffer.len() {
             let (rest, at) = (&mut buffer[done..], offset + done as u64);
             let read = match &self.kind {
-                Kind::Real(file) => file.read_at(rest, at),
+                Kind::Unpooled(file) => file.read_at(rest, at),
+                Kind::Pooled(file) => file.descriptor()?.file().read_at(rest, at),
                 Kind::Simulated(node) => node.read_at(rest, at),
             };
             match read {
@@ -135,7 +155,8 @@ impl File {
     /// Writes whole sectors.
     pub(crate) fn write_all_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Real(file) => file.write_all_at(bytes, offset),
+            Kind::Unpooled(file) => file.write_all_at(bytes, offset),
+            Kind::Pooled(file) => file.descriptor()?.file().write_all_at(bytes, offset),
             Kind::Simulated(node) => node.write_all_at(bytes, offset),
         }
     }
@@ -143,7 +164,8 @@ impl File {
     /// Makes what was written, or the names in a directory, durable.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Real(file) => file.sync_all(),
+            Kind::Unpooled(file) => file.sync_all(),
+            Kind::Pooled(file) => file.descriptor()?.file().sync_all(),
             Kind::Simulated(node) => node.sync(),
         }
     }
@@ -151,7 +173,8 @@ impl File {
     /// Gives an empty file its length, and asks for the space.
     pub(crate) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Real(file) => allocate(file, bytes),
+            Kind::Unpooled(file) => allocate(file, bytes),
+            Kind::Pooled(file) => allocate(file.descriptor()?.file(), bytes),
             Kind::Simulated(node) => node.allocate(bytes),
         }
     }

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod buffer;
+mod descriptors;
 mod directory;
 mod file;
 mod notify;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use buffer::AlignedBuffer;
+pub(crate) use descriptors::pool_stats;
 pub(crate) use directory::{Directory, DirectoryError, LOCK_NAME};
 pub(crate) use file::{File, OpenMode};
 pub use simulated::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};

@@ -79,7 +79,7 @@ fn errors_come_back_as_completions() {
     let path = directory.path().join("read-only");
     std::fs::write(&path, vec![0u8; 4096]).unwrap();
     both(|device| {
-        let file = Arc::new(File::real(std::fs::File::open(&path).unwrap(), path.clone()));
+        let file = Arc::new(File::unpooled(std::fs::File::open(&path).unwrap(), path.clone()));
         device.submit(write(&file, 0, 1, 4096, true), 3);
         let failed = finish(device).pop().unwrap();
         assert_eq!(failed.token, 3);
@@ -160,4 +160,65 @@ fn a_directory_is_open_once() {
     assert_eq!(directory.list().unwrap(), ["LOCK", "x"]);
     drop(directory);
     Directory::open(&path, false).unwrap();
+}
+
+#[test]
+fn files_closed_beside_their_readers_are_opened_again() {
+    const FILES: u64 = 16;
+    let directory = tempfile::tempdir().unwrap();
+    let files: Vec<Arc<File>> = (0..FILES)
+        .map(|number| {
+            let file = new_file(&directory, &number.to_string());
+            let mut bytes = AlignedBuffer::zeroed(SECTOR_BYTES);
+            bytes.fill(number as u8);
+            file.write_all_at(&bytes, 0).unwrap();
+            file
+        })
+        .collect();
+    let before = pool_stats().reopened;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let files = &files;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
+                for _ in 0..2000 {
+                    let number = random.u64(0..FILES);
+                    files[number as usize].read_exact_at(&mut buffer, 0).unwrap();
+                    assert!(buffer.iter().all(|byte| *byte == number as u8), "file {number}");
+                }
+            });
+        }
+        while pool_stats().reopened < before + 100 && Instant::now() < deadline {
+            descriptors::close_all_idle();
+        }
+    });
+    assert!(pool_stats().reopened >= before + 100, "files were closed while they were read");
+}
+
+#[test]
+fn another_file_in_a_closed_ones_place_is_not_taken_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, other) = (new_file(&directory, "file"), directory.path().join("other"));
+    std::fs::write(&other, vec![1u8; SECTOR_BYTES]).unwrap();
+    std::fs::rename(&other, file.path()).unwrap();
+    // Closed while it is not used: other tests may keep the pool from doing it at once.
+    let mut buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let error = loop {
+        descriptors::close_all_idle();
+        match file.read_at(&mut buffer, 0) {
+            Ok(bytes) => assert_eq!(bytes, 0, "the file itself is empty"),
+            Err(error) => break error,
+        }
+        assert!(Instant::now() < deadline, "the file was never closed");
+    };
+    assert!(error.to_string().contains("another file"), "{error}");
+    both(|device| {
+        let buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
+        device.submit(Operation::Read { file: file.clone(), offset: 0, buffer }, 1);
+        let read = finish(device).pop().unwrap();
+        assert!(read.result.is_err() && read.buffer.is_some());
+    });
 }

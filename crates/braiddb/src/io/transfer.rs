@@ -2,8 +2,11 @@
 //!
 //! Both devices drive operations through this: short transfers are continued, an end of file ends
 //! a read, a write that makes no progress is an error. The operation, with its file and memory, is
-//! owned here from submission to completion.
+//! owned here from submission to completion; so is the file's descriptor, from the first call on.
 
+use std::os::fd::RawFd;
+
+use super::file::OpenDescriptor;
 use super::{Completion, File, Operation, SECTOR_BYTES, WriteSource};
 
 /// The kernel takes lengths as 32 bits, and moves at most a little less than 2 GiB at once.
@@ -15,6 +18,7 @@ pub(super) struct Transfer {
     operation: Operation,
     token: u64,
     done: usize,
+    descriptor: Option<OpenDescriptor>,
 }
 
 /// One call to the kernel.
@@ -37,7 +41,7 @@ impl WriteSource {
 
 impl Transfer {
     pub(super) fn new(operation: Operation, token: u64) -> Self {
-        Self { operation, token, done: 0 }
+        Self { operation, token, done: 0, descriptor: None }
     }
 
     pub(super) fn file(&self) -> &File {
@@ -46,6 +50,21 @@ impl Transfer {
             | Operation::Write { file, .. }
             | Operation::Sync { file } => file,
         }
+    }
+
+    /// The file's descriptor, kept open from now on; `None` if `may_wait`, and the process can have no
+    /// more of them before other operations are over.
+    ///
+    /// # Errors
+    /// As `open(2)`, if the file was closed meanwhile.
+    pub(super) fn open(&mut self, may_wait: bool) -> std::io::Result<Option<RawFd>> {
+        if self.descriptor.is_none() {
+            self.descriptor = match may_wait {
+                true => self.file().descriptor_if_room()?,
+                false => Some(self.file().descriptor()?),
+            };
+        }
+        Ok(self.descriptor.as_ref().map(OpenDescriptor::number))
     }
 
     /// What is left to write, and where.

@@ -3,8 +3,10 @@
 //!
 //! Invariants: a transfer sits in `transfers` from `submit` until its completion is delivered, so
 //! the kernel never touches freed memory; `in_kernel` of them, at most [`RING_ENTRIES`], were
-//! handed to the kernel, the rest wait in `queued`. A read of the event is in the ring whenever
-//! the thread sleeps, so a notification is a completion like any other.
+//! handed to the kernel, the rest wait in `queued`, or in `failed` if their file cannot be opened. A
+//! transfer waits for a descriptor only while others of the same device are in the kernel, whose
+//! completion lets it go on. A read of the event is in the ring whenever the thread sleeps, so a
+//! notification is a completion like any other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub(super) struct UringDevice {
     transfers: Vec<Option<Transfer>>,
     free: Vec<usize>,
     queued: VecDeque<usize>,
+    /// Transfers that are over because their file cannot be opened, to be delivered.
+    failed: Vec<(usize, std::io::Error)>,
     in_kernel: usize,
     outstanding: usize,
     event: Arc<Event>,
@@ -56,6 +60,7 @@ impl UringDevice {
             transfers: Vec::new(),
             free: Vec::new(),
             queued: VecDeque::new(),
+            failed: Vec::new(),
             in_kernel: 0,
             outstanding: 0,
             event: Arc::new(Event::new(false)?),
@@ -66,8 +71,7 @@ impl UringDevice {
     }
 
     /// The kernel's form of a transfer's next call.
-    fn entry(transfer: &mut Transfer, place: usize) -> squeue::Entry {
-        let descriptor = Fd(transfer.file().descriptor());
+    fn entry(transfer: &mut Transfer, descriptor: Fd, place: usize) -> squeue::Entry {
         let entry = match transfer.call() {
             Call::Read { pointer, bytes, offset } => {
                 opcode::Read::new(descriptor, pointer, bytes as u32).offset(offset).build()
@@ -90,7 +94,16 @@ impl UringDevice {
             && let Some(&place) = self.queued.front()
         {
             let transfer = self.transfers[place].as_mut().expect("queued transfers exist");
-            let entry = Self::entry(transfer, place);
+            let descriptor = match transfer.open(self.in_kernel > 0) {
+                Ok(Some(descriptor)) => Fd(descriptor),
+                Ok(None) => return,
+                Err(error) => {
+                    self.queued.pop_front();
+                    self.failed.push((place, error));
+                    continue;
+                }
+            };
+            let entry = Self::entry(transfer, descriptor, place);
             // SAFETY: file and memory live in `transfers` until the completion.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 return;
@@ -112,8 +125,24 @@ impl UringDevice {
         self.event_armed = unsafe { self.ring.submission().push(&entry) }.is_ok();
     }
 
+    /// Ends a transfer.
+    fn finish(
+        &mut self,
+        place: usize,
+        result: std::io::Result<usize>,
+        deliver: &mut dyn FnMut(Completion),
+    ) {
+        let transfer = self.transfers[place].take().expect("a transfer ends once");
+        self.free.push(place);
+        self.outstanding -= 1;
+        deliver(transfer.finish(result));
+    }
+
     /// Delivers what has completed; continues what was cut short.
     fn reap(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        for (place, error) in std::mem::take(&mut self.failed) {
+            self.finish(place, Err(error), deliver);
+        }
         loop {
             let Some(entry) = self.ring.completion().next() else { break };
             if entry.user_data() == EVENT {
@@ -127,12 +156,7 @@ impl UringDevice {
             let transfer = self.transfers[place].as_mut().expect("the transfer is still here");
             match transfer.advance(entry.result()) {
                 None => self.queued.push_back(place),
-                Some(result) => {
-                    let transfer = self.transfers[place].take().expect("seen just now");
-                    self.free.push(place);
-                    self.outstanding -= 1;
-                    deliver(transfer.finish(result));
-                }
+                Some(result) => self.finish(place, result, deliver),
             }
         }
     }
@@ -172,7 +196,7 @@ impl Device for UringDevice {
     fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
         self.arm_event();
         self.push();
-        if self.notified {
+        if self.notified || !self.failed.is_empty() {
             self.notified = false;
             if self.must_enter() {
                 _ = self.ring.submit();

@@ -93,6 +93,9 @@ fn advice(cause: &std::io::Error) -> &'static str {
             "; mount the file system writable, then open the database again"
         }
         ErrorKind::PermissionDenied => "; see to the permissions, then open the database again",
+        _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+            "; raise the limit of open files (ulimit -n, LimitNOFILE), or let the program close some"
+        }
         _ if cause.raw_os_error() == Some(libc::EIO) => {
             "; see to the disk, then open the database again"
         }

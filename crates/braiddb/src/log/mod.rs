@@ -56,7 +56,7 @@ pub use stats::LogStats;
 use tracker::AnyTracker;
 pub use tracker::HoleTracker;
 
-use crate::io::{Completion, Device, Directory, SimulatedDisk};
+use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
 
 /// The clock's step for a commit that is not logged.
 const TICK: u64 = 8;
@@ -273,9 +273,12 @@ impl Log {
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
         let advances = self.space.tracker.advances();
+        let pool = io::pool_stats();
         self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),
+            files_open: pool.open,
+            files_reopened: pool.reopened,
             crawled_bytes: advances.crawled,
             hopped_bytes: advances.hopped,
             ..disk.counters.snapshot()

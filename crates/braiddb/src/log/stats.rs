@@ -44,6 +44,11 @@ pub struct LogStats {
     pub segments_freed: u64,
     /// Bytes that the segment files take now, with those kept to become new segments.
     pub disk_bytes: u64,
+    /// Files that the databases of this process hold open now; a database has a file a segment, and
+    /// those not used lately are closed where the operating system's limit is low.
+    pub files_open: u64,
+    /// How often such a file was opened again.
+    pub files_reopened: u64,
     /// Bytes by which [`HoleTracker::Grasshopper`](crate::HoleTracker) advanced crawling.
     pub crawled_bytes: u64,
     /// The same hopping.
