@@ -10,6 +10,7 @@ use super::table::Table;
 use super::transaction::Transaction;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
+use crate::sched::engine_code;
 use crate::transaction::{Bounds, Intent, OperationError};
 use crate::types::{DecodeError, Key, Value};
 
@@ -134,7 +135,8 @@ impl Transaction {
         };
         let catalog = self.catalog()?;
         let bytes = description.encode();
-        match self.core().write(&catalog, name.as_bytes(), Intent::Insert(&bytes)).await {
+        let insert = Intent::Insert(&bytes);
+        match engine_code(self.core().write(&catalog, name.as_bytes(), insert)).await {
             Err(OperationError::KeyExists) => return Err(Error::TableExists(name.to_owned())),
             written => written?,
         };
@@ -184,7 +186,7 @@ impl Transaction {
         let bounds = Bounds { low: Bound::Unbounded, high: Bound::Unbounded };
         let mut scan = self.core().scan(&catalog, bounds);
         let mut tables = Vec::new();
-        while scan.load().await? {
+        while engine_code(scan.load()).await? {
             let (name, bytes) = scan.current().expect("loaded");
             tables.push(TableDescription::decode(name, bytes)?);
             scan.pass();
@@ -194,7 +196,7 @@ impl Transaction {
 
     async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
         let catalog = self.catalog()?;
-        let Some(bytes) = self.core().get(&catalog, name.as_bytes()).await? else {
+        let Some(bytes) = engine_code(self.core().get(&catalog, name.as_bytes())).await? else {
             return Ok(None);
         };
         Ok(Some(TableDescription::decode(name.as_bytes(), bytes)?))

@@ -78,8 +78,20 @@ pub enum Error {
     /// The database is closed, or closing.
     #[error("the database is closed")]
     Closed,
-    /// The closure of a transaction panicked; the transaction was aborted.
-    #[error("the transaction's closure panicked and was aborted: {0}")]
+    /// The engine found one of its own invariants broken, and has stopped: nothing is committed or
+    /// read any more. What was acknowledged before is on disk, as after a crash; a transaction whose
+    /// commit was waited for may be found there too. Opening the database anew recovers it.
+    #[error(
+        "the engine has failed and stopped: {message}; open the database again to go on, and please \
+         report this"
+    )]
+    Failed {
+        /// The message of the engine's panic.
+        message: String,
+    },
+    /// A user's code panicked: the closure of a transaction, which was aborted; or the inputs or the
+    /// reply of a source, which ended; or what watched an opening.
+    #[error("the caller's own code panicked, in a closure given to the database: {0}")]
     Panicked(String),
     /// A blocking call was made on a worker's own thread, from within a transaction.
     #[error("a blocking call within a transaction would stop the worker that is to serve it")]
@@ -102,7 +114,8 @@ pub enum Error {
     /// or nothing of it. To find out, close the database, open it again once the cause is mended,
     /// and read back what the transaction wrote.
     ///
-    /// Every other error of a commit says that nothing of the transaction is or will be there.
+    /// Every other error of a commit but [`Error::Failed`] says that nothing of the transaction is or
+    /// will be there.
     #[error(
         "the transaction may be committed or not: the log failed before its commit at LSN {lsn} \
          was known to be durable; open the database again and read back what it wrote ({cause})"

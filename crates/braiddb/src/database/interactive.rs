@@ -5,20 +5,23 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 
 use futures_channel::{mpsc, oneshot};
 use futures_core::Stream;
 
 use super::Database;
 use super::error::{Error, Result};
-use super::run::Unwinding;
+use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
+use crate::sched::{self, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code};
 use crate::transaction::{AbortCause, Intent, Worker};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-type Step = Box<dyn for<'a> FnOnce(&'a Transaction) -> LocalFuture<'a, ()> + Send>;
+/// Runs a step and tells its caller; `false` if it panicked.
+type Step = Box<dyn for<'a> FnOnce(&'a Transaction) -> LocalFuture<'a, bool> + Send>;
 
 enum Request {
     Step(Step),
@@ -44,6 +47,7 @@ enum Request {
 #[derive(Debug)]
 pub struct InteractiveTransaction {
     requests: mpsc::UnboundedSender<Request>,
+    failure: Arc<Failure>,
 }
 
 impl Database {
@@ -54,45 +58,53 @@ impl Database {
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
         let (requests, inbox) = mpsc::unbounded();
         let (reply, begun) = oneshot::channel();
+        let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
         self.spawn(move || Box::pin(serve(inbox, reply)))?;
-        begun.await.map_err(|_| Error::Closed)??;
-        Ok(InteractiveTransaction { requests })
+        begun.await.map_err(|oneshot::Canceled| self.ended())??;
+        let failure = self.shared.engine.failure.clone();
+        Ok(InteractiveTransaction { requests, failure })
     }
 }
 
 /// The worker's side of an interactive transaction.
-async fn serve(mut inbox: mpsc::UnboundedReceiver<Request>, reply: oneshot::Sender<Result<()>>) {
+async fn serve(
+    mut inbox: UntilRecorded<mpsc::UnboundedReceiver<Request>>,
+    begun: UntilRecorded<oneshot::Sender<Result<()>>>,
+) {
     let core = match Worker::current().begin() {
         Ok(core) => core,
         Err(_) => {
-            // The caller may have gone; then nobody is left to tell.
-            _ = reply.send(Err(Error::Overloaded));
+            send(begun.into_inner(), Err(Error::Overloaded));
             return;
         }
     };
     let transaction = Transaction::new(core, 1);
-    if reply.send(Ok(())).is_err() {
-        return;
-    }
+    send(begun.into_inner(), Ok(()));
     loop {
         // The channel closes when the user drops the transaction: that aborts it.
-        match poll_fn(|cx| Pin::new(&mut inbox).poll_next(cx)).await {
+        let request = poll_fn(|context| Pin::new(&mut *inbox).poll_next(context)).await;
+        sched::hold_after_failure().await;
+        match request {
             None => return,
             Some(Request::Step(step)) => {
-                if Unwinding(pin!(step(&transaction))).await.is_err() {
+                if !step(&transaction).await {
                     transaction.core().blame(AbortCause::Panic);
                     return;
                 }
             }
             Some(Request::Commit(reply)) => {
+                let reply = UntilRecorded::new(reply);
                 let committed = transaction.into_core().commit().await;
-                _ = reply.send(committed.map(|lsn| lsn.0).map_err(Error::from));
+                sched::hold_after_failure().await;
+                let committed = committed.map(|lsn| lsn.0).map_err(Error::from);
+                send(reply.into_inner(), committed);
                 return;
             }
             Some(Request::Abort(reply)) => {
+                let reply = UntilRecorded::new(reply);
                 transaction.core().blame(AbortCause::Requested);
                 drop(transaction);
-                _ = reply.send(());
+                send(reply.into_inner(), ());
                 return;
             }
         }
@@ -107,8 +119,9 @@ impl InteractiveTransaction {
     /// before those that follow, and only its result is lost.
     ///
     /// # Errors
-    /// The step's own, after which the transaction goes on; [`Error::TransactionOver`] if it is
-    /// over, because an earlier step panicked or the database was closed.
+    /// The step's own, after which the transaction goes on; [`Error::Panicked`] if it panicked, which
+    /// ends the transaction; [`Error::TransactionOver`] if it is over, because an earlier step panicked
+    /// or the database was closed; [`Error::Failed`].
     pub async fn step<T, E, F>(&self, step: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T, E> + Send + 'static,
@@ -116,15 +129,35 @@ impl InteractiveTransaction {
         E: From<Error> + Send + 'static,
     {
         let (reply, result) = oneshot::channel();
+        let (step, reply) = (Contained::new(step), UntilRecorded::new(reply));
         let step: Step = Box::new(move |transaction| {
-            Box::pin(async move { _ = reply.send(step(transaction).await) })
+            Box::pin(async move {
+                let step = async move { step.into_inner()(transaction).await };
+                let result = ContainedFuture::new(pin!(Some(step)).as_mut()).await;
+                sched::hold_after_failure().await;
+                let over = result.is_err();
+                send(reply.into_inner(), result);
+                !over
+            })
         });
         self.send(Request::Step(step))?;
-        result.await.map_err(|_| E::from(Error::TransactionOver))?
+        match result.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(Panic { message })) => Err(Error::Panicked(message).into()),
+            Err(oneshot::Canceled) => Err(self.over().into()),
+        }
     }
 
     fn send(&self, request: Request) -> Result<()> {
-        self.requests.unbounded_send(request).map_err(|_| Error::TransactionOver)
+        self.requests.unbounded_send(request).map_err(|_| self.over())
+    }
+
+    /// Why no answer comes.
+    fn over(&self) -> Error {
+        match super::ended(&self.failure) {
+            Error::Closed => Error::TransactionOver,
+            failed => failed,
+        }
     }
 
     /// The value of `key`.
@@ -138,7 +171,7 @@ impl InteractiveTransaction {
     {
         let (table, key) = (table.clone(), encode(key));
         self.step(async move |tx: &Transaction| {
-            let found = tx.core.get(tx.records(&table)?, &key).await?;
+            let found = engine_code(tx.core.get(tx.records(&table)?, &key)).await?;
             Ok(found.map(V::decode).transpose()?.map(V::into_owned))
         })
         .await
@@ -244,22 +277,23 @@ impl InteractiveTransaction {
     /// the same, and nobody is told.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if one of its steps met one; [`Error::Log`] if the log had failed; after
-    /// these nothing of the transaction is there. [`Error::CommitUnknown`] if the log failed during
-    /// the commit: the transaction may be there or not.
+    /// [`Error::Conflict`] if one of its steps met one; [`Error::TransactionOver`] if it was over
+    /// already; [`Error::Log`] if the log had failed; after these nothing of the transaction is there.
+    /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
+    /// transaction may be there or not.
     pub async fn commit(self) -> Result<u64> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Commit(reply))?;
-        result.await.map_err(|_| Error::TransactionOver)?
+        result.await.map_err(|oneshot::Canceled| self.over())?
     }
 
     /// Aborts.
     ///
     /// # Errors
-    /// [`Error::TransactionOver`] if it was over already.
+    /// [`Error::TransactionOver`] if it was over already; [`Error::Failed`].
     pub async fn abort(self) -> Result<()> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Abort(reply))?;
-        result.await.map_err(|_| Error::TransactionOver)
+        result.await.map_err(|oneshot::Canceled| self.over())
     }
 }

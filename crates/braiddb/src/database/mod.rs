@@ -35,7 +35,7 @@ use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::rid::TableId;
-use crate::sched::{self, Executor, ExecutorOptions, Job, Width};
+use crate::sched::{self, Executor, ExecutorOptions, Failure, Job, Width};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
 use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
@@ -45,7 +45,10 @@ use crate::types::{Key, Value};
 const SIMULATED_WIDTH: usize = 8;
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
-/// dropped closes the database.
+/// dropped closes the database, and waits until that is done. Dropped on a worker's own thread (in a
+/// transaction's closure, a source's input, a destructor there), where waiting would stop the worker,
+/// it lets the workers close the database by themselves: they end what is under way, and the last one
+/// frees the directory, a little later.
 #[derive(Clone)]
 pub struct Database {
     shared: Arc<Shared>,
@@ -56,8 +59,6 @@ struct Shared {
     executor: Executor,
     engine: Arc<Engine>,
     recovery: Recovery,
-    /// Keeps the directory locked when the engine itself logs nothing.
-    _unused_log: Option<Log>,
 }
 
 impl Drop for Shared {
@@ -80,7 +81,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Options`]; [`Error::Log`] if the directory is in use, is not a database's, is
-    /// damaged, or cannot be read or written.
+    /// damaged, or cannot be read or written; [`Error::Panicked`] if `watch` of
+    /// [`Database::open_watched`] did.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_watched(directory, options, |_| {})
     }
@@ -105,7 +107,17 @@ impl Database {
         options: Options,
         mut watch: impl FnMut(OpenProgress),
     ) -> Result<Self> {
-        Self::open_in(directory.as_ref(), options, None, &mut |step| watch(step.into()))
+        let mut panic = None;
+        let opened = Self::open_in(directory.as_ref(), options, None, &mut |step| {
+            if panic.is_none() {
+                // Contained here: the threads of recovery are not to be unwound.
+                panic = sched::contain(|| watch(step.into())).err();
+            }
+        });
+        match panic {
+            Some(panic) => Err(Error::Panicked(panic.message)),
+            None => opened,
+        }
     }
 
     /// Opens the database on a simulated disk, or makes one there. It has one worker, and does the
@@ -203,13 +215,19 @@ impl Database {
         let (device, for_drivers) = (options.device, engine.clone());
         let disk = simulated.map(|(disk, _)| disk.clone());
         let for_device = disk.clone();
+        let at_end = engine.clone();
         let executor = Executor::start(
             scheduling,
+            engine.failure.clone(),
             move |_| match &for_device {
                 Some(disk) => Ok(disk.device()),
                 None => io::open_device(device),
             },
             move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
+            move || {
+                at_end.release_files();
+                drop(unused_log);
+            },
         );
         let mut executor = executor.map_err(|error| Error::Io {
             context: "starting the workers",
@@ -219,7 +237,7 @@ impl Database {
         if let Some(disk) = disk {
             executor.settle_by(disk);
         }
-        let shared = Shared { executor, engine, recovery, _unused_log: unused_log };
+        let shared = Shared { executor, engine, recovery };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -229,7 +247,12 @@ impl Database {
         job: impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
     ) -> Result<()> {
         let job: Job = Box::new(job);
-        self.shared.executor.spawn(job).map_err(|sched::Closed| Error::Closed)
+        self.shared.executor.spawn(job).map_err(|sched::Closed| self.ended())
+    }
+
+    /// Why nothing is done any more.
+    fn ended(&self) -> Error {
+        ended(&self.shared.engine.failure)
     }
 
     /// Creates a table, in a transaction of its own.
@@ -280,25 +303,37 @@ impl Database {
     }
 
     /// Closes the database: no transaction begins any more, those under way end, the log is
-    /// flushed. A transaction that waits for something outside the engine, and an interactive one,
-    /// is aborted if it does not end at once. Closing twice is no error.
+    /// flushed. Sources draw no more inputs. A transaction that waits for something outside the engine,
+    /// and an interactive one, is aborted if it does not end at once, within 200 ms. Closing twice is no
+    /// error.
     ///
-    /// Blocks until all is done; the same happens when the last handle is dropped.
+    /// Blocks until all is done, checks and backups that are under way included: then the directory is
+    /// free, to be opened again or removed, whatever handles there still are. Calls on them give
+    /// [`Error::Closed`]; [`Database::stats`] still answers. The same happens when the last handle is
+    /// dropped.
     ///
     /// # Errors
-    /// The log's, if it failed before everything was on disk; [`Error::WouldBlock`] from within a
-    /// transaction.
+    /// The log's, if it failed before everything was on disk; [`Error::Failed`]; [`Error::WouldBlock`]
+    /// from within a transaction.
     pub fn close(&self) -> Result<()> {
         refuse_on_worker()?;
         self.shared.engine.checkpoints.stop();
         self.shared.executor.stop();
-        if let Some(files) = self.shared.engine.log.files() {
-            files.remove_spares();
+        if let failed @ Error::Failed { .. } = self.ended() {
+            return Err(failed);
         }
         match self.shared.engine.log.poisoned() {
             Some(error) => Err(Error::Log(error)),
             None => Ok(()),
         }
+    }
+}
+
+/// Why the workers of an engine do nothing any more: it failed, or else the database is closed.
+fn ended(failure: &Failure) -> Error {
+    match failure.message() {
+        Some(message) => Error::Failed { message: message.to_string() },
+        None => Error::Closed,
     }
 }
 

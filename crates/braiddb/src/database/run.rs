@@ -1,7 +1,9 @@
 //! Running a closure as a transaction: attempts, retries, panics, cancellation.
+//!
+//! Everything of the user's that lives or runs on the worker (the closure and its future, values,
+//! errors, the caller's waker) is contained, each by itself (`sched::contain`).
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
@@ -11,14 +13,19 @@ use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
 use super::transaction::Transaction;
-use crate::sched::{self, Cause};
+use crate::sched::{
+    self, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
+};
 use crate::transaction::{AbortCause, OperationError, Worker};
 
 impl Database {
     /// Runs `body` as one transaction on some worker, and commits it.
     ///
     /// `body` may run several times: after a conflict it is aborted and run again, up to a bound.
-    /// Its own error aborts and comes back unchanged. A panic in it aborts this transaction alone.
+    /// Its own error aborts and comes back unchanged. A panic in it aborts this transaction alone,
+    /// and comes back as [`Error::Panicked`]; one in the destructor of what it captured, which is
+    /// dropped on the worker before this call returns, changes no outcome: it is counted
+    /// ([`Stats::destructor_panics`](crate::Stats)), and told in the program's trace.
     /// Dropping the returned future aborts, unless the commit is already decided. The future can
     /// be awaited on any executor.
     ///
@@ -41,8 +48,8 @@ impl Database {
     /// # Errors
     /// The closure's own; [`Error::Conflict`] after the last attempt; [`Error::Panicked`];
     /// [`Error::Closed`]; [`Error::Log`] if the log had failed: nothing of the transaction is there.
-    /// [`Error::CommitUnknown`] if the log failed during the commit: the transaction may be there
-    /// or not, and is not run again.
+    /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
+    /// transaction may be there or not, and is not run again.
     pub fn run<T, E, F>(&self, body: F) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
@@ -71,15 +78,21 @@ impl Database {
         let db = self.clone();
         async move {
             let (reply, result) = oneshot::channel();
+            let reply = UntilRecorded::new(reply);
             db.spawn(move || {
                 Box::pin(async move {
-                    let attempts = pin!(attempts(options, body));
+                    let attempts = pin!(async move {
+                        // Dropped before the caller is told.
+                        let body = Contained::new(body);
+                        attempts(options, &*body).await
+                    });
                     Request { attempts, reply: Some(reply), watched: false }.await;
                 })
             })?;
             match result.await {
-                Ok(result) => result,
-                Err(oneshot::Canceled) => Err(Error::Closed.into()),
+                // Converted here, on the caller's thread: that is the caller's own code.
+                Ok(result) => result.map_err(Failed::into_error),
+                Err(oneshot::Canceled) => Err(db.ended().into()),
             }
         }
     }
@@ -100,38 +113,76 @@ impl Database {
     }
 }
 
+/// Why a transaction failed.
+pub(super) enum Failed<E> {
+    /// Its closure said so.
+    Closure(E),
+    /// The engine says so.
+    Engine(Error),
+}
+
+impl<E: From<Error>> Failed<E> {
+    pub(super) fn into_error(self) -> E {
+        match self {
+            Failed::Closure(error) => error,
+            Failed::Engine(error) => error.into(),
+        }
+    }
+}
+
 /// Attempts until one commits, its closure fails for good, or there were enough.
-pub(super) async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, E>
+pub(super) async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
-    E: From<Error>,
+{
+    let result = attempt_all(options, body).await;
+    sched::hold_after_failure().await;
+    result
+}
+
+async fn attempt_all<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
+where
+    F: AsyncFn(&Transaction) -> Result<T, E>,
 {
     let worker = Worker::current();
     let mut attempt = 1;
     loop {
-        let core = worker.begin().map_err(|_| E::from(Error::Overloaded))?;
+        let core = worker.begin().map_err(|_| Failed::Engine(Error::Overloaded))?;
         let transaction = Transaction::new(core, attempt);
-        let result = Unwinding(pin!(body(&transaction))).await;
+        let result = {
+            // The closure is called within the future, so that this is contained too.
+            let mut future = pin!(Some(async { body(&transaction).await }));
+            ContainedFuture::new(future.as_mut()).await
+        };
         let core = transaction.into_core();
         match result {
-            Err(panic) => {
+            Err(Panic { message }) => {
                 core.blame(AbortCause::Panic);
-                return Err(Error::Panicked(panic).into());
+                return Err(Failed::Engine(Error::Panicked(message)));
             }
             Ok(Err(error)) if !core.is_conflicted() => {
                 core.blame(AbortCause::Requested);
-                return Err(error);
+                return Err(Failed::Closure(error));
             }
             // The closure failed of the conflict, or passed over it: both must try again.
-            Ok(Err(_)) => drop(core),
-            Ok(Ok(value)) => match core.commit().await {
-                Ok(lsn) => return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 }),
-                Err(OperationError::Conflict) => {}
-                Err(error) => return Err(Error::from(error).into()),
-            },
+            Ok(Err(error)) => {
+                drop_contained(error);
+                drop(core);
+            }
+            Ok(Ok(value)) => {
+                let value = Contained::new(value);
+                match core.commit().await {
+                    Ok(lsn) => {
+                        let value = value.into_inner();
+                        return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });
+                    }
+                    Err(OperationError::Conflict) => {}
+                    Err(error) => return Err(Failed::Engine(Error::from(error))),
+                }
+            }
         }
         if attempt >= options.max_attempts {
-            return Err(Error::Conflict { attempts: attempt }.into());
+            return Err(Failed::Engine(Error::Conflict { attempts: attempt }));
         }
         worker.counters().retries.add(1);
         back_off(attempt).await;
@@ -147,37 +198,23 @@ async fn back_off(attempt: u32) {
     }
 }
 
-/// A closure's future; a panic in it comes back as its message.
-pub(super) struct Unwinding<'f, F>(pub(super) Pin<&'f mut F>);
-
-impl<F: Future> Future for Unwinding<'_, F> {
-    type Output = Result<F::Output, String>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // A future that panicked is not polled again, only dropped; and what it shares with the
-        // engine is in order whenever it can panic, because the engine's own code does not.
-        match std::panic::catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(payload) => Poll::Ready(Err(message(&*payload))),
-        }
+/// Tells a caller, whose waker runs. The caller may just have gone: then nobody is left to tell, and
+/// what was to be told is dropped.
+pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
+    if let Err(Panic { message }) = contain(|| drop_contained(reply.send(result))) {
+        tracing::error!("the waker of a transaction's caller panicked: {message}");
     }
 }
 
-fn message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
-}
-
 /// The attempts at a request, given up as soon as its caller has dropped it.
-struct Request<'r, F: Future> {
+struct Request<'r, F: Future<Output: 'static>> {
     attempts: Pin<&'r mut F>,
-    reply: Option<oneshot::Sender<F::Output>>,
+    reply: Option<UntilRecorded<oneshot::Sender<F::Output>>>,
     /// Whether the caller's going will wake this request.
     watched: bool,
 }
 
-impl<F: Future> Future for Request<'_, F> {
+impl<F: Future<Output: 'static>> Future for Request<'_, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -187,8 +224,7 @@ impl<F: Future> Future for Request<'_, F> {
         }
         if let Poll::Ready(result) = self.attempts.as_mut().poll(cx) {
             let reply = self.reply.take().expect("polled until ready");
-            // The caller may just have gone; then nobody is left to tell.
-            _ = reply.send(result);
+            send(reply.into_inner(), result);
             return Poll::Ready(());
         }
         if !self.watched {

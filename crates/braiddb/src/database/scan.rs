@@ -5,6 +5,7 @@ use std::ops::Bound;
 
 use super::error::Result;
 use super::table::Table;
+use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction};
 use crate::types::{Key, KeyBuffer, Value};
 
@@ -78,7 +79,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         if std::mem::take(&mut self.given) {
             self.core.pass();
         }
-        if self.left == 0 || !self.core.load().await? {
+        if self.left == 0 || !engine_code(self.core.load()).await? {
             return Ok(None);
         }
         let (key, value) = self.core.current().expect("loaded");
@@ -90,7 +91,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
 
     /// The first record, with a value that is good while the transaction is active.
     pub(super) async fn into_first(self) -> Result<Option<(K::Owned, V::Ref<'tx>)>> {
-        let Some((key, value)) = self.core.into_first().await? else { return Ok(None) };
+        let Some((key, value)) = engine_code(self.core.into_first()).await? else {
+            return Ok(None);
+        };
         Ok(Some((K::decode(&key)?, V::decode(value)?)))
     }
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
-use super::run::attempts;
+use super::run::{Failed, attempts};
 use super::transaction::Transaction;
-use crate::sched;
+use crate::sched::{self, Contained, Failure, Panic, UntilRecorded, contain};
 use crate::sync::OnceLock;
 
 /// A source under way.
@@ -19,18 +19,23 @@ use crate::sync::OnceLock;
 #[must_use = "a source's failure is told when it is waited for"]
 pub struct SourceRun {
     done: sched::SourceHandle,
-    failure: Arc<OnceLock<Error>>,
+    first_error: Arc<OnceLock<Error>>,
+    failure: Arc<Failure>,
 }
 
 impl SourceRun {
     /// Waits until the source's last transaction is over. If the future is dropped, the source goes on.
     ///
     /// # Errors
-    /// The first error of a transaction, after which no more were begun; [`Error::Closed`] if the
-    /// database was closed first.
+    /// The first error of a transaction, or of a panic in the inputs' iterator or in the reply, after
+    /// which no more were begun; [`Error::Closed`] if the database was closed before the last input was
+    /// drawn, or with a transaction that waited for something outside the engine; [`Error::Failed`].
     pub async fn done(self) -> Result<()> {
-        self.done.done().await.map_err(|sched::Closed| Error::Closed)?;
-        self.failure.get().cloned().map_or(Ok(()), Err)
+        let done = self.done.done().await;
+        if let Some(error) = self.first_error.get() {
+            return Err(error.clone());
+        }
+        done.map_err(|sched::Closed| super::ended(&self.failure))
     }
 
     /// Blocks until the source's last transaction is over.
@@ -45,8 +50,68 @@ impl SourceRun {
 
 /// What the transactions of one source share on their worker.
 struct Procedure<F, R> {
-    body: F,
-    reply: R,
+    body: Contained<F>,
+    reply: Contained<R>,
+    /// Only the first is told.
+    first_error: Arc<OnceLock<Error>>,
+    failure: Arc<Failure>,
+}
+
+impl<F, R> Procedure<F, R> {
+    fn reply<I, T>(&self, input: I, result: Result<Outcome<T>>)
+    where
+        R: Fn(I, Result<Outcome<T>>) -> Result<()>,
+    {
+        let replied = contain(|| (self.reply)(input, result));
+        if let Err(error) = replied.unwrap_or_else(|panic| Err(panicked(panic))) {
+            // Only the first is told.
+            _ = self.first_error.set(error);
+        }
+    }
+}
+
+fn panicked(Panic { message }: Panic) -> Error {
+    Error::Panicked(message)
+}
+
+/// An input that was drawn. It is replied to exactly once: with its transaction's result, or if that is
+/// dropped by its worker, with the reason.
+struct Drawn<I, T, F, R>
+where
+    R: Fn(I, Result<Outcome<T>>) -> Result<()>,
+{
+    input: Option<I>,
+    procedure: Rc<Procedure<F, R>>,
+    result: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<I, T, F, R> Drawn<I, T, F, R>
+where
+    R: Fn(I, Result<Outcome<T>>) -> Result<()>,
+{
+    fn new(input: I, procedure: Rc<Procedure<F, R>>) -> Self {
+        Self { input: Some(input), procedure, result: std::marker::PhantomData }
+    }
+
+    fn input(&self) -> &I {
+        self.input.as_ref().expect("not replied to yet")
+    }
+
+    fn reply(mut self, result: Result<Outcome<T>>) {
+        let input = self.input.take().expect("not replied to yet");
+        self.procedure.reply(input, result);
+    }
+}
+
+impl<I, T, F, R> Drop for Drawn<I, T, F, R>
+where
+    R: Fn(I, Result<Outcome<T>>) -> Result<()>,
+{
+    fn drop(&mut self) {
+        if let Some(input) = self.input.take() {
+            self.procedure.reply(input, Err(super::ended(&self.procedure.failure)));
+        }
+    }
 }
 
 impl Database {
@@ -79,8 +144,12 @@ impl Database {
     }
 
     /// Like [`Database::run_source`], and tells `reply` of each transaction that is over, on the
-    /// worker's thread: its input, and what [`Database::run_with`] would have returned. An error
-    /// that `reply` returns ends the source and is told when it is waited for.
+    /// worker's thread: its input, and what [`Database::run_with`] would have returned. It is called
+    /// once for every input that was taken, also for those whose transaction is dropped because the
+    /// database is closed ([`Error::Closed`]) or fails. An error that it returns, or a panic in it,
+    /// ends the source and is told when the source is waited for.
+    ///
+    /// Closing the database ends a source: no more inputs are taken, transactions under way end.
     ///
     /// # Errors
     /// As [`Database::run_source`].
@@ -101,29 +170,44 @@ impl Database {
         if worker >= workers {
             return Err(Error::Options(format!("there is no worker {worker} among {workers}")));
         }
-        let failure = Arc::new(OnceLock::new());
-        let seen = failure.clone();
+        let first_error = Arc::new(OnceLock::new());
+        let failure = self.shared.engine.failure.clone();
+        let (body, reply) = (Contained::new(body), Contained::new(reply));
+        let inputs = Contained::new(inputs);
+        let (first, engine_failure) = (first_error.clone(), failure.clone());
         let source = move || {
-            let procedure = Rc::new(Procedure { body, reply });
-            let mut inputs = inputs.into_iter();
+            let (first_error, failure) = (first, engine_failure);
+            let procedure = Rc::new(Procedure { body, reply, first_error, failure });
+            let mut inputs = match contain(|| inputs.into_inner().into_iter()) {
+                Ok(inputs) => Some(Contained::new(inputs)),
+                Err(panic) => {
+                    _ = procedure.first_error.set(panicked(panic));
+                    None
+                }
+            };
             sched::FromFn(move || {
-                if seen.get().is_some() {
+                if procedure.first_error.get().is_some() {
                     return None;
                 }
-                let (input, procedure, seen) = (inputs.next()?, procedure.clone(), seen.clone());
+                let inputs = inputs.as_mut()?;
+                let input = contain(|| inputs.next()).unwrap_or_else(|panic| {
+                    // Only the first is told.
+                    _ = procedure.first_error.set(panicked(panic));
+                    None
+                })?;
+                let drawn = UntilRecorded::new(Drawn::new(input, procedure.clone()));
                 Some(async move {
-                    let body = &procedure.body;
-                    let options = RunOptions::default().max_attempts(u32::MAX);
-                    let run = attempts(options, async |tx: &Transaction| body(tx, &input).await);
-                    let result = run.await;
-                    if let Err(error) = (procedure.reply)(input, result) {
-                        // Only the first is told.
-                        _ = seen.set(error);
-                    }
+                    let result = {
+                        let (input, body) = (drawn.input(), &*drawn.procedure.body);
+                        let options = RunOptions::default().max_attempts(u32::MAX);
+                        attempts(options, async |tx: &Transaction| body(tx, input).await).await
+                    };
+                    drawn.into_inner().reply(result.map_err(Failed::into_error));
                 })
             })
         };
         let done = self.shared.executor.run_source(worker, source);
-        Ok(SourceRun { done: done.map_err(|sched::Closed| Error::Closed)?, failure })
+        let done = done.map_err(|sched::Closed| super::ended(&failure))?;
+        Ok(SourceRun { done, first_error, failure })
     }
 }

@@ -32,6 +32,9 @@ pub struct Stats {
     pub versions_evicted: u64,
     /// Deleted records whose index entry and id were reclaimed.
     pub records_reclaimed: u64,
+    /// Panics in destructors of callers' values on workers that changed nobody's outcome; each is told in
+    /// the program's trace.
+    pub destructor_panics: u64,
     /// Each worker's scheduler.
     pub workers: Vec<WorkerStats>,
     /// Suspensions of all workers, by cause.
@@ -181,6 +184,7 @@ impl Stats {
             finished: counters.tasks_finished.get(),
             sleeps: counters.sleeps.get(),
         });
+        self.destructor_panics += counters.destructor_panics.get();
         let suspended = |cause: Cause| counters.suspensions[cause as usize].get();
         self.suspensions.memory += suspended(Cause::Memory);
         self.suspensions.undecided += suspended(Cause::Undecided);

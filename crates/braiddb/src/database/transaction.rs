@@ -6,6 +6,7 @@ use super::error::{Error, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, PrefixKey, Table};
 use crate::record;
+use crate::sched::engine_code;
 use crate::transaction::{self, Engine, Intent};
 use crate::types::{Key, KeyBuffer, Value};
 
@@ -70,7 +71,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let (records, key) = (self.records(table)?, encode(key));
-        let found = self.core.get(records, &key).await?;
+        let found = engine_code(self.core.get(records, &key)).await?;
         Ok(found.map(V::decode).transpose()?)
     }
 
@@ -84,7 +85,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        Ok(self.core.get(records, &encode(key)).await?.is_some())
+        Ok(engine_code(self.core.get(records, &encode(key))).await?.is_some())
     }
 
     /// The values of many keys, in their order; the look-ups hide each other's cache misses even
@@ -103,7 +104,7 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let keys: Vec<KeyBuffer> = keys.into_iter().map(encode).collect();
-        let values = self.core.multi_get(records, &keys).await?;
+        let values = engine_code(self.core.multi_get(records, &keys)).await?;
         values.into_iter().map(|bytes| Ok(bytes.map(V::decode).transpose()?)).collect()
     }
 
@@ -171,7 +172,7 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        Ok(self.core.write(self.records(table)?, key, intent).await?)
+        Ok(engine_code(self.core.write(self.records(table)?, key, intent)).await?)
     }
 
     /// The records of a range of keys, in key order.

@@ -5,9 +5,11 @@ use std::path::Path;
 use futures_channel::oneshot;
 
 use super::error::{Error, Result};
+use super::run::send;
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
 use crate::log::{BlockKind, Lsn};
+use crate::sched::{self, UntilRecorded};
 use crate::transaction::OperationError;
 
 /// A checkpoint that was written.
@@ -82,20 +84,23 @@ impl Database {
         F: Future<Output = Result<T, OperationError>> + 'static,
     {
         let (reply, done) = oneshot::channel();
+        let reply = UntilRecorded::new(reply);
         self.spawn(move || {
             Box::pin(async move {
-                // Nobody may be waiting for it any more.
-                _ = reply.send(job().await);
+                let result = job().await;
+                sched::hold_after_failure().await;
+                send(reply.into_inner(), result);
             })
         })?;
-        Ok(done.await.map_err(|oneshot::Canceled| Error::Closed)??)
+        Ok(done.await.map_err(|oneshot::Canceled| self.ended())??)
     }
 
     /// Writes a checkpoint, so that the next opening need not replay the log before it.
     /// Transactions go on meanwhile. If the future is dropped, the checkpoint is written all the same.
     ///
     /// # Errors
-    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; the device's.
+    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; [`Error::Closed`];
+    /// [`Error::Failed`]; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         Ok(self.on_worker(durability::checkpoint).await?.into())
     }
@@ -119,8 +124,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`]; what keeps the check from going on. What it finds is in its
-    /// result.
+    /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; what keeps the check from
+    /// going on. What it finds is in its result.
     pub fn check(&self) -> Result<CheckReport> {
         refuse_on_worker()?;
         // Nothing is freed meanwhile.
@@ -128,6 +133,7 @@ impl Database {
         let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
         let checked = block_on(self.on_worker(durability::check_tables))?;
         let log = &engine.log;
+        let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = log.files().expect("a log with records has files");
         let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
         match files.check_blocks(engine.checkpoints.newest(), log.durable()) {
@@ -144,14 +150,15 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`]; [`Error::Log`] if the directory is not empty; the operating
-    /// system's.
+    /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if the
+    /// directory is not empty; the operating system's.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
         block_on(self.checkpoint())?;
         let engine = &self.shared.engine;
         // Nothing is freed meanwhile.
         let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
+        let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = engine.log.files().expect("a log with a checkpoint has files");
         let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
         let until = engine.log.durable();
@@ -163,12 +170,14 @@ impl Database {
     /// one that was returned, and where the next one is. Blocks until they are read.
     ///
     /// # Errors
-    /// [`Error::Options`] if nothing is logged; [`Error::Log`] if there is no whole block.
+    /// [`Error::Options`] if nothing is logged; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if
+    /// there is no whole block.
     pub fn log_blocks(&self, from: u64, most: usize) -> Result<(Vec<LogBlock>, u64)> {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
         let unlogged = || Error::Options("nothing is logged".to_owned());
         let files = engine.log.files().ok_or_else(unlogged)?;
+        let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let first = files.first_block(engine.checkpoints.newest());
         let (blocks, end) = files.blocks(first.max(Lsn(from)), engine.log.durable(), most)?;
         let blocks = blocks.iter().map(|block| LogBlock {

@@ -1,7 +1,7 @@
 //! A database's directory: made, locked, listed, its files opened, renamed, removed.
 //!
-//! Invariant: while a [`Directory`] lives, its `LOCK` file is locked, so no other process, and no
-//! other part of this one, works in it.
+//! Invariant: while a [`Directory`] lives and is not unlocked, its `LOCK` file is locked, so no other
+//! process, and no other part of this one, works in it.
 
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::simulated::{SimulatedDisk, SimulatedLock};
 use super::{File, OpenMode};
+use crate::sync::Mutex;
 
 /// The file that is locked while somebody has the directory open.
 pub(crate) const LOCK_NAME: &str = "LOCK";
@@ -22,7 +23,7 @@ pub(crate) struct Directory {
 
 #[derive(Debug)]
 enum Place {
-    Real { _lock: std::fs::File },
+    Real { lock: Mutex<Option<std::fs::File>> },
     Simulated(SimulatedLock),
 }
 
@@ -84,7 +85,7 @@ impl Directory {
             }
         }
         let handle = Arc::new(File::unpooled(handle, path.to_owned()));
-        Ok(Self { handle, place: Place::Real { _lock: lock } })
+        Ok(Self { handle, place: Place::Real { lock: Mutex::new(Some(lock)) } })
     }
 
     /// Opens and locks the only directory of a simulated disk.
@@ -96,6 +97,14 @@ impl Directory {
         let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
         let handle = Arc::new(File::simulated(lock.node(), path));
         Ok(Self { handle, place: Place::Simulated(lock) })
+    }
+
+    /// Lets others lock the directory, in which nothing is done through this one any more.
+    pub(crate) fn unlock(&self) {
+        match &self.place {
+            Place::Real { lock } => drop(lock.lock().take()),
+            Place::Simulated(lock) => lock.unlock(),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -190,11 +190,6 @@ impl LogFiles {
         self.0.remove_spare()
     }
 
-    /// Removes all of them.
-    pub(crate) fn remove_spares(&self) {
-        self.0.remove_spares();
-    }
-
     /// The first sector of a file of this database: its kind, where in the log it belongs, and
     /// numbers of its own.
     pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 3]) -> AlignedBuffer {

@@ -270,6 +270,16 @@ impl Log {
         disk.complete(&self.space, flush, completion);
     }
 
+    /// Gives up the files and the directory, when nothing is read or written any more: the directory is
+    /// free then. What was kept for the log to come is removed, if the engine is in order.
+    pub(crate) fn release(&self, in_order: bool) {
+        let Some(disk) = &self.disk else { return };
+        if in_order {
+            disk.segments.remove_spares();
+        }
+        disk.segments.release();
+    }
+
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
         let advances = self.space.tracker.advances();

@@ -63,6 +63,8 @@ pub(super) struct Segments {
     pub(super) preparing: AtomicBool,
     /// Segments freed since the log was opened.
     pub(super) freed: Counter,
+    /// How many there were when they were released.
+    released: AtomicU64,
     /// What the reader found at the end of the log.
     pub(super) tail: Mutex<Option<Tail>>,
     /// Made just now: nothing to read.
@@ -102,6 +104,7 @@ impl Segments {
             ready: AtomicU64::new(0),
             preparing: AtomicBool::new(false),
             freed: Counter::default(),
+            released: AtomicU64::new(0),
             tail: Mutex::new(None),
             fresh: !exists,
         };
@@ -157,7 +160,17 @@ impl Segments {
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.files.read().len()
+        // Relaxed: a statistic.
+        self.files.read().len() + self.released.load(Ordering::Relaxed) as usize
+    }
+
+    /// Closes the files and unlocks the directory.
+    pub(super) fn release(&self) {
+        let mut files = self.files.write();
+        // Relaxed: a statistic.
+        self.released.store(files.len() as u64, Ordering::Relaxed);
+        files.clear();
+        self.directory.unlock();
     }
 
     /// Files of all segments, and those kept to become new ones.

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::sched::Fuse;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -212,7 +213,8 @@ impl Participation {
 
 impl Drop for Participation {
     fn drop(&mut self) {
-        assert!(self.local.is_quiet(), "no operation outlives its thread's participation");
+        // Operations belong to tasks, which are all over: one that still counts was forgotten
+        // (`mem::forget`), and nobody can go on with it.
         let mut garbage = self.local.garbage.borrow_mut();
         self.local.domain.orphans.lock().extend(garbage.drain(..));
         // Release pairs with the load in `oldest` and the exchange in `participate`.
@@ -255,6 +257,8 @@ pub(crate) fn enter() -> OperationGuard {
 impl Drop for OperationGuard {
     #[inline]
     fn drop(&mut self) {
+        // A user's code may drop it, with the future that holds it.
+        let fuse = Fuse::new();
         local(|local| {
             if self.epoch == local.epoch.get() {
                 local.in_flight.set(local.in_flight.get() - 1);
@@ -266,6 +270,7 @@ impl Drop for OperationGuard {
             assert!(*count > 0, "entered before it leaves");
             *count -= 1;
         });
+        fuse.defuse();
     }
 }
 

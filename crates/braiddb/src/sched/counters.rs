@@ -30,7 +30,8 @@ impl Counter {
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerCounters {
     pub(crate) tasks_finished: Counter,
-    pub(crate) tasks_panicked: Counter,
+    /// Panics in destructors of users' values that changed nobody's outcome.
+    pub(crate) destructor_panics: Counter,
     pub(crate) suspensions: [Counter; Cause::COUNT],
     pub(crate) sleeps: Counter,
     /// Tasks in the hot queue.

@@ -1,7 +1,11 @@
 //! What a worker's thread and the tasks on it tell each other.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
+use super::counters::SchedulerCounters;
+use super::panics::Failure;
 use super::storage::Transfers;
 
 /// Why a task suspended.
@@ -55,10 +59,21 @@ pub(super) struct WorkerLocal {
     pub(super) resumed: RefCell<Vec<u32>>,
     /// The tasks' reads and writes of storage.
     pub(super) transfers: Transfers,
+    pub(super) counters: Arc<SchedulerCounters>,
+    pub(super) failure: Arc<Failure>,
+    /// Whether a panic has come out of the engine's code on this thread.
+    pub(super) engine_panicked: Cell<bool>,
+    /// What is dropped once that panic is recorded; see `UntilRecorded`.
+    pub(super) until_recorded: RefCell<Vec<Box<dyn Any>>>,
 }
 
 impl WorkerLocal {
-    pub(super) fn new(worker: usize, most_reads: usize) -> Self {
+    pub(super) fn new(
+        worker: usize,
+        most_reads: usize,
+        counters: Arc<SchedulerCounters>,
+        failure: Arc<Failure>,
+    ) -> Self {
         Self {
             worker: worker as u32,
             interleave: Cell::new(false),
@@ -67,6 +82,10 @@ impl WorkerLocal {
             slot: Cell::new(0),
             resumed: RefCell::default(),
             transfers: Transfers::new(most_reads),
+            counters,
+            failure,
+            engine_panicked: Cell::new(false),
+            until_recorded: RefCell::default(),
         }
     }
 }

@@ -5,9 +5,11 @@
 //! cold causes (storage, commit, a foreign future) take it out until it is resumed.
 
 mod counters;
+mod crew;
 mod doorbell;
 mod executor;
 mod local;
+mod panics;
 mod policy;
 mod queues;
 mod remote;
@@ -16,6 +18,7 @@ mod storage;
 mod suspend;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod thread;
 mod tuner;
 mod worker;
 
@@ -23,6 +26,10 @@ pub(crate) use counters::{Counter, SchedulerCounters};
 pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, WorkerHandles};
 pub use local::Cause;
 pub(crate) use local::{SlotId, on_worker};
+pub(crate) use panics::{
+    Contained, ContainedFuture, Failure, Fuse, Panic, UntilRecorded, contain, drop_contained,
+    engine_code, hold_after_failure,
+};
 pub use policy::{Policy, Width};
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{

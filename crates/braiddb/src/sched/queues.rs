@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::local::Cause;
+use super::panics::contain_destructor;
 use super::policy::Load;
 use super::remote::Remote;
 use super::slot::{Place, Slot, Task};
@@ -130,14 +131,25 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// Drops every task that waits for a foreign future.
-    pub(super) fn drop_foreign(&mut self) {
+    /// Drops every task that waits for a foreign future; how many of them were a typed source's.
+    pub(super) fn drop_foreign(&mut self) -> usize {
+        let mut typed = 0;
         for index in 0..self.slots.len() {
-            if self.slots[index].place == Place::Waiting(Cause::Foreign) {
-                self.slots[index].empty();
+            let slot = &mut self.slots[index];
+            if slot.place == Place::Waiting(Cause::Foreign) {
+                typed += usize::from(slot.is_typed());
+                slot.empty();
                 self.free.push(index as u32);
                 self.foreign -= 1;
             }
+        }
+        typed
+    }
+
+    /// Drops all tasks, after the engine has failed: they tell those who wait for them.
+    pub(super) fn drop_all(&mut self) {
+        for slot in &mut self.slots {
+            contain_destructor(|| slot.empty());
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | a job or a source | [`Executor`](super::Executor), any thread | `messages` |
 //! | a task may go on | its waker, any thread | `wakes` |
 //! | the database is closing | `Executor::stop` | `stop` |
+//! | the engine has failed | the worker that panicked | the failure that all workers share |
 //! | the durable LSN advanced, or the log failed | the worker that saw to it, at its next turn | the log |
 //!
 //! What a worker's own tasks and housekeeping resume needs no ring: it is in the worker's `resumed`,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::local::{Cause, local};
+use super::panics::Fuse;
 use crate::io::{AlignedBuffer, Completion, Device, File, Operation, WriteSource};
 
 /// Marks the tokens of housekeeping's operations among those of a worker's device; the others are
@@ -244,9 +245,11 @@ impl Future for Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         if let TransferState::Ticket(number) = self.state {
+            let fuse = Fuse::new();
             local(|local| {
                 local.expect("tasks are dropped on their worker").transfers.abandon(number)
             });
+            fuse.defuse();
         }
     }
 }

@@ -7,9 +7,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::counters::SchedulerCounters;
+use super::crew::Crew;
 use super::doorbell::{self, Doorbell, Next, Sleeper};
 use super::executor::{ExecutorOptions, Message};
 use super::local::{Cause, WorkerLocal};
+use super::panics::{UntilRecorded, drop_contained};
 use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::remote::Remote;
@@ -103,14 +105,16 @@ pub(super) trait ErasedSource: Send {
 /// What makes a source on its worker, and who is told of its end.
 pub(super) struct Sending<M> {
     pub(super) make: M,
-    pub(super) done: futures_channel::oneshot::Sender<()>,
+    pub(super) done: UntilRecorded<futures_channel::oneshot::Sender<()>>,
 }
 
 impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
     fn run(self: Box<Self>, worker: &mut Worker<'_>) {
-        worker.run((self.make)());
-        // Nobody may be waiting for it.
-        _ = self.done.send(());
+        let Self { make, done } = *self;
+        if worker.run(make()) == Exit::SourceDone {
+            // Nobody may be waiting for it.
+            drop_contained(done.into_inner().send(()));
+        }
     }
 }
 
@@ -119,8 +123,10 @@ impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
 enum Exit {
     /// The source is exhausted and its tasks are over.
     SourceDone,
-    /// The worker is told to stop, and has no task left.
+    /// The worker is told to stop, and has no task left, or none of the source.
     Stopped,
+    /// The engine has failed, and nothing is left of the worker's tasks.
+    Failed,
     /// A typed source came.
     SourceCame,
 }
@@ -128,13 +134,14 @@ enum Exit {
 /// One worker: everything of it that does not depend on the type of its source.
 pub(super) struct Worker<'w> {
     pub(super) local: &'w WorkerLocal,
+    pub(super) crew: Arc<Crew>,
     pub(super) remote: Arc<Remote>,
     pub(super) counters: Arc<SchedulerCounters>,
     pub(super) options: ExecutorOptions,
     pub(super) device: Box<dyn Device>,
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
-    waiting_sources: VecDeque<Box<dyn ErasedSource>>,
+    pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
     queues: Option<Queues<NoTask>>,
     batch_open: bool,
     finished_since_turn: u64,
@@ -149,17 +156,18 @@ pub(super) struct Worker<'w> {
 impl<'w> Worker<'w> {
     pub(super) fn new(
         local: &'w WorkerLocal,
-        remote: Arc<Remote>,
-        counters: Arc<SchedulerCounters>,
+        crew: Arc<Crew>,
         options: ExecutorOptions,
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
     ) -> Self {
+        let remote = crew.remotes[local.worker as usize].clone();
         let queues = Some(Queues::new(remote.clone()));
         Self {
             local,
+            crew,
             remote,
-            counters,
+            counters: local.counters.clone(),
             options,
             device,
             driver,
@@ -176,16 +184,14 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Runs until told to stop.
+    /// Runs until told to stop, or until the engine has failed.
     pub(super) fn main(&mut self) {
-        loop {
-            self.run(NoSource);
-            match self.waiting_sources.pop_front() {
-                Some(source) => source.run(self),
-                None => break,
+        while self.run(NoSource) == Exit::SourceCame {
+            if let Some(source) = self.waiting_sources.pop_front() {
+                source.run(self);
             }
         }
-        loop {
+        while self.crew.failure.message().is_none() {
             self.poll_device();
             if self.driver.drain(&mut *self.device) {
                 break;
@@ -215,20 +221,27 @@ impl<'w> Worker<'w> {
 
     /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
     /// worker is told to stop.
-    fn run<S: Source>(&mut self, source: S) {
-        let queues = self.queues.take().expect("one run at a time").convert();
+    fn run<S: Source>(&mut self, source: S) -> Exit {
+        let Some(queues) = self.queues.take() else { return Exit::Failed };
+        let queues = queues.convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
-        let mut run = Run { worker: self, queues, source, exhausted: !typed, typed_open: 0, typed };
-        loop {
-            // Tasks are dropped after a panic, never polled again; the worker's own state is in
-            // order at every poll.
-            match std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds())) {
-                Ok(Exit::SourceDone | Exit::SourceCame | Exit::Stopped) => break,
-                Err(_) => run.bury(),
-            }
+        let (exhausted, cut_short) = (!typed, false);
+        let mut run =
+            Run { worker: self, queues, source, exhausted, cut_short, typed_open: 0, typed };
+        // Users' code contains its own panics, within their tasks: this one is the engine's.
+        let exit = std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds()));
+        let exit = exit.unwrap_or_else(|panic| {
+            run.worker.crew.fail(run.worker.local, panic);
+            Exit::Failed
+        });
+        let Run { mut queues, source, .. } = run;
+        drop_contained(source);
+        if exit == Exit::Failed {
+            queues.drop_all();
+        } else {
+            self.queues = Some(queues.convert());
         }
-        let queues = run.queues;
-        self.queues = Some(queues.convert());
+        exit
     }
 
     /// Whether housekeeping is to have a turn, though tasks are ready.
@@ -263,6 +276,8 @@ struct Run<'r, 'w, S: Source> {
     queues: Queues<S::Task>,
     source: S,
     exhausted: bool,
+    /// The worker was told to stop before the source was exhausted.
+    cut_short: bool,
     /// Tasks of the source that have not ended.
     typed_open: usize,
     typed: bool,
@@ -370,15 +385,6 @@ impl<S: Source> Run<'_, '_, S> {
         self.worker.counters.tasks_finished.add(1);
     }
 
-    /// The task that was being polled panicked.
-    fn bury(&mut self) {
-        let index = self.worker.local.slot.get();
-        let position = self.queues.hot.iter().position(|hot| *hot == index);
-        let position = position.expect("only hot tasks are polled");
-        self.worker.counters.tasks_panicked.add(1);
-        self.finish(position);
-    }
-
     /// Fills the hot queue: resumed tasks first, then new ones.
     fn admit(&mut self) {
         self.collect_resumed();
@@ -423,8 +429,7 @@ impl<S: Source> Run<'_, '_, S> {
         if self.exhausted {
             return None;
         }
-        let task = self.source.next();
-        match task {
+        match self.source.next() {
             Some(task) => {
                 self.typed_open += 1;
                 Some(Task::Typed(task))
@@ -454,24 +459,50 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
+    /// Whether the rounds are over. Looked at after every turn.
     fn exit(&mut self) -> Option<Exit> {
-        if self.typed {
-            return (self.exhausted && self.typed_open == 0).then_some(Exit::SourceDone);
+        if self.has_failed() {
+            return Some(Exit::Failed);
         }
-        if !self.worker.waiting_sources.is_empty() {
-            return Some(Exit::SourceCame);
+        // Acquire pairs with the Release of `Crew::stop`: jobs spawned before are seen.
+        let stopping = self.worker.remote.stop.load(Ordering::Acquire);
+        if stopping {
+            self.wind_up();
         }
-        // Acquire pairs with the Release of `Executor::stop`: jobs spawned before are seen.
-        if !self.worker.remote.stop.load(Ordering::Acquire) {
-            return None;
+        let open = self.queues.open();
+        match (self.typed, stopping) {
+            (true, false) => (self.exhausted && self.typed_open == 0).then_some(Exit::SourceDone),
+            (true, true) if self.typed_open == 0 => {
+                Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
+            }
+            (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
+            (false, true) if open == 0 && self.worker.remote.messages.is_empty() => {
+                Some(Exit::Stopped)
+            }
+            _ => None,
         }
+    }
+
+    /// Whether the engine has failed, on whatever worker.
+    fn has_failed(&mut self) -> bool {
+        let Worker { local, crew, .. } = &*self.worker;
+        if local.engine_panicked.get() {
+            // It met no `contain` of the engine's.
+            crew.fail_with(local, "a transaction's own code caught a panic of the engine's");
+        }
+        crew.failure.message().is_some()
+    }
+
+    /// The worker is told to stop: no source's task is begun any more, and what waits for something
+    /// outside the engine for longer than the grace is dropped.
+    fn wind_up(&mut self) {
         let now = clock::now();
         let seen = *self.worker.stop_seen.get_or_insert(now);
-        if self.queues.open() == self.queues.foreign && now >= seen + FOREIGN_GRACE {
-            self.queues.drop_foreign();
+        self.worker.waiting_sources.drain(..).for_each(drop_contained);
+        self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
+        if now >= seen + FOREIGN_GRACE {
+            self.typed_open -= self.queues.drop_foreign();
         }
-        let over = self.queues.open() == 0 && self.worker.remote.messages.is_empty();
-        over.then_some(Exit::Stopped)
     }
 }
 
@@ -512,7 +543,8 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
 
     fn sleep(&mut self) {
         let worker = &mut *self.worker;
-        let stopping = worker.stop_seen.map(|seen| seen + FOREIGN_GRACE);
+        let stopping = worker.stop_seen.filter(|_| self.queues.foreign > 0);
+        let stopping = stopping.map(|seen| seen + FOREIGN_GRACE);
         let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
         let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
         worker.counters.sleeps.add(1);

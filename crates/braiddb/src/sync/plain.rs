@@ -24,7 +24,7 @@ pub(crate) mod clock {
 
 /// Channels between threads.
 pub(crate) mod channel {
-    pub(crate) use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+    pub(crate) use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 }
 
 pub(crate) use crossbeam_queue::SegQueue;

@@ -11,6 +11,7 @@ use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::record::{Copies, Seen, Table, TableRef, View};
 use crate::rid::Rid;
+use crate::sync::thread;
 use crate::version::TransactionName;
 
 /// The reusable part of a transaction; a worker keeps those that are not in use.
@@ -162,9 +163,17 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        if self.context.is_some() {
-            self.abort_now();
+        if self.context.is_none() {
+            return;
         }
+        // No user's code owns a transaction, so a panic that unwinds through its owner is the
+        // engine's, as is any after which the engine has failed. Then what is in memory is not to be
+        // trusted, and nothing is taken back: the context, and what its writes lead to, is leaked.
+        if thread::panicking() || self.engine().failure.has_begun() {
+            std::mem::forget(self.context.take());
+            return;
+        }
+        self.abort_now();
     }
 }
 

@@ -19,8 +19,9 @@ const GARBAGE_DELAY: Duration = Duration::from_millis(20);
 
 /// One worker's housekeeping.
 pub(crate) struct WorkerDriver {
-    worker: Rc<Worker>,
+    /// Before the worker, which may hold the engine and with it the domain.
     participation: Participation,
+    worker: Rc<Worker>,
     flush: FlushState,
     handles: WorkerHandles,
     /// Whether an operation of this worker's has completed since its last turn: then it is this
@@ -122,6 +123,10 @@ impl Driver for WorkerDriver {
     }
 
     fn complete(&mut self, completion: Completion) {
+        if self.worker.engine().failure.has_begun() {
+            // Not taken notice of, so that the durable LSN stands still: nothing is acknowledged.
+            return;
+        }
         self.worker.engine().log.complete(&mut self.flush, completion);
         self.completed = true;
     }

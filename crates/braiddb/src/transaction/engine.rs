@@ -14,7 +14,7 @@ use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::record::Table;
 use crate::rid::TableId;
-use crate::sched::Job;
+use crate::sched::{Failure, Job};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock, ShardedLock};
 use crate::version::{Horizon, Readers, StatusTable, VersionRef};
@@ -64,6 +64,8 @@ pub(crate) struct Engine {
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
+    /// Whether the engine has panicked; then nothing is acknowledged any more.
+    pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     /// Where records that are not in memory are read.
     store: Option<ColdStore>,
@@ -72,6 +74,8 @@ pub(crate) struct Engine {
     pub(super) shed_beyond: Option<usize>,
     tables: RwLock<Vec<Option<Arc<Table>>>>,
     next_table: AtomicU32,
+    /// Held shared by blocking calls that use the log's files.
+    files_usable: RwLock<bool>,
     /// Garbage of workers that have stopped.
     leftovers: Mutex<Vec<GarbageList>>,
     /// Workers that have no task left and will get none.
@@ -105,10 +109,12 @@ impl Engine {
             domain,
             memory,
             durability,
+            failure: Arc::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
             tables: RwLock::new(Vec::new()),
             // 0 is the catalog's.
             next_table: AtomicU32::new(1),
+            files_usable: RwLock::new(true),
             leftovers: Mutex::default(),
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
@@ -202,6 +208,21 @@ impl Engine {
     /// Every table made so far, in the order of their ids.
     pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.read().iter().flatten().cloned().collect()
+    }
+
+    /// Lets blocking calls use the log's files until the result is dropped; `None` once they are
+    /// released.
+    pub(crate) fn use_files(&self) -> Option<impl Drop + '_> {
+        let usable = self.files_usable.read();
+        usable.then_some(usable)
+    }
+
+    /// When no worker is left: gives up the log's files and the directory, as soon as nobody uses them.
+    pub(crate) fn release_files(&self) {
+        let mut usable = self.files_usable.write();
+        if std::mem::replace(&mut usable, false) {
+            self.log.release(self.failure.message().is_none());
+        }
     }
 
     /// Notes that a worker has nothing left to do; whether it is the last.

@@ -20,6 +20,7 @@ pub use faults::{CrashCounts, FaultCounts, Faults};
 use nodes::Nodes;
 
 use super::{Device, OpenMode, SECTOR_BYTES};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
 /// A simulated disk with one directory. Clones are handles of the same disk.
@@ -163,7 +164,7 @@ impl SimulatedDisk {
     pub(super) fn lock(&self) -> Option<SimulatedLock> {
         let mut state = self.0.state.lock();
         let free = !std::mem::replace(&mut state.locked, true);
-        free.then(|| SimulatedLock(self.clone()))
+        free.then(|| SimulatedLock { disk: self.clone(), held: AtomicBool::new(true) })
     }
 
     /// The device of the only worker.
@@ -335,12 +336,23 @@ impl Node {
 
 /// The right to use the disk's directory.
 #[derive(Debug)]
-pub(super) struct SimulatedLock(SimulatedDisk);
+pub(super) struct SimulatedLock {
+    disk: SimulatedDisk,
+    held: AtomicBool,
+}
 
 impl SimulatedLock {
+    /// Lets others lock the directory.
+    pub(super) fn unlock(&self) {
+        // AcqRel: what was done under the lock comes first.
+        if self.held.swap(false, Ordering::AcqRel) {
+            self.disk.0.state.lock().locked = false;
+        }
+    }
+
     /// The directory.
     pub(super) fn node(&self) -> Node {
-        Node { disk: self.0.clone(), place: Place::Names }
+        Node { disk: self.disk.clone(), place: Place::Names }
     }
 
     fn perform<T>(&self, act: impl FnOnce(&mut State) -> std::io::Result<T>) -> std::io::Result<T> {
@@ -352,7 +364,7 @@ impl SimulatedLock {
             OpenMode::Emptied => Ok(state.nodes.create(name)),
             OpenMode::Existing => state.existing(name),
         })?;
-        Ok(Node { disk: self.0.clone(), place: Place::File(file) })
+        Ok(Node { disk: self.disk.clone(), place: Place::File(file) })
     }
 
     pub(super) fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
@@ -372,7 +384,7 @@ impl SimulatedLock {
     }
 
     pub(super) fn list(&self) -> Vec<String> {
-        self.0.files().into_iter().map(|(name, _)| name).collect()
+        self.disk.files().into_iter().map(|(name, _)| name).collect()
     }
 }
 
@@ -384,7 +396,7 @@ impl State {
 
 impl Drop for SimulatedLock {
     fn drop(&mut self) {
-        self.0.0.state.lock().locked = false;
+        self.unlock();
     }
 }
 

@@ -61,7 +61,8 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
         worker: handles.get(number),
         waiting: slot.clone(),
     };
-    let executor = Executor::start(options(1, Policy::DualQueue, Width::Auto), device, driver);
+    let options = options(1, Policy::DualQueue, Width::Auto);
+    let executor = Executor::start(options, Arc::default(), device, driver, || ());
     let executor = executor.unwrap();
     let (reply, result) = mpsc::channel();
     let job: Job = Box::new(move || {
@@ -130,7 +131,9 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
     };
     let one_at_a_time =
         ExecutorOptions { read_depth: 1, ..options(1, Policy::DualQueue, Width::Auto) };
-    let executor = Executor::start(one_at_a_time, device, |_, _| NoHousekeeping).unwrap();
+    let executor =
+        Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, || ())
+            .unwrap();
     let (reply, result) = mpsc::channel();
     let issued = submitted.clone();
     let job: Job = Box::new(move || {

@@ -1,0 +1,83 @@
+//! A worker's thread, from its first to its last instruction. No panic leaves it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::counters::SchedulerCounters;
+use super::crew::Crew;
+use super::executor::ExecutorOptions;
+use super::local::{self, WorkerLocal};
+use super::panics::{contain, drop_contained, message_of};
+use super::worker::{Driver, Worker};
+use crate::io::Device;
+use crate::sync::channel::Sender;
+
+/// What a worker's thread is given.
+pub(super) struct WorkerThread<'c> {
+    pub(super) number: usize,
+    pub(super) crew: &'c Arc<Crew>,
+    pub(super) counters: Arc<SchedulerCounters>,
+    pub(super) options: ExecutorOptions,
+}
+
+impl WorkerThread<'_> {
+    /// Says through `ready` whether the worker could start, and runs it until it is told to stop or the
+    /// engine has failed.
+    pub(super) fn main<D: Driver + 'static>(
+        self,
+        ready: &Sender<std::io::Result<()>>,
+        make_device: impl FnOnce() -> std::io::Result<Box<dyn Device>>,
+        make_driver: impl FnOnce() -> D,
+    ) {
+        let Self { number, crew, counters, options } = self;
+        let device = catch_unwind(AssertUnwindSafe(make_device));
+        let device = device.unwrap_or_else(|panic| Err(std::io::Error::other(message_of(panic))));
+        let device = match device {
+            Ok(device) => device,
+            Err(error) => {
+                // `start` waits for it, unless another worker failed first.
+                _ = ready.send(Err(error));
+                return;
+            }
+        };
+        if let Some(seed) = options.seed {
+            fastrand::seed(seed);
+        }
+        crew.remotes[number].set_notifier(device.notifier());
+        let failure = crew.failure.clone();
+        let local = WorkerLocal::new(number, options.read_depth, counters, failure);
+        let _entered = local::enter(&local);
+        let driver = match catch_unwind(AssertUnwindSafe(make_driver)) {
+            Ok(driver) => Box::new(driver),
+            Err(panic) => {
+                _ = ready.send(Err(std::io::Error::other(message_of(panic))));
+                return;
+            }
+        };
+        _ = ready.send(Ok(()));
+        let mut worker = Worker::new(&local, crew.clone(), options, device, driver);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.main())) {
+            crew.fail(&local, panic);
+        }
+        let Worker { device, driver, mut waiting_sources, .. } = worker;
+        waiting_sources.drain(..).for_each(drop_contained);
+        if crew.failure.message().is_none() {
+            // The device may still have the driver's operations under way.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop((device, driver)))) {
+                crew.fail(&local, panic);
+            }
+            return;
+        }
+        // Nobody sends any more, so what is here is all that came: its senders are told by its drop.
+        crew.close();
+        while let Some(message) = crew.remotes[number].messages.pop() {
+            drop_contained(message);
+        }
+        // The kernel may still use the memory of operations under way: the device waits for them.
+        // What they lead to is not taken notice of.
+        drop_contained(device);
+        // What it holds of the engine is not to be trusted, so it is not given back: it is leaked.
+        std::mem::forget(driver);
+        _ = contain(|| local.tell_after_failure());
+    }
+}
