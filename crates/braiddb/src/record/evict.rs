@@ -3,7 +3,8 @@
 //! A clock over the indirection array, with a second chance for what was read since the hand last
 //! came by. Invariant: an entry becomes an address only if its version is durable and committed
 //! before every begin stamp in use: so whoever meets the address may see the record, and no older
-//! version of it is needed.
+//! version of it is needed. That is acting on a horizon: the protocol is at the head of
+//! `version/horizon.rs`.
 
 use super::indirection::Entry;
 use super::table::Table;
@@ -11,18 +12,17 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::rid::Rid;
-use crate::version::{Address, Link, VersionRef};
+use crate::version::{Acting, Address, Link, VersionRef};
 
 impl Table {
     /// Moves the hand over `count` entries. Every version evicted is handed to `evicted`: it is to
     /// be freed when the transactions that are active now are over. Returns the bytes that gives.
     ///
-    /// `oldest` is a bound of the begin stamps in use, which the calling thread holds in place;
-    /// everything before `durable` is on disk.
+    /// Everything before `durable` is on disk.
     pub(crate) fn evict(
         &self,
         count: u64,
-        oldest: Lsn,
+        acting: &Acting<'_>,
         durable: Lsn,
         mut evicted: impl FnMut(VersionRef),
     ) -> u64 {
@@ -35,7 +35,9 @@ impl Table {
             // SAFETY: the newest version, loaded under the guard above and a begin stamp that holds
             // back whoever would free it.
             let version = unsafe { head.get() };
-            let Some(address) = self.address_of(version, oldest, durable) else { continue };
+            let Some(address) = self.address_of(version, acting.oldest(), durable) else {
+                continue;
+            };
             if version.take_reference() {
                 continue;
             }

@@ -5,17 +5,16 @@ use super::indirection::Entry;
 use super::table::Table;
 use crate::reclaim;
 use crate::rid::Rid;
-use crate::version::{Link, Version, VersionRef};
+use crate::version::{Link, Pruning, Version, VersionRef};
 
 impl Table {
     /// Unlinks and retires `versions`, newest first, from the chain of `rid`.
     ///
     /// # Safety
     /// Each is linked in that chain, is not its newest committed one, and is seen by nobody now or
-    /// later. A transaction that would step over all of them may be active for the length of the
-    /// call, so that nothing from the head to the last of them is freed; and nobody else unlinks
-    /// from the middle of this chain meanwhile.
-    pub(crate) unsafe fn unlink(&self, rid: Rid, versions: &[VersionRef]) {
+    /// later. A begin stamp from the last horizon that anybody acted on is older than all of them:
+    /// for it the chain is whole from the head to the last of them, as long as `_pruning` lasts.
+    pub(crate) unsafe fn unlink(&self, rid: Rid, versions: &[VersionRef], _pruning: &Pruning<'_>) {
         let _operation = reclaim::enter();
         let Entry::Version(head) = self.array().load(rid) else {
             panic!("a record with a reader has a chain")
@@ -36,7 +35,7 @@ impl Table {
             // Those who stand on it still find their way on through its own link.
             newer.set_next(version.next());
             left.next();
-            // SAFETY: unlinked just now, by the only one who may.
+            // SAFETY: unlinked just now, by the only one who may: one prunes at a time.
             unsafe { self.retire_version(wanted) };
         }
     }

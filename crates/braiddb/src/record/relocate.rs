@@ -1,12 +1,12 @@
 //! Where a record's bytes are kept in the log, and leading to a copy of them instead.
 
 use super::indirection::Entry;
+use super::read::View;
 use super::table::Table;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
-use crate::reclaim;
 use crate::rid::Rid;
-use crate::version::{Address, Link, Version, VersionRef};
+use crate::version::{Acting, Address, Link, Outcome, Stamp, Version, VersionRef};
 
 /// A stretch of the log that holds a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,9 @@ pub(crate) enum Newest {
     /// Nothing, or a deletion.
     Gone,
     /// A write that is not over, and where what it was installed on is kept.
-    Undecided(Option<Kept>),
+    InFlight(Option<Kept>),
+    /// A write whose transaction is ending at this moment; to be looked at again.
+    Deciding,
     /// A committed version or an address, and where it is kept.
     Committed(Link, Kept),
     /// A committed version of which nobody knows where it is in the log.
@@ -50,8 +52,8 @@ impl Table {
     /// What the entry of a record leads to.
     ///
     /// # Safety
-    /// The caller holds an operation guard and an active transaction.
-    pub(crate) unsafe fn newest(&self, rid: Rid) -> Newest {
+    /// The caller holds an operation guard and an active transaction with `view`'s begin stamp.
+    pub(crate) unsafe fn newest(&self, rid: Rid, view: View<'_>) -> Newest {
         let head = match self.array().load(rid) {
             Entry::Empty | Entry::Dead => return Newest::Gone,
             Entry::Address(address) => {
@@ -59,16 +61,22 @@ impl Table {
             }
             Entry::Version(head) => head,
         };
-        // SAFETY: the head just loaded, under the caller's guard and active transaction.
+        // SAFETY: the head just loaded, under the caller's guard.
         let version = unsafe { head.get() };
-        if version.stamp().lsn().is_none() {
-            let below = version.next().and_then(|below| match below {
-                Link::Address(address) => Some(Kept::of_address(address)),
-                // SAFETY: below a version that was in flight, so the newest committed one, which
-                // nobody frees while the caller's transaction is active.
-                Link::Version(base) => Kept::of_version(unsafe { base.get() }),
-            });
-            return Newest::Undecided(below);
+        let stamp = version.stamp();
+        if let Some(name) = stamp.name() {
+            return match view.status.outcome(name) {
+                // SAFETY: it was active after `view` began, so if it commits, then not before that
+                // begin stamp; nor does who writes after it, should it abort. So nobody has acted on
+                // a horizon that would let the version below be freed, and if it is evicted once it is
+                // the head again, the caller's guard is older.
+                Outcome::Active => unsafe { below(version) },
+                _ => Newest::Deciding,
+            };
+        }
+        if stamp == Stamp::ABORTED {
+            // The entry leads to what is below by now.
+            return Newest::Deciding;
         }
         if version.is_tombstone() {
             return Newest::Gone;
@@ -87,9 +95,15 @@ impl Table {
     /// the address, and is returned: it is to be freed as one that was evicted.
     ///
     /// # Safety
-    /// The caller holds an active transaction, under which it found `link` in the entry.
-    pub(crate) unsafe fn lead_to(&self, rid: Rid, link: Link, to: Lsn) -> Option<VersionRef> {
-        let _operation = reclaim::enter();
+    /// The caller holds an operation guard, under which it found `link` in the entry.
+    pub(crate) unsafe fn lead_to(
+        &self,
+        rid: Rid,
+        link: Link,
+        to: Lsn,
+        acting: &Acting<'_>,
+    ) -> Option<VersionRef> {
+        assert!(to < acting.oldest(), "everyone may see the copy");
         match link {
             Link::Address(old) => {
                 // Whoever was faster wrote the record, or brought it to memory: it is looked at
@@ -99,7 +113,7 @@ impl Table {
                 None
             }
             Link::Version(head) => {
-                // SAFETY: found under the caller's transaction, so not freed while it is active.
+                // SAFETY: found under the caller's guard.
                 let version = unsafe { head.get() };
                 if version.move_record(to) {
                     return None;
@@ -109,6 +123,26 @@ impl Table {
                     self.array().replace(rid, Entry::Version(head), Entry::Address(address));
                 replaced.then_some(head)
             }
+        }
+    }
+}
+
+/// What is known of a record whose head is in flight.
+///
+/// # Safety
+/// What the head leads to is not freed during the call.
+unsafe fn below(head: Version<'_>) -> Newest {
+    match head.next() {
+        None => Newest::InFlight(None),
+        Some(Link::Address(address)) => Newest::InFlight(Some(Kept::of_address(address))),
+        Some(Link::Version(base)) => {
+            // SAFETY: the caller's contract.
+            let base = unsafe { base.get() };
+            // It may be committed and not stamped yet.
+            if base.stamp().name().is_some() {
+                return Newest::Deciding;
+            }
+            Newest::InFlight(Kept::of_version(base))
         }
     }
 }

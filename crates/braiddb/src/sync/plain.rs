@@ -28,7 +28,6 @@ pub(crate) mod channel {
 }
 
 pub(crate) use crossbeam_queue::SegQueue;
-pub(crate) use crossbeam_utils::sync::ShardedLock;
 pub(crate) use parking_lot::{Condvar, Mutex, RwLock};
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::{Once, OnceLock};

@@ -16,7 +16,7 @@ use crate::record::Table;
 use crate::rid::TableId;
 use crate::sched::{Failure, Job};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::sync::{Mutex, RwLock, ShardedLock};
+use crate::sync::{Mutex, RwLock};
 use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 
 /// When a transaction's result leaves the engine.
@@ -59,8 +59,6 @@ pub(crate) struct Engine {
     pub(super) readers: Readers,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(super) checkpoint_job: fn() -> Job,
-    /// Shared by workers that free superseded versions, exclusive to one that prunes.
-    pub(super) freeing: ShardedLock<()>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
@@ -105,7 +103,6 @@ impl Engine {
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
             checkpoint_job: options.checkpoint_job,
-            freeing: ShardedLock::default(),
             domain,
             memory,
             durability,

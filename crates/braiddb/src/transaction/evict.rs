@@ -27,9 +27,8 @@ impl Worker {
         if excess == 0 {
             return;
         }
-        // This worker's published stamp, which is not later, holds back who would free what the
-        // clock's hand looks at.
-        let oldest = engine.horizon.oldest(engine.log.tail());
+        // Otherwise another worker prunes; there is another turn.
+        let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else { return };
         let durable = engine.log.durable();
         // The catalog is small and always of use.
         let tables: Vec<_> =
@@ -43,7 +42,7 @@ impl Worker {
             }
             looked_at += STRIDE.min(table.rids().bound().max(1));
             let mut garbage = self.garbage.borrow_mut();
-            let freed = table.evict(STRIDE, oldest, durable, |version| {
+            let freed = table.evict(STRIDE, &acting, durable, |version| {
                 self.counters().evicted.add(1);
                 garbage.push(engine.log.tail(), Garbage::Evicted { version });
             });

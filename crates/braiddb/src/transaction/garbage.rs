@@ -112,9 +112,10 @@ impl Worker {
         }
         let engine = self.engine();
         // Otherwise another worker prunes; the garbage waits for the next turn.
-        let Ok(_nobody_prunes) = engine.freeing.try_read() else { return false };
-        let oldest_begin = engine.horizon.oldest(engine.log.tail());
-        engine.horizon.collect(self.number(), oldest_begin);
+        let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else {
+            return false;
+        };
+        let oldest_begin = acting.oldest();
         for _ in 0..ITEMS_PER_TURN {
             let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin) else {
                 return false;

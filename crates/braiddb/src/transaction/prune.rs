@@ -2,15 +2,15 @@
 //! unlinked and freed, so that chains stay as long as there are readers, whatever is written.
 //!
 //! Each version that is superseded is in one worker's garbage list, and only that worker unlinks
-//! it. While it does, nobody frees from a garbage list: a chain whose oldest part a listed reader
-//! needs is whole from its head to there.
+//! it. While it does, nobody acts on a horizon: a chain whose oldest part a listed reader needs is
+//! whole from its head to there. The protocol is at the head of `version/horizon.rs`.
 
 use super::garbage::Garbage;
 use super::worker::Worker;
 use crate::log::Lsn;
 use crate::record::TableRef;
 use crate::rid::Rid;
-use crate::version::{BeginStamps, VersionRef};
+use crate::version::{BeginStamps, Pruning, VersionRef};
 
 /// Garbage that waits before a worker looks for what can be pruned, and the most it looks at in
 /// one turn, so that transactions are never delayed for long.
@@ -34,9 +34,9 @@ impl Worker {
         let engine = self.engine();
         let tail = engine.log.tail();
         engine.readers.ask(tail);
-        let Ok(_nobody_frees) = engine.freeing.try_write() else { return };
-        let mut stamps = engine.readers.stamps(tail);
-        stamps.retain_from(engine.horizon.collected());
+        // Otherwise somebody acts on the horizon; the garbage waits for the next turn.
+        let Some(pruning) = engine.horizon.prune() else { return };
+        let stamps = engine.readers.stamps(tail, &pruning);
         let mut unseen = Vec::new();
         for _ in 0..STRIDE {
             let Some((lsn, item)) = garbage.examine(stamps.recent()) else { break };
@@ -46,10 +46,10 @@ impl Worker {
             }
         }
         drop(garbage);
-        self.unlink(unseen);
+        self.unlink(unseen, &pruning);
     }
 
-    fn unlink(&self, mut unseen: Vec<Unseen>) {
+    fn unlink(&self, mut unseen: Vec<Unseen>, pruning: &Pruning<'_>) {
         self.counters().versions_pruned.add(unseen.len() as u64);
         let order =
             |one: &Unseen| (one.table.address(), one.rid, std::cmp::Reverse(one.superseded));
@@ -59,10 +59,9 @@ impl Worker {
             versions.clear();
             versions.extend(chain.iter().map(|one| one.version));
             // SAFETY: tables live as long as the engine. The versions are this worker's to free
-            // and still linked, since only their owner unlinks them; a listed reader that nothing
-            // has been freed behind steps over them, nothing is being freed, and pruners take
-            // turns (the exclusive lock in `prune`).
-            unsafe { chain[0].table.get().unlink(chain[0].rid, &versions) };
+            // and still linked, since only their owner unlinks them; a listed reader for whom the
+            // chain is whole, as long as `pruning` lasts, steps over them.
+            unsafe { chain[0].table.get().unlink(chain[0].rid, &versions, pruning) };
         }
     }
 }

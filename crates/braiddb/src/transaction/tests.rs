@@ -1,5 +1,7 @@
 //! Races between transactions, driven by hand on a worker that has no scheduler.
 
+mod two_workers;
+
 use std::ops::Bound::Unbounded;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,70 +1,177 @@
-//! The oldest begin stamp in use, which decides what nobody can see any more.
+//! The oldest begin stamp in use, which decides what nobody can see any more; and who may act on it.
 //!
 //! Each worker publishes a lower bound of its active transactions' begin stamps, lazily. Invariant:
 //! a worker's published stamp is never later than the begin stamp of one of its active
 //! transactions, nor than that of any it will begin; [`Lsn::MAX`] means it has none and will
 //! publish before it begins one.
+//!
+//! # Who changes a version chain, and under what
+//!
+//! Let the *horizon* be a stamp that no begin stamp in use, now or later, is older than. For one record:
+//!
+//! | who | does what | when it may |
+//! |---|---|---|
+//! | a writer | puts a version in flight at the head; takes it back | its transaction is active |
+//! | the collector | frees a version superseded at `c`; the link to it stays, followed by nobody | `c` is before the horizon |
+//! | the reclaimer | marks the record dead, where the head is a tombstone deleted at `c` | `c` is before the horizon |
+//! | an evictor | replaces a head committed at `c` by its address, which everyone may see | `c` is before the horizon |
+//! | compaction | replaces a head, or its address, by the address of a copy at `c` | `c` is before the horizon |
+//! | the pruner | cuts a superseded version out from between two others | no begin stamp in use sees it, and one steps over it |
+//!
+//! All but the first and the last *act* on a horizon: afterwards a chain is good for begin stamps from
+//! that horizon on, and its rest may be freed or gone. The pruner trusts the opposite: that the chain is
+//! whole from its head to the version a listed reader needs. Lists are made lazily, and a listed reader
+//! may have ended, whereupon somebody acted on a later horizon. Therefore:
+//!
+//! - who acts holds an [`Acting`], which records the horizon it acts on before it is used;
+//! - the pruner holds a [`Pruning`], which excludes every `Acting`, and forgets listed begin stamps that
+//!   are older than any recorded horizon. For those that are left nobody has ever acted on a later
+//!   one, so their chains are whole, be the readers active or not.
+//!
+//! Neither waits for the other: who does not get its turn comes back later.
 
 use crossbeam_utils::CachePadded;
 
 use crate::log::Lsn;
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// What one worker says; written by that worker alone.
+#[derive(Debug)]
+struct Place {
+    /// A lower bound of its begin stamps.
+    published: AtomicU64,
+    /// Whether it acts on a horizon at the moment.
+    acting: AtomicBool,
+    /// The latest horizon it has acted on.
+    acted_on: AtomicU64,
+}
 
 /// Lower bounds of begin stamps, one a worker.
 #[derive(Debug)]
 pub(crate) struct Horizon {
-    published: Box<[CachePadded<AtomicU64>]>,
-    /// Up to where each worker has freed.
-    collected: Box<[CachePadded<AtomicU64>]>,
+    places: Box<[CachePadded<Place>]>,
+    pruning: CachePadded<AtomicBool>,
 }
+
+/// The right to act on a horizon; nobody prunes meanwhile.
+#[derive(Debug)]
+#[must_use = "others may prune as soon as it is dropped"]
+pub(crate) struct Acting<'h> {
+    place: &'h Place,
+    oldest: Lsn,
+}
+
+/// The right to prune; nobody acts on a horizon meanwhile.
+#[derive(Debug)]
+#[must_use = "others may act on the horizon as soon as it is dropped"]
+pub(crate) struct Pruning<'h>(&'h Horizon);
 
 impl Horizon {
     pub(crate) fn new(workers: usize) -> Self {
-        let idle = || CachePadded::new(AtomicU64::new(Lsn::MAX.0));
-        let nothing = || CachePadded::new(AtomicU64::new(0));
-        Self {
-            published: (0..workers).map(|_| idle()).collect(),
-            collected: (0..workers).map(|_| nothing()).collect(),
-        }
+        let idle = || {
+            CachePadded::new(Place {
+                published: AtomicU64::new(Lsn::MAX.0),
+                acting: AtomicBool::new(false),
+                acted_on: AtomicU64::new(0),
+            })
+        };
+        let pruning = CachePadded::new(AtomicBool::new(false));
+        Self { places: (0..workers).map(|_| idle()).collect(), pruning }
     }
 
     /// Publishes the oldest begin stamp of `worker`; what it begins from here on is not older.
     pub(crate) fn publish(&self, worker: usize, oldest: Lsn) {
         // Release pairs with the Acquire in `oldest`: whoever sees a later stamp sees that the
         // transactions before it have finished with their versions.
-        self.published[worker].store(oldest.0, Ordering::Release);
+        self.places[worker].published.store(oldest.0, Ordering::Release);
     }
 
     /// Publishes for a worker that had published [`Lsn::MAX`]; to be called before it reads the
     /// tail for a begin stamp.
     pub(crate) fn wake(&self, worker: usize, tail: Lsn) {
-        self.published[worker].store(tail.0, Ordering::SeqCst);
+        self.places[worker].published.store(tail.0, Ordering::SeqCst);
         // Orders the store before the load of the tail that becomes a begin stamp: either `oldest`
         // sees the store, or that load comes after the tail that `oldest` was given.
         fence(Ordering::SeqCst);
     }
 
-    /// A stamp that no active or future transaction's begin is older than. `tail` was read from
-    /// the log before the call.
+    /// A stamp that no active or future transaction's begin is older than, to wait for; who acts on
+    /// it takes [`Horizon::act`]. `tail` was read from the log before the call.
     pub(crate) fn oldest(&self, tail: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `publish`.
-        let stamps = self.published.iter().map(|p| Lsn(p.load(Ordering::Acquire)));
+        let stamps = self.places.iter().map(|p| Lsn(p.published.load(Ordering::Acquire)));
         stamps.fold(tail, Lsn::min)
     }
 
-    /// Notes that `worker` frees what no begin stamp from `oldest` on needs.
-    pub(crate) fn collect(&self, worker: usize, oldest: Lsn) {
-        // Relaxed: ordered by the lock under which this is called and `collected` is.
-        self.collected[worker].store(oldest.0, Ordering::Relaxed);
+    /// The right to act on the horizon, for `worker`; `None` while somebody prunes. `tail` was read
+    /// from the log before the call.
+    ///
+    /// # Panics
+    /// If the worker has this right already.
+    pub(crate) fn act(&self, worker: usize, tail: Lsn) -> Option<Acting<'_>> {
+        let place = &*self.places[worker];
+        // Relaxed: written by this worker alone.
+        assert!(!place.acting.load(Ordering::Relaxed), "a worker acts on one horizon at a time");
+        // Relaxed, as the load of `pruning` below: ordered by the fence, with its partner in `prune`.
+        // Either this sees who prunes, or who wants to prune sees this.
+        place.acting.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let mut acting = Acting { place, oldest: Lsn::ZERO };
+        // Acquire pairs with the Release of the last who pruned: its cuts are seen.
+        if self.pruning.load(Ordering::Acquire) {
+            return None;
+        }
+        acting.oldest = self.oldest(tail);
+        // Relaxed: written by this worker alone; read by who prunes, after the end of `acting`.
+        let before = place.acted_on.load(Ordering::Relaxed);
+        place.acted_on.store(before.max(acting.oldest.0), Ordering::Relaxed);
+        Some(acting)
     }
 
-    /// A stamp that no active transaction's begin is older than, and from which on everything that
-    /// a begin stamp needs is still there. Nobody frees during the call.
-    pub(crate) fn collected(&self) -> Lsn {
-        // Relaxed: see `collect`.
-        let each = self.collected.iter().map(|worker| Lsn(worker.load(Ordering::Relaxed)));
+    /// The right to prune; `None` while somebody else does, or acts on a horizon.
+    pub(crate) fn prune(&self) -> Option<Pruning<'_>> {
+        // Acquire pairs with the Release of the last who pruned.
+        if self.pruning.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let pruning = Pruning(self);
+        // See `act`.
+        fence(Ordering::SeqCst);
+        // Acquire pairs with the Release at the end of `Acting`: what was done and recorded is seen.
+        let quiet = self.places.iter().all(|place| !place.acting.load(Ordering::Acquire));
+        quiet.then_some(pruning)
+    }
+}
+
+impl Acting<'_> {
+    /// A stamp that no begin stamp in use, now or later, is older than.
+    pub(crate) fn oldest(&self) -> Lsn {
+        self.oldest
+    }
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `prune`.
+        self.place.acting.store(false, Ordering::Release);
+    }
+}
+
+impl Pruning<'_> {
+    /// The latest horizon that anybody has acted on: for begin stamps from there on, every chain is
+    /// whole; none that is older is in use.
+    pub(crate) fn acted_on(&self) -> Lsn {
+        // Relaxed: nobody acts, and what was recorded before was seen by `prune`.
+        let each = self.0.places.iter().map(|place| Lsn(place.acted_on.load(Ordering::Relaxed)));
         each.max().unwrap_or(Lsn::ZERO)
+    }
+}
+
+impl Drop for Pruning<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `act` and `prune`.
+        self.0.pruning.store(false, Ordering::Release);
     }
 }
 
@@ -81,5 +188,25 @@ mod tests {
         assert_eq!(horizon.oldest(Lsn(500)), Lsn(100));
         horizon.publish(0, Lsn::MAX);
         assert_eq!(horizon.oldest(Lsn(500)), Lsn(300));
+    }
+
+    #[test]
+    fn who_prunes_and_who_acts_exclude_one_another() {
+        let horizon = Horizon::new(2);
+        horizon.publish(0, Lsn(300));
+        let one = horizon.act(0, Lsn(500)).unwrap();
+        assert_eq!(one.oldest(), Lsn(300));
+        let other = horizon.act(1, Lsn(500)).unwrap();
+        assert!(horizon.prune().is_none(), "two act");
+        drop(one);
+        assert!(horizon.prune().is_none(), "one acts");
+        drop(other);
+        let pruning = horizon.prune().unwrap();
+        assert_eq!(pruning.acted_on(), Lsn(300));
+        assert!(horizon.prune().is_none() && horizon.act(1, Lsn(500)).is_none(), "one prunes");
+        drop(pruning);
+        horizon.publish(0, Lsn(200));
+        assert!(horizon.act(0, Lsn(500)).is_some());
+        assert_eq!(horizon.prune().unwrap().acted_on(), Lsn(300), "it never goes back");
     }
 }

@@ -4,12 +4,14 @@
 mod address;
 mod horizon;
 mod layout;
+#[cfg(all(test, loom))]
+mod model;
 mod readers;
 mod stamp;
 mod status;
 
 pub(crate) use address::{Address, Link, USUAL_KEY_BYTES};
-pub(crate) use horizon::Horizon;
+pub(crate) use horizon::{Acting, Horizon, Pruning};
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};
 pub(crate) use readers::{BeginStamps, Readers};

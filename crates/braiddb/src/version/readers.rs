@@ -2,10 +2,12 @@
 //!
 //! The [`Horizon`](super::Horizon) bounds them from below, and costs a store a turn. While one old
 //! reader holds it back, workers that find much garbage ask for more, and each worker tells.
-//! Invariant: every active transaction of a worker is listed, or began at or after `recent`.
+//! Invariant: every active transaction of a worker is listed, or began at or after `recent`. One that
+//! is listed may have ended.
 
 use crossbeam_utils::CachePadded;
 
+use super::horizon::Pruning;
 use crate::log::Lsn;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -69,14 +71,18 @@ impl Readers {
         self.workers[worker].lock().recent = tail;
     }
 
-    /// The begin stamps in use. `tail` was read from the log before the call.
-    pub(crate) fn stamps(&self, tail: Lsn) -> BeginStamps {
+    /// The begin stamps in use for which, as long as `pruning` lasts, every chain is whole. `tail` was
+    /// read from the log before the call.
+    pub(crate) fn stamps(&self, tail: Lsn, pruning: &Pruning<'_>) -> BeginStamps {
         let mut stamps = BeginStamps { listed: Vec::new(), recent: tail };
         for worker in &self.workers {
             let told = worker.lock();
             stamps.listed.extend_from_slice(&told.listed);
             stamps.recent = stamps.recent.min(told.recent);
         }
+        // Older ones have ended: somebody acted on that, and may have freed what they needed.
+        let acted_on = pruning.acted_on();
+        stamps.listed.retain(|begin| *begin >= acted_on);
         stamps.listed.sort_unstable();
         stamps.listed.dedup();
         stamps
@@ -84,11 +90,6 @@ impl Readers {
 }
 
 impl BeginStamps {
-    /// Forgets stamps that are known to be out of use because they are older than `oldest`.
-    pub(crate) fn retain_from(&mut self, oldest: Lsn) {
-        self.listed.retain(|begin| *begin >= oldest);
-    }
-
     /// Whether a version committed at `committed` and superseded at `superseded` is one that
     /// somebody steps over to reach an older one, but that nobody sees or ever will.
     pub(crate) fn only_pass(&self, committed: Lsn, superseded: Lsn) -> bool {
@@ -106,13 +107,30 @@ impl BeginStamps {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::version::Horizon;
+
+    fn stamps(readers: &Readers, tail: Lsn) -> BeginStamps {
+        let horizon = Horizon::new(1);
+        readers.stamps(tail, &horizon.prune().unwrap())
+    }
+
+    #[test]
+    fn a_reader_is_forgotten_once_somebody_acted_on_its_end() {
+        let (readers, horizon) = (Readers::new(1), Horizon::new(1));
+        readers.tell(0, &[Lsn(100), Lsn(200)], Lsn(1000));
+        horizon.publish(0, Lsn(200));
+        drop(horizon.act(0, Lsn(2000)).unwrap());
+        let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
+        assert!(!stamps.only_pass(Lsn(120), Lsn(150)), "nobody steps over it any more");
+        assert!(stamps.only_pass(Lsn(200), Lsn(300)), "the second reader does over this one");
+    }
 
     #[test]
     fn versions_between_readers_are_only_passed() {
         let readers = Readers::new(3);
         readers.tell(0, &[Lsn(700), Lsn::MAX, Lsn(100)], Lsn(1000));
         readers.tell(1, &[Lsn(400)], Lsn::MAX);
-        let stamps = readers.stamps(Lsn(2000));
+        let stamps = stamps(&readers, Lsn(2000));
         assert_eq!(stamps.recent(), Lsn(1000));
         for (committed, superseded, expected, why) in [
             (100, 300, true, "between the first two"),
@@ -130,9 +148,9 @@ mod tests {
     #[test]
     fn a_worker_that_wakes_lists_from_there() {
         let readers = Readers::new(1);
-        assert_eq!(readers.stamps(Lsn(500)).recent(), Lsn(500));
+        assert_eq!(stamps(&readers, Lsn(500)).recent(), Lsn(500));
         readers.wake(0, Lsn(400));
-        assert_eq!(readers.stamps(Lsn(500)).recent(), Lsn(400));
+        assert_eq!(stamps(&readers, Lsn(500)).recent(), Lsn(400));
         readers.ask(Lsn(450));
         assert!(readers.asks(Lsn(400)) && !readers.asks(Lsn(450)));
     }

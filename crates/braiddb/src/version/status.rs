@@ -115,8 +115,9 @@ impl StatusTable {
 
     /// The point of commit: from here on the transaction's versions are visible.
     pub(crate) fn committed(&self, name: TransactionName, lsn: Lsn) {
-        // Relaxed: published by the Release store of the phase.
-        self.context(name).commit.store(lsn.0, Ordering::Relaxed);
+        // Release pairs with the Acquire in `outcome`: who sees this LSN sees that the context no
+        // longer serves an earlier transaction.
+        self.context(name).commit.store(lsn.0, Ordering::Release);
         self.set(name, Phase::Committing, Phase::Committed);
     }
 
@@ -137,8 +138,9 @@ impl StatusTable {
             0 => Outcome::Active,
             1 => Outcome::Undecided,
             2 => {
-                // Acquire keeps the second look at the state after it. The LSN belongs to `name` if
-                // the state still does: a later one is written only after a later `begin`.
+                // Acquire pairs with the Release in `committed`, and keeps the second look at the state
+                // after it. The LSN belongs to `name` if the state still does: whoever sees a later
+                // LSN sees the `begin` before it.
                 let lsn = context.commit.load(Ordering::Acquire);
                 // Relaxed: ordered after the load above.
                 let again = context.state.load(Ordering::Relaxed);

@@ -134,7 +134,8 @@ fn log_block(
     let mut same = Vec::<(&mut Item, &RecordView<'_>, Link)>::with_capacity(records.len());
     for (item, record) in records {
         // SAFETY: the guard and the transaction above.
-        if let Newest::Committed(link, kept) = unsafe { moving.table(item).newest(item.rid) }
+        let newest = unsafe { moving.table(item).newest(item.rid, transaction.view()) };
+        if let Newest::Committed(link, kept) = newest
             && kept == item.kept()
         {
             same.push((item, record, link));

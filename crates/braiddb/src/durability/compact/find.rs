@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::reclaim;
-use crate::record::{Kept, Newest, Table};
+use crate::record::{Kept, Newest, Table, View};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, Worker};
@@ -78,8 +78,19 @@ impl Item {
     }
 }
 
-/// Where what an entry leads to is kept, or will be if a write that is under way fails, if a victim holds
-/// some of it; and the link, unless a write is under way.
+/// Where an entry leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Look {
+    /// To no victim.
+    Elsewhere,
+    /// To what a victim holds some of, by this link; or to a write that is under way, and to that only
+    /// if the write fails.
+    ToVictim(Option<Link>, Kept),
+    /// A transaction is ending at this moment, and decides it.
+    Deciding,
+}
+
+/// Where the entry of a record leads.
 ///
 /// # Safety
 /// As for [`Table::newest`].
@@ -89,16 +100,18 @@ impl Item {
 pub(super) unsafe fn look(
     table: &Table,
     rid: Rid,
+    view: View<'_>,
     victims: &Victims,
-) -> Result<Option<(Option<Link>, Kept)>, OperationError> {
+) -> Result<Look, OperationError> {
     // SAFETY: the caller's contract.
-    let (link, kept) = match unsafe { table.newest(rid) } {
-        Newest::Gone => (None, None),
+    let (link, kept) = match unsafe { table.newest(rid, view) } {
+        Newest::Gone | Newest::InFlight(None) => return Ok(Look::Elsewhere),
+        Newest::Deciding => return Ok(Look::Deciding),
         Newest::Unlogged => return Err(OperationError::Unlogged),
-        Newest::Undecided(below) => (None, below),
-        Newest::Committed(link, kept) => (Some(link), Some(kept)),
+        Newest::InFlight(Some(below)) => (None, below),
+        Newest::Committed(link, kept) => (Some(link), kept),
     };
-    Ok(kept.filter(|kept| victims.hold(*kept)).map(|kept| (link, kept)))
+    Ok(if victims.hold(kept) { Look::ToVictim(link, kept) } else { Look::Elsewhere })
 }
 
 /// Looks at every entry, once; returns what leads to a victim, or will if a write that is under way
@@ -117,19 +130,40 @@ pub(super) async fn find(
         for first in (0..bound).step_by(TURN) {
             let rids = (first..bound.min(first + TURN as u64)).map(Rid::new);
             table.bring_near(rids.clone()).await;
-            {
-                let _operation = reclaim::enter();
-                let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-                for rid in rids {
-                    // SAFETY: the guard and the transaction above.
-                    let found = unsafe { look(table, rid, victims) }?;
-                    items.extend(found.map(|(_, kept)| Item::new(place, rid, kept)));
-                }
-                transaction.end_uncounted();
+            let mut left: Vec<Rid> = rids.collect();
+            while !left.is_empty() {
+                look_at(worker, table, &mut left, victims, |rid, kept| {
+                    items.push(Item::new(place, rid, kept));
+                })?;
+                sched::yield_now(Cause::Memory).await;
             }
-            sched::yield_now(Cause::Memory).await;
         }
     }
     items.sort_unstable_by_key(|item| item.from);
     Ok(items)
+}
+
+/// Looks at entries, and finds those that lead to a victim; leaves those in `rids` that are to be looked
+/// at again.
+fn look_at(
+    worker: &Rc<Worker>,
+    table: &Table,
+    rids: &mut Vec<Rid>,
+    victims: &Victims,
+    mut found: impl FnMut(Rid, Kept),
+) -> Result<(), OperationError> {
+    let _operation = reclaim::enter();
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+    let mut again = Vec::new();
+    for rid in rids.drain(..) {
+        // SAFETY: the guard and the transaction above.
+        match unsafe { look(table, rid, transaction.view(), victims) }? {
+            Look::Elsewhere => {}
+            Look::ToVictim(_, kept) => found(rid, kept),
+            Look::Deciding => again.push(rid),
+        }
+    }
+    transaction.end_uncounted();
+    *rids = again;
+    Ok(())
 }

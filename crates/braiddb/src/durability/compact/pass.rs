@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::copy::copy_all;
-use super::find::{Item, Stage, TURN, Victims, look};
+use super::find::{Item, Look, Stage, TURN, Victims, look};
 use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
 use crate::record::Table;
@@ -77,21 +77,30 @@ fn look_at<'i>(
     let engine = worker.engine();
     let _operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let visible = engine.horizon.oldest(engine.log.tail()).min(engine.log.durable());
+    // While another worker prunes, nothing is led to copies: that is left to the next pass.
+    let acting = engine.horizon.act(worker.number(), engine.log.tail());
+    let durable = engine.log.durable();
     for item in items {
         let table = moving.table(item);
         // SAFETY: the guard and the transaction above.
-        let Some((link, kept)) = (unsafe { look(table, item.rid, &moving.victims) })? else {
-            item.stage = Stage::Settled;
-            continue;
+        let look = unsafe { look(table, item.rid, transaction.view(), &moving.victims) }?;
+        let (link, kept) = match look {
+            Look::ToVictim(link, kept) => (link, kept),
+            Look::Elsewhere => {
+                item.stage = Stage::Settled;
+                continue;
+            }
+            // The next pass looks again.
+            Look::Deciding => continue,
         };
         if kept != item.kept() {
             item.restart(kept);
         }
+        let may_lead = |to| acting.as_ref().filter(|acting| to < acting.oldest() && to < durable);
         match (link, item.stage) {
-            (Some(link), Stage::Copied(to)) if to < visible => {
-                // SAFETY: found just now, under the transaction.
-                let given_way = unsafe { table.lead_to(item.rid, link, to) };
+            (Some(link), Stage::Copied(to)) if let Some(acting) = may_lead(to) => {
+                // SAFETY: found just now, under the guard above.
+                let given_way = unsafe { table.lead_to(item.rid, link, to, acting) };
                 given_way.into_iter().for_each(|version| worker.evicted(version));
             }
             (Some(_), Stage::Found) => found.push(item),

@@ -1,0 +1,218 @@
+//! Two workers in lock-step: each schedule here is one that chance seldom takes.
+
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use super::super::garbage::Garbage;
+use super::super::*;
+use crate::log::Log;
+use crate::memory::MemoryCounters;
+use crate::reclaim::{self, Domain, Participation};
+use crate::record::{Entry, Newest, Table, TableRef};
+use crate::rid::{Rid, TableId};
+use crate::sched;
+use crate::version::{Link, Stamp, VersionRef};
+
+/// Superseded versions that a worker prunes among, and more.
+const MANY: u64 = 5000;
+
+/// An engine in memory that evicts whatever may be evicted.
+fn engine() -> Arc<Engine> {
+    let options = EngineOptions {
+        workers: 2,
+        contexts_per_worker: 64,
+        durability: Durability::Volatile,
+        memory_budget: Some(1),
+        shed_beyond: None,
+        checkpoint_bytes: u64::MAX,
+        checkpoint_job: || unreachable!("nothing is logged"),
+    };
+    let domain = Arc::new(Domain::new(2));
+    Arc::new(Engine::new(&options, Log::volatile(2), None, domain, MemoryCounters::of_database()))
+}
+
+/// A worker on the calling thread, its turns taken by hand.
+struct Hand {
+    worker: Rc<Worker>,
+    _participation: Participation,
+}
+
+impl Hand {
+    fn new(engine: &Arc<Engine>, number: usize) -> Self {
+        let participation = engine.domain.participate();
+        let worker = Worker::install(engine.clone(), number);
+        Self { worker, _participation: participation }
+    }
+
+    fn engine(&self) -> &Engine {
+        self.worker.engine()
+    }
+
+    /// Tells the begin stamps of its transactions.
+    fn tell(&self) {
+        let (engine, number) = (self.engine(), self.worker.number());
+        engine.readers.tell(number, &self.worker.begins(), engine.log.tail());
+    }
+
+    /// Publishes the oldest of its begin stamps.
+    fn publish(&self) {
+        let engine = self.engine();
+        let oldest = self.worker.oldest_begin().unwrap_or(engine.log.tail());
+        engine.horizon.publish(self.worker.number(), oldest);
+    }
+
+    fn put(&self, table: &Table, value: u64) {
+        let transaction = self.worker.begin().unwrap();
+        let value = value.to_le_bytes();
+        sched::run_now(async {
+            transaction.write(table, b"key", Intent::Put(&value)).await.unwrap();
+            transaction.commit().await.unwrap();
+        });
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        let engine = self.worker.engine();
+        engine.leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));
+        self.worker.uninstall();
+    }
+}
+
+/// Lets the newest version say where it would be in a log, so that it may be evicted.
+fn say_logged(table: &Table, rid: Rid) {
+    let Entry::Version(head) = table.array().load(rid) else { panic!("the record is in memory") };
+    // SAFETY: the newest version, which no other thread frees meanwhile.
+    let head = unsafe { head.get() };
+    let stamp = head.stamp().lsn().expect("committed");
+    head.set_record(stamp, Some(stamp));
+}
+
+/// Runs `one` and `other` as the two workers of an engine; each calls the function it is given to let
+/// the other one go on, and to wait for it.
+fn in_lock_step(
+    one: impl FnOnce(&Hand, &Table, &dyn Fn()) + Send,
+    other: impl FnOnce(&Hand, &Table, &dyn Fn()) + Send,
+) {
+    let engine = engine();
+    let table = engine.table(TableId(1)).unwrap();
+    let (engine, table) = (&engine, &*table);
+    let ((tell_one, one_told), (tell_other, other_told)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || {
+            one(&Hand::new(engine, 0), table, &meet(tell_other, one_told));
+        });
+        let second = scope.spawn(move || {
+            other(&Hand::new(engine, 1), table, &meet(tell_one, other_told));
+        });
+        for thread in [first, second] {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
+}
+
+/// Lets another thread go on, and waits for it; fails if it has gone or does not come.
+fn meet(tell: Sender<()>, told: Receiver<()>) -> impl Fn() {
+    move || {
+        // If the other has gone, receiving says so.
+        _ = tell.send(());
+        told.recv_timeout(Duration::from_secs(60)).expect("the other worker comes");
+    }
+}
+
+/// A reader on one worker was listed, and has ended; that worker evicts what the reader held back. Then
+/// the other worker prunes by the list it still has.
+#[test]
+fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
+    let rid = Rid::new(0);
+    in_lock_step(
+        |writer, table, next| {
+            writer.put(table, 0);
+            next();
+            next();
+            (1..=MANY).for_each(|value| writer.put(table, value));
+            say_logged(table, rid);
+            writer.tell();
+            writer.publish();
+            next();
+            next();
+            writer.worker.prune();
+            assert_eq!(writer.worker.counters().versions_pruned.get(), 0);
+            // The record in memory again, and written over beside a reader: this is pruned.
+            let reader = writer.worker.begin().unwrap();
+            (0..2 * MANY).for_each(|value| writer.put(table, value));
+            writer.tell();
+            writer.publish();
+            next();
+            next();
+            writer.worker.collect_garbage();
+            writer.worker.prune();
+            assert!(writer.worker.counters().versions_pruned.get() > 0);
+            reader.end_uncounted();
+        },
+        |evictor, table, next| {
+            next();
+            let reader = evictor.worker.begin().unwrap();
+            evictor.publish();
+            next();
+            next();
+            evictor.tell();
+            reader.end_uncounted();
+            evictor.publish();
+            evictor.worker.evict();
+            assert_eq!(evictor.worker.counters().evicted.get(), 1);
+            assert!(matches!(table.array().load(rid), Entry::Address(_)));
+            next();
+            next();
+            evictor.tell();
+            evictor.publish();
+            next();
+        },
+    );
+}
+
+/// A write whose transaction has committed and has not stamped it yet may stand on a version that is
+/// freed already; one that was aborted a moment ago says nothing that could be trusted.
+#[test]
+fn compaction_follows_no_write_that_is_being_decided() {
+    let engine = engine();
+    let table = engine.table(TableId(1)).unwrap();
+    let (hand, rid) = (Hand::new(&engine, 0), Rid::new(0));
+    hand.put(&table, 1);
+    say_logged(&table, rid);
+    let Entry::Version(base) = table.array().load(rid) else { panic!("it is in memory") };
+    let name = engine.status.begin(1, 0);
+    let stamp = Stamp::in_flight(name);
+    let written = VersionRef::allocate(&engine.memory, stamp, b"written", false);
+    // SAFETY: freed with the table, as the newest version of its record.
+    let version = unsafe { written.get() };
+    version.set_next(Some(Link::Version(base)));
+    assert!(table.array().replace(rid, Entry::Version(base), Entry::Version(written)));
+    let newest = || {
+        let _operation = reclaim::enter();
+        let transaction = hand.worker.begin().unwrap();
+        // SAFETY: the guard and the transaction above.
+        let newest = unsafe { table.newest(rid, transaction.view()) };
+        transaction.end_uncounted();
+        newest
+    };
+    assert!(
+        matches!(newest(), Newest::InFlight(Some(_))),
+        "it may fail: then what is below counts"
+    );
+    engine.status.committing(name);
+    assert_eq!(newest(), Newest::Deciding);
+    let lsn = engine.log.tick();
+    engine.status.committed(name, lsn);
+    assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
+    version.set_stamp(Stamp::ABORTED);
+    assert_eq!(newest(), Newest::Deciding, "the entry leads elsewhere by now");
+    version.set_record(lsn, Some(lsn));
+    version.set_stamp(Stamp::committed(lsn));
+    assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
+    let superseded = Garbage::Superseded { table: TableRef::new(&table), rid, version: base };
+    hand.worker.garbage.borrow_mut().push(lsn, superseded);
+}

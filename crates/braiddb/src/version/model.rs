@@ -1,0 +1,92 @@
+//! Loom models of who may still see what: a context that serves one transaction after another, begin
+//! stamps beside the horizon, and pruning beside whoever acts on the horizon. They drive the real types.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{BeginStamps, Horizon, Outcome, Readers, StatusTable};
+use crate::log::Lsn;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A reader on another worker asks of a transaction whose context has committed a second one meanwhile.
+#[test]
+fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
+    loom::model(|| {
+        let status = Arc::new(StatusTable::new(1, 1));
+        let first = status.begin(0, 0);
+        let worker = {
+            let status = status.clone();
+            thread::spawn(move || {
+                status.committing(first);
+                status.committed(first, Lsn(8));
+                let second = status.begin(0, 0);
+                status.committing(second);
+                status.committed(second, Lsn(16));
+                second
+            })
+        };
+        match status.outcome(first) {
+            Outcome::Active | Outcome::Undecided | Outcome::Stale => {}
+            Outcome::Committed(lsn) => assert_eq!(lsn, Lsn(8), "the first one's own LSN"),
+            Outcome::Aborted => panic!("it committed"),
+        }
+        let second = worker.join().unwrap();
+        assert_eq!(status.outcome(first), Outcome::Stale);
+        assert_eq!(status.outcome(second), Outcome::Committed(Lsn(16)));
+    });
+}
+
+/// A worker that had nothing to publish begins a transaction, while another one acts on the horizon.
+#[test]
+fn model_no_transaction_begins_before_a_horizon_that_somebody_acts_on() {
+    loom::model(|| {
+        let (horizon, tail) = (Arc::new(Horizon::new(2)), Arc::new(AtomicU64::new(8)));
+        let beginner = {
+            let (horizon, tail) = (horizon.clone(), tail.clone());
+            thread::spawn(move || {
+                horizon.wake(1, Lsn(tail.load(Ordering::Acquire)));
+                Lsn(tail.load(Ordering::Acquire))
+            })
+        };
+        tail.fetch_add(8, Ordering::AcqRel);
+        let acting = horizon.act(0, Lsn(tail.load(Ordering::Acquire))).expect("nobody prunes");
+        let oldest = acting.oldest();
+        drop(acting);
+        assert!(beginner.join().unwrap() >= oldest, "what it needs may be freed");
+    });
+}
+
+/// A version committed at 16 and superseded at 24, between what a reader that began at 10 sees and the
+/// newest. The reader was listed, and ends; its worker then acts on the horizon, so that the chain is
+/// not whole any more, while another worker prunes.
+#[test]
+fn model_who_prunes_finds_chains_whole() {
+    loom::model(|| {
+        let horizon = Arc::new(Horizon::new(2));
+        let readers = Arc::new(Readers::new(2));
+        let whole = Arc::new(AtomicBool::new(true));
+        horizon.publish(0, Lsn(32));
+        horizon.publish(1, Lsn(10));
+        readers.tell(0, &[], Lsn(32));
+        readers.tell(1, &[Lsn(10)], Lsn(32));
+        let other = {
+            let (horizon, whole) = (horizon.clone(), whole.clone());
+            thread::spawn(move || {
+                horizon.publish(1, Lsn(32));
+                let Some(acting) = horizon.act(1, Lsn(32)) else { return };
+                if Lsn(24) < acting.oldest() {
+                    // Relaxed: what the model is about is whether the two exclude one another.
+                    whole.store(false, Ordering::Relaxed);
+                }
+            })
+        };
+        if let Some(pruning) = horizon.prune() {
+            let stamps: BeginStamps = readers.stamps(Lsn(32), &pruning);
+            if stamps.only_pass(Lsn(16), Lsn(24)) {
+                assert!(whole.load(Ordering::Relaxed), "it is to be cut out of a whole chain");
+            }
+        }
+        other.join().unwrap();
+    });
+}
