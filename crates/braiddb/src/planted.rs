@@ -12,6 +12,11 @@ pub enum Bug {
     SkippedSync = 1,
     EarlyAcknowledgement,
     ReadAheadOfDurable,
+    TombstoneNotNoted,
+    RefusalNotNoted,
+    ReclaimedBeforeDurable,
+    ErrorBeforeDurable,
+    StepBeforeDurable,
     LostWakeUp,
     WrongTail,
     StaleAddress,
@@ -22,10 +27,15 @@ pub enum Bug {
 #[cfg(feature = "planted-bugs")]
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::SkippedSync,
         Self::EarlyAcknowledgement,
         Self::ReadAheadOfDurable,
+        Self::TombstoneNotNoted,
+        Self::RefusalNotNoted,
+        Self::ReclaimedBeforeDurable,
+        Self::ErrorBeforeDurable,
+        Self::StepBeforeDurable,
         Self::LostWakeUp,
         Self::WrongTail,
         Self::StaleAddress,

@@ -15,6 +15,7 @@ use super::error::{Error, Result};
 use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
+use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code};
 use crate::transaction::{AbortCause, Intent, Worker};
 use crate::types::{Key, Value};
@@ -29,7 +30,20 @@ enum Request {
     Abort(oneshot::Sender<()>),
 }
 
+/// A step's answer, once it may leave: when what the transaction was told so far is durable. If the
+/// log fails before, its error is the answer.
+async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>) -> Result<A> {
+    if !is_planted(Bug::StepBeforeDurable) {
+        transaction.core().wait_to_answer().await?;
+    }
+    answer.into_inner()
+}
+
 /// A transaction whose steps may come from any thread, one after the other.
+///
+/// Each step's answer leaves only when what the transaction was told so far is durable, as a
+/// finished transaction's result does (see [`Durability`](crate::Durability)): a step that reads
+/// what others have just committed waits for their commits, any other step for nothing.
 ///
 /// Dropping it aborts it.
 ///
@@ -120,7 +134,8 @@ impl InteractiveTransaction {
     ///
     /// # Errors
     /// The step's own, after which the transaction goes on; [`Error::Panicked`] if it panicked, which
-    /// ends the transaction; [`Error::TransactionOver`] if it is over, because an earlier step panicked
+    /// ends the transaction; [`Error::Log`] in the place of either if the log fails before the answer
+    /// may leave; [`Error::TransactionOver`] if it is over, because an earlier step panicked
     /// or the database was closed; [`Error::Failed`].
     pub async fn step<T, E, F>(&self, step: F) -> Result<T, E>
     where
@@ -134,16 +149,18 @@ impl InteractiveTransaction {
             Box::pin(async move {
                 let step = async move { step.into_inner()(transaction).await };
                 let result = ContainedFuture::new(pin!(Some(step)).as_mut()).await;
-                sched::hold_after_failure().await;
                 let over = result.is_err();
-                send(reply.into_inner(), result);
+                let result = result.map_err(|Panic { message }| Error::Panicked(message));
+                let answer = once_durable(transaction, Contained::new(result)).await;
+                sched::hold_after_failure().await;
+                send(reply.into_inner(), answer);
                 !over
             })
         });
         self.send(Request::Step(step))?;
         match result.await {
-            Ok(Ok(result)) => result,
-            Ok(Err(Panic { message })) => Err(Error::Panicked(message).into()),
+            // Converted here, on the caller's thread: that is the caller's own code.
+            Ok(answer) => answer?,
             Err(oneshot::Canceled) => Err(self.over().into()),
         }
     }

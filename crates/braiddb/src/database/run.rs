@@ -13,6 +13,8 @@ use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
 use super::transaction::Transaction;
+use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
 };
@@ -26,6 +28,8 @@ impl Database {
     /// and comes back as [`Error::Panicked`]; one in the destructor of what it captured, which is
     /// dropped on the worker before this call returns, changes no outcome: it is counted
     /// ([`Stats::destructor_panics`](crate::Stats)), and told in the program's trace.
+    /// Whatever is returned, a value or an error, leaves only when what `body` was told is durable;
+    /// see [`Durability`](crate::Durability).
     /// Dropping the returned future aborts, unless the commit is already decided. The future can
     /// be awaited on any executor.
     ///
@@ -140,14 +144,20 @@ where
     result
 }
 
+/// What comes of the attempts leaves only when what any of them was told may leave: an error may tell
+/// of a record as a value does, and a closure may keep what an earlier attempt read. If the log fails
+/// first, its error comes back in place of the closure's. A last [`Error::Conflict`] does not wait for
+/// the commit of the transaction that was faster, which may yet abort: it tells nothing of what is
+/// there.
 async fn attempt_all<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
     let worker = Worker::current();
-    let mut attempt = 1;
-    loop {
-        let core = worker.begin().map_err(|_| Failed::Engine(Error::Overloaded))?;
+    let (mut attempt, mut stands_on) = (1, Lsn::ZERO);
+    let failed = loop {
+        let Ok(core) = worker.begin() else { break Failed::Engine(Error::Overloaded) };
+        core.note_lsn(stands_on);
         let transaction = Transaction::new(core, attempt);
         let result = {
             // The closure is called within the future, so that this is contained too.
@@ -155,14 +165,15 @@ where
             ContainedFuture::new(future.as_mut()).await
         };
         let core = transaction.into_core();
+        stands_on = core.stands_on();
         match result {
             Err(Panic { message }) => {
                 core.blame(AbortCause::Panic);
-                return Err(Failed::Engine(Error::Panicked(message)));
+                break Failed::Engine(Error::Panicked(message));
             }
             Ok(Err(error)) if !core.is_conflicted() => {
                 core.blame(AbortCause::Requested);
-                return Err(Failed::Closure(error));
+                break Failed::Closure(error);
             }
             // The closure failed of the conflict, or passed over it: both must try again.
             Ok(Err(error)) => {
@@ -182,12 +193,18 @@ where
             }
         }
         if attempt >= options.max_attempts {
-            return Err(Failed::Engine(Error::Conflict { attempts: attempt }));
+            break Failed::Engine(Error::Conflict { attempts: attempt });
         }
         worker.counters().retries.add(1);
         back_off(attempt).await;
         attempt += 1;
+    };
+    let failed = Contained::new(failed);
+    if !is_planted(Bug::ErrorBeforeDurable) {
+        let durable = worker.wait_to_answer(stands_on).await;
+        durable.map_err(|error| Failed::Engine(error.into()))?;
     }
+    Err(failed.into_inner())
 }
 
 /// Lets others run for a random while that doubles with each attempt.

@@ -18,10 +18,11 @@ pub(crate) struct View<'a> {
     pub(crate) status: &'a StatusTable,
 }
 
-/// A version a transaction sees, and why.
+/// The version of a record that a transaction sees, and why. It may say that the record is deleted,
+/// which stands on that deletion as a value stands on its write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
-    pub(crate) version: Version<'a>,
+    pub(super) version: Version<'a>,
     /// When it was committed; `None` for the transaction's own write.
     pub(crate) committed: Option<Lsn>,
 }
@@ -38,6 +39,13 @@ pub(crate) enum Located {
     Unlogged,
 }
 
+impl<'a> Seen<'a> {
+    /// The record's value; `None` if it is deleted.
+    pub(crate) fn value(self) -> Option<&'a [u8]> {
+        (!self.version.is_tombstone()).then(|| self.version.payload())
+    }
+}
+
 impl View<'_> {
     /// Whether the transaction sees a version; `None` while another worker decides.
     #[inline(always)]
@@ -47,8 +55,8 @@ impl View<'_> {
 }
 
 impl Table {
-    /// The version of `rid` that `view` sees: `None` if the record is absent or deleted there,
-    /// `Err` with its address if it is in the log, to be fetched from there.
+    /// The version of `rid` that `view` sees: `None` if there is none, `Err` with its address if it
+    /// is in the log, to be fetched from there.
     ///
     /// # Safety
     /// The caller holds an operation guard for the length of the call and an active transaction
@@ -76,10 +84,10 @@ impl Table {
             let version = unsafe { reference.get::<'a>() };
             let next = match view.sees(version) {
                 Some(Visible::No) => version.next(),
-                Some(Visible::Own) => return Ok(live(version, None)),
+                Some(Visible::Own) => return Ok(Some(Seen { version, committed: None })),
                 Some(Visible::Committed(lsn)) => {
                     self.refer(version);
-                    return Ok(live(version, Some(lsn)));
+                    return Ok(Some(Seen { version, committed: Some(lsn) }));
                 }
                 None => {
                     sched::yield_now(Cause::Undecided).await;
@@ -128,10 +136,10 @@ impl Table {
             let version = unsafe { reference.get::<'a>() };
             match view.sees(version).ok_or(Far)? {
                 Visible::No => next = version.next(),
-                Visible::Own => return Ok(live(version, None)),
+                Visible::Own => return Ok(Some(Seen { version, committed: None })),
                 Visible::Committed(lsn) => {
                     self.refer(version);
-                    return Ok(live(version, Some(lsn)));
+                    return Ok(Some(Seen { version, committed: Some(lsn) }));
                 }
             }
         }
@@ -180,8 +188,4 @@ impl Table {
             sched::suspend_memory().await;
         }
     }
-}
-
-fn live(version: Version<'_>, committed: Option<Lsn>) -> Option<Seen<'_>> {
-    (!version.is_tombstone()).then_some(Seen { version, committed })
 }

@@ -6,6 +6,7 @@
 use super::indirection::Entry;
 use super::read::View;
 use super::table::Table;
+use crate::log::Lsn;
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef};
@@ -13,8 +14,8 @@ use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef};
 /// What a new version would be installed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Base<'a> {
-    /// A committed version that the writer sees.
-    Committed(Version<'a>),
+    /// A version that the writer sees, committed at this LSN.
+    Committed(Version<'a>, Lsn),
     /// A version in the log, which everyone sees.
     Cold(Address),
     /// A version the writer itself installed.
@@ -34,7 +35,7 @@ impl<'a> Base<'a> {
     /// Whether the record is absent as of this version.
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
-            Base::Committed(version) | Base::Own(version) => version.is_tombstone(),
+            Base::Committed(version, _) | Base::Own(version) => version.is_tombstone(),
             // Eviction leaves tombstones alone.
             Base::Cold(_) => false,
         }
@@ -83,7 +84,7 @@ impl Table {
                 },
             };
             return if committed < view.begin {
-                Ok(Base::Committed(version))
+                Ok(Base::Committed(version, committed))
             } else {
                 Err(Refusal::Conflict)
             };
@@ -96,7 +97,7 @@ impl Table {
     /// `new` is still the caller's, who looks at the base again.
     pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> bool {
         let (head, next) = match base {
-            Base::Committed(version) => {
+            Base::Committed(version, _) => {
                 let head = Link::Version(version.reference());
                 (head, Some(head))
             }

@@ -44,7 +44,7 @@ impl Transaction {
         let worker = self.worker().clone();
         let wrote = !self.writes().borrow().is_empty();
         let (lsn, depends_on) = if !wrote {
-            let depends_on = self.newest_read();
+            let depends_on = self.stands_on();
             self.finish_read_only();
             (self.begin(), depends_on)
         } else {
@@ -60,8 +60,8 @@ impl Transaction {
         };
         let bug =
             if lsn == depends_on { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
-        if worker.engine().durability == Durability::Group && !is_planted(bug) {
-            worker.wait_durable(depends_on).await.map_err(|error| match error {
+        if !is_planted(bug) {
+            worker.wait_to_answer(depends_on).await.map_err(|error| match error {
                 OperationError::Log(cause) if wrote => OperationError::CommitUnknown { lsn, cause },
                 error => error,
             })?;

@@ -9,6 +9,7 @@ use super::error::OperationError;
 use super::worker::Worker;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::record::{Copies, Seen, Table, TableRef, View};
 use crate::rid::Rid;
 use crate::sync::thread;
@@ -44,8 +45,9 @@ pub(crate) struct Transaction {
     context: Option<Box<Context>>,
     name: TransactionName,
     begin: Lsn,
-    /// The latest commit among the versions it read.
-    newest_read: Cell<Lsn>,
+    /// The latest commit that anything it was told stands on: a value or a deletion that it saw, or
+    /// what a write of its own was installed on or refused for.
+    stands_on: Cell<Lsn>,
     recent: Cell<Option<Recent>>,
     conflicted: Cell<bool>,
     cause: Cell<AbortCause>,
@@ -63,7 +65,7 @@ impl Transaction {
             context: Some(context),
             name,
             begin,
-            newest_read: Cell::new(Lsn::ZERO),
+            stands_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
             conflicted: Cell::new(false),
             cause: Cell::new(AbortCause::Dropped),
@@ -99,22 +101,31 @@ impl Transaction {
         View { begin: self.begin, me: self.name, status: &self.engine().status }
     }
 
-    /// The latest commit among the versions it read.
-    pub(crate) fn newest_read(&self) -> Lsn {
-        self.newest_read.get()
+    /// The latest commit that anything it was told stands on.
+    pub(crate) fn stands_on(&self) -> Lsn {
+        self.stands_on.get()
     }
 
-    /// Remembers what a read depends on: the result may leave the engine only when it is durable.
-    pub(super) fn note(&self, seen: &Seen<'_>) {
-        if let Some(lsn) = seen.committed {
+    /// The value of what was seen, if it is one; notes what it stands on, of a deletion too. Nothing
+    /// that was seen is to be told without this.
+    ///
+    /// A record of which nothing was seen stands on nothing that a crash could undo: it was never
+    /// committed before the snapshot, or its deletion was durable before it was reclaimed.
+    pub(super) fn note<'a>(&self, seen: Option<Seen<'a>>) -> Option<&'a [u8]> {
+        let seen = seen?;
+        let value = seen.value();
+        if let Some(lsn) = seen.committed
+            && (value.is_some() || !is_planted(Bug::TombstoneNotNoted))
+        {
             self.note_lsn(lsn);
         }
+        value
     }
 
-    /// Remembers that the result depends on what is in the log at `lsn`.
-    pub(super) fn note_lsn(&self, lsn: Lsn) {
-        if lsn > self.newest_read.get() {
-            self.newest_read.set(lsn);
+    /// Notes that what the transaction tells stands on the commit at `lsn`.
+    pub(crate) fn note_lsn(&self, lsn: Lsn) {
+        if lsn > self.stands_on.get() {
+            self.stands_on.set(lsn);
         }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::context::Transaction;
+use super::engine::Durability;
 use super::error::OperationError;
 use super::worker::Worker;
 use crate::log::Lsn;
@@ -56,6 +57,19 @@ impl CommitQueue {
 }
 
 impl Worker {
+    /// Waits until an answer that stands on the commit at `lsn` may leave the engine: under
+    /// [`Durability::Group`] until that commit is durable, else not at all.
+    ///
+    /// # Errors
+    /// The log's, if it failed first: then nobody is to be told the answer, because what it stands
+    /// on may not be there after a crash.
+    pub(crate) async fn wait_to_answer(&self, lsn: Lsn) -> Result<(), OperationError> {
+        if self.engine().durability == Durability::Group {
+            self.wait_durable(lsn).await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the block at `lsn`, and so everything before it, is durable.
     ///
     /// # Errors
@@ -142,6 +156,14 @@ impl Worker {
 }
 
 impl Transaction {
+    /// Waits until what the transaction was told so far may leave the engine.
+    ///
+    /// # Errors
+    /// As [`Worker::wait_to_answer`].
+    pub(crate) async fn wait_to_answer(&self) -> Result<(), OperationError> {
+        self.worker().wait_to_answer(self.stands_on()).await
+    }
+
     /// Waits until the log has room for a block of `bytes`; fails if the log has failed.
     pub(super) async fn admit(&self, bytes: usize) -> Result<(), OperationError> {
         if let Some(error) = self.engine().log.poisoned() {

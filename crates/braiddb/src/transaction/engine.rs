@@ -23,13 +23,17 @@ use crate::version::{Horizon, Readers, StatusTable, VersionRef};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// When all it wrote and all it read is on disk; commits share flushes.
+    /// When all that it stands on is on disk: what it wrote, what it read, and what it was told was
+    /// not there. That goes for every answer: a value, an error of the transaction's own, a refusal
+    /// such as [`KeyExists`](crate::Error::KeyExists), a step of an interactive transaction. If the
+    /// log fails before, the log's error comes in its place. Commits share flushes.
     #[default]
     Group,
     /// As soon as its commit is decided; its log follows at once but is not waited for. A crash
-    /// may lose the last moments, never the order.
+    /// may lose the last moments, never the order: also moments of which somebody was told, whether
+    /// by a value, an absence or an error.
     Relaxed,
-    /// As soon as its commit is decided; nothing is logged.
+    /// As soon as its commit is decided; nothing is logged, and nothing is waited for.
     Volatile,
 }
 

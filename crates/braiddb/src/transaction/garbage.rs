@@ -4,13 +4,15 @@
 //! stamp is not later than c, and by nobody else: later ones stop at the newer version. So each is
 //! listed by the transaction that superseded it, exactly once, under c; and once the oldest begin
 //! stamp in use is later than c, a superseded version is freed without being unlinked: the link to
-//! it is never followed again.
+//! it is never followed again. A deleted record is reclaimed then too, but not before its deletion
+//! is durable: until then readers must meet the tombstone, to wait for it.
 
 use std::collections::VecDeque;
 
 use super::worker::Worker;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::{Entry, TableRef};
 use crate::rid::Rid;
@@ -46,24 +48,35 @@ pub(super) struct GarbageList {
     items: VecDeque<(Lsn, Garbage)>,
     /// How much was kept when everything had last been looked at.
     kept_before: usize,
+    /// Deleted records, sorted by LSN too. They also wait for the log: who finds no entry of a record
+    /// in the index takes its deletion for durable.
+    deleted: VecDeque<(Lsn, Garbage)>,
 }
 
 impl GarbageList {
     pub(super) fn push(&mut self, lsn: Lsn, garbage: Garbage) {
-        debug_assert!(self.items.back().is_none_or(|(last, _)| *last <= lsn));
-        self.items.push_back((lsn, garbage));
+        let list = match garbage {
+            Garbage::Deleted { .. } => &mut self.deleted,
+            Garbage::Superseded { .. } | Garbage::Evicted { .. } => &mut self.items,
+        };
+        debug_assert!(list.back().is_none_or(|(last, _)| *last <= lsn));
+        list.push_back((lsn, garbage));
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.len() + self.items.len()
+        self.kept.len() + self.items.len() + self.deleted.len()
     }
 
-    /// When the last item was listed.
+    /// When the last version was listed.
     pub(super) fn newest(&self) -> Option<Lsn> {
         self.items.back().or(self.kept.back()).map(|(lsn, _)| *lsn)
     }
 
-    fn pop(&mut self, oldest_begin: Lsn) -> Option<(Lsn, Garbage)> {
+    fn pop(&mut self, oldest_begin: Lsn, durable: Lsn) -> Option<(Lsn, Garbage)> {
+        let deletions_until = oldest_begin.min(durable);
+        if let Some(item) = self.deleted.pop_front_if(|item| item.0 < deletions_until) {
+            return Some(item);
+        }
         let due = |item: &mut (Lsn, Garbage)| item.0 < oldest_begin;
         if self.kept.is_empty() {
             return self.items.pop_front_if(due);
@@ -116,8 +129,10 @@ impl Worker {
             return false;
         };
         let oldest_begin = acting.oldest();
+        let durable =
+            if is_planted(Bug::ReclaimedBeforeDurable) { Lsn::MAX } else { engine.log.durable() };
         for _ in 0..ITEMS_PER_TURN {
-            let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin) else {
+            let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin, durable) else {
                 return false;
             };
             self.garbage.borrow().prefetch(PREFETCH_AHEAD);
@@ -172,14 +187,15 @@ impl GarbageList {
     /// # Safety
     /// No transaction is active or will begin.
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
+        // The tombstones are their records' newest versions and go with their tables.
+        self.deleted.clear();
         for (_, item) in self.kept.drain(..).chain(self.items.drain(..)) {
             match item {
                 Garbage::Superseded { version, .. } | Garbage::Evicted { version } => {
                     // SAFETY: listed once, and nobody reads any more (the caller's contract).
                     unsafe { version.free(memory) };
                 }
-                // The tombstone is its record's newest version and goes with its table.
-                Garbage::Deleted { .. } => {}
+                Garbage::Deleted { .. } => unreachable!("deleted records have a list of their own"),
             }
         }
     }

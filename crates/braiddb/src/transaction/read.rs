@@ -23,18 +23,19 @@ impl Transaction {
         let Some(rid) = table.index.get(key).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
         let seen = match unsafe { table.find(rid, self.view()).await } {
-            Ok(Some(seen)) => seen,
-            Ok(None) => return Ok(None),
+            Ok(seen) => seen,
             Err(address) => {
                 self.may_read()?;
                 // SAFETY: as above.
                 let fetched = unsafe { table.fetch(rid, address, self.copies()).await };
-                fetched.map_err(OperationError::Storage)?
+                Some(fetched.map_err(OperationError::Storage)?)
             }
         };
-        self.note(&seen);
-        self.remember(table, key, rid);
-        Ok(Some(seen.version.payload()))
+        let value = self.note(seen);
+        if value.is_some() {
+            self.remember(table, key, rid);
+        }
+        Ok(value)
     }
 
     /// Whether storage may be read now.

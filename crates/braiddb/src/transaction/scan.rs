@@ -112,7 +112,7 @@ impl<'tx> Scan<'tx> {
 
     /// The key and the value of the record that is ready.
     pub(crate) fn current(&self) -> Option<(&KeyBuffer, &[u8])> {
-        self.ready.last().map(|(key, seen)| (key, seen.version.payload()))
+        self.ready.last().map(|(key, seen)| (key, ready_value(seen)))
     }
 
     /// Passes the record that is ready.
@@ -132,7 +132,7 @@ impl<'tx> Scan<'tx> {
             return Ok(None);
         }
         self.transaction.copies().take_over(&self.copies);
-        Ok(self.ready.pop().map(|(key, seen)| (key, seen.version.payload())))
+        Ok(self.ready.pop().map(|(key, seen)| (key, ready_value(&seen))))
     }
 
     /// Reads the next batch of records; `false` at the end of the range.
@@ -158,12 +158,11 @@ impl<'tx> Scan<'tx> {
         // From here on nothing suspends.
         let passed = batch.seen.len();
         for (entry, seen) in entries.iter().zip(batch.seen).rev() {
-            if let Some(seen) = seen {
-                self.transaction.note(&seen);
+            if self.transaction.note(seen).is_some() {
                 let mut key = KeyBuffer::new();
                 // SAFETY: the guard above is older than the entry.
                 unsafe { entry.copy_key(key.inner_mut()) };
-                self.ready.push((key, seen));
+                self.ready.extend(seen.map(|seen| (key, seen)));
             }
         }
         // SAFETY: as above.
@@ -201,7 +200,7 @@ impl<'tx> Scan<'tx> {
                     None
                 }
             };
-            live += u64::from(seen.is_some());
+            live += u64::from(seen.is_some_and(|seen| seen.value().is_some()));
             batch.seen.push(seen);
         }
         batch
@@ -255,6 +254,10 @@ impl Drop for Scan<'_> {
         // SAFETY: what is ready goes with the scan, and what was lent of it borrowed the scan.
         unsafe { self.copies.free(&self.transaction.engine().memory) };
     }
+}
+
+fn ready_value<'tx>(seen: &Seen<'tx>) -> &'tx [u8] {
+    seen.value().expect("deleted records are never ready")
 }
 
 /// A bound on a buffer, as a bound on its bytes.

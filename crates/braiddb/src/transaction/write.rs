@@ -4,6 +4,7 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::{Base, Refusal, Table, TableRef};
 use crate::rid::Rid;
@@ -91,6 +92,12 @@ impl Transaction {
                 Err(Refusal::Dead) => return Err(Dead),
                 Err(Refusal::Conflict) => return Ok(Err(self.conflict())),
             };
+            // Whether the record is there is told by what the write comes to.
+            if let Base::Committed(_, lsn) = base
+                && !is_planted(Bug::RefusalNotNoted)
+            {
+                self.note_lsn(lsn);
+            }
             match (intent, base.is_tombstone()) {
                 (Intent::Insert(_), false) => return Ok(Err(OperationError::KeyExists)),
                 (Intent::Update(_), true) => return Ok(Err(OperationError::KeyNotFound)),
@@ -112,7 +119,7 @@ impl Transaction {
                 installed.set_place(own.place());
                 writes.replace(own.place(), version, intent == Intent::Delete);
             }
-            Base::Committed(_) | Base::Cold(_) => {
+            Base::Committed(..) | Base::Cold(_) => {
                 installed.set_place(writes.next_place());
                 let kind = match (intent, base.is_tombstone()) {
                     (Intent::Delete, _) => WriteKind::Delete,
