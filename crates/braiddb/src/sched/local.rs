@@ -3,10 +3,12 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use super::counters::SchedulerCounters;
 use super::panics::Failure;
 use super::storage::Transfers;
+use super::waiter::Waiter;
 
 /// Why a task suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +37,7 @@ impl Cause {
     }
 }
 
-/// A slot of a worker. A resumption that comes late finds the slot's next task, which takes it
-/// for the spurious wake-up that every waiting task must expect.
+/// A slot of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId {
     pub(super) worker: u32,
@@ -54,9 +55,11 @@ pub(super) struct WorkerLocal {
     /// Why the task that is being polled suspends.
     pub(super) cause: Cell<Cause>,
     /// The slot that is being polled.
-    pub(super) slot: Cell<u32>,
-    /// Slots resumed by this worker's own tasks or housekeeping.
-    pub(super) resumed: RefCell<Vec<u32>>,
+    slot: Cell<u32>,
+    /// Where that slot's waker is; only compared.
+    waker: Cell<*const Waker>,
+    /// Who was resumed by this worker's own tasks or housekeeping.
+    pub(super) resumed: RefCell<Vec<Waiter>>,
     /// The tasks' reads and writes of storage.
     pub(super) transfers: Transfers,
     pub(super) counters: Arc<SchedulerCounters>,
@@ -80,12 +83,50 @@ impl WorkerLocal {
             urgent: Cell::new(false),
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
+            waker: Cell::new(std::ptr::null()),
             resumed: RefCell::default(),
             transfers: Transfers::new(most_reads),
             counters,
             failure,
             engine_panicked: Cell::new(false),
             until_recorded: RefCell::default(),
+        }
+    }
+
+    /// The task in a slot is about to be polled with the slot's own waker.
+    #[inline(always)]
+    pub(super) fn begin_poll(&self, slot: u32, waker: &Waker) {
+        self.slot.set(slot);
+        self.waker.set(waker);
+        // A future that says nothing waits for something foreign.
+        self.cause.set(Cause::Foreign);
+    }
+
+    /// The slot that is being polled.
+    pub(super) fn current_slot(&self) -> SlotId {
+        SlotId { worker: self.worker, index: self.slot.get() }
+    }
+
+    /// Whether `context` is the one the worker polls the task with, rather than one of an executor
+    /// inside the task. A clone of the slot's waker counts as foreign, which costs more and is right.
+    #[inline(always)]
+    pub(super) fn polls_task(&self, context: &Context<'_>) -> bool {
+        std::ptr::eq(context.waker(), self.waker.get())
+    }
+
+    /// Keeps the room of an emptied list of resumed waiters for those to come.
+    pub(super) fn give_back(&self, mut emptied: Vec<Waiter>) {
+        let mut resumed = self.resumed.borrow_mut();
+        std::mem::swap(&mut *resumed, &mut emptied);
+        resumed.append(&mut emptied);
+    }
+
+    /// Part of the task that is being polled suspends. Of several parts one that wants to be polled
+    /// again soon decides: the others are resumed besides.
+    #[inline(always)]
+    pub(super) fn suspend(&self, cause: Cause) {
+        if !self.cause.get().is_hot() {
+            self.cause.set(cause);
         }
     }
 }

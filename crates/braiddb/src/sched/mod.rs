@@ -20,12 +20,13 @@ mod suspend;
 mod tests;
 mod thread;
 mod tuner;
+mod waiter;
 mod worker;
 
 pub(crate) use counters::{Counter, SchedulerCounters};
 pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, WorkerHandles};
 pub use local::Cause;
-pub(crate) use local::{SlotId, on_worker};
+pub(crate) use local::on_worker;
 pub(crate) use panics::{
     Contained, ContainedFuture, Failure, Fuse, Panic, UntilRecorded, contain, drop_contained,
     engine_code, hold_after_failure,
@@ -33,7 +34,7 @@ pub(crate) use panics::{
 pub use policy::{Policy, Width};
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{
-    Interleaved, current_slot, park, prefetch, resume, run_now, suspend_memory, touch, upkeep,
-    yield_now,
+    Interleaved, park, prefetch, run_now, suspend_memory, touch, upkeep, yield_now,
 };
+pub(crate) use waiter::{Waiter, current_waiter, resume};
 pub(crate) use worker::{Driver, FromFn, Turn};

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::local::Cause;
+use super::local::{Cause, WorkerLocal};
 use super::panics::contain_destructor;
 use super::policy::Load;
 use super::remote::Remote;
@@ -82,8 +82,10 @@ impl<F: Future<Output = ()>> Queues<F> {
     }
 
     #[inline(always)]
-    pub(super) fn poll(&mut self, index: u32) -> Poll<()> {
-        self.slots[index as usize].poll()
+    pub(super) fn poll(&mut self, index: u32, local: &WorkerLocal) -> Poll<()> {
+        let slot = &mut *self.slots[index as usize];
+        local.begin_poll(index, &slot.waker);
+        slot.poll()
     }
 
     /// Takes out the task that stands at `position` of the hot queue, which ended.

@@ -38,7 +38,7 @@ pub(super) enum Place {
 pub(super) struct Slot<F> {
     task: Task<F>,
     pub(super) place: Place,
-    waker: Waker,
+    pub(super) waker: Waker,
 }
 
 impl<F: Future<Output = ()>> Slot<F> {

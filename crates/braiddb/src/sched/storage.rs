@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use super::local::{Cause, local};
 use super::panics::Fuse;
+use super::waiter::Waiter;
 use crate::io::{AlignedBuffer, Completion, Device, File, Operation, WriteSource};
 
 /// Marks the tokens of housekeeping's operations among those of a worker's device; the others are
@@ -27,11 +28,11 @@ enum Ticket {
     Free,
     /// Not issued yet.
     Queued {
-        slot: u32,
+        waiter: Waiter,
         operation: Operation,
     },
     Issued {
-        slot: u32,
+        waiter: Waiter,
     },
     /// Its future is gone.
     Abandoned,
@@ -86,8 +87,8 @@ impl Transfers {
             && let Some(number) = state.queue.pop_front()
         {
             match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-                Ticket::Queued { slot, operation } => {
-                    state.tickets[number] = Ticket::Issued { slot };
+                Ticket::Queued { waiter, operation } => {
+                    state.tickets[number] = Ticket::Issued { waiter };
                     state.issued += 1;
                     device.submit(operation, number as u64);
                 }
@@ -97,15 +98,15 @@ impl Transfers {
         }
     }
 
-    /// Takes the completion of a transfer; returns the slot to be resumed.
-    pub(super) fn complete(&self, completion: Completion) -> Option<u32> {
+    /// Takes the completion of a transfer; returns who is to be resumed.
+    pub(super) fn complete(&self, completion: Completion) -> Option<Waiter> {
         let state = &mut *self.0.borrow_mut();
         let number = completion.token as usize;
         state.issued -= 1;
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Issued { slot } => {
+            Ticket::Issued { waiter } => {
                 state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
-                Some(slot)
+                Some(waiter)
             }
             Ticket::Abandoned => {
                 state.free.push(number);
@@ -115,13 +116,13 @@ impl Transfers {
         }
     }
 
-    fn queue(&self, slot: u32, operation: Operation, urgent: bool) -> usize {
+    fn queue(&self, waiter: Waiter, operation: Operation, urgent: bool) -> usize {
         let state = &mut *self.0.borrow_mut();
         let number = state.free.pop().unwrap_or_else(|| {
             state.tickets.push(Ticket::Free);
             state.tickets.len() - 1
         });
-        state.tickets[number] = Ticket::Queued { slot, operation };
+        state.tickets[number] = Ticket::Queued { waiter, operation };
         if urgent {
             state.queue.push_front(number);
         } else {
@@ -130,14 +131,18 @@ impl Transfers {
         number
     }
 
-    fn take(&self, number: usize) -> Option<Done> {
+    /// What came of a transfer; `None` if it is under way, and then `update` gets its waiter.
+    fn take(&self, number: usize, update: impl FnOnce(&mut Waiter)) -> Option<Done> {
         let state = &mut *self.0.borrow_mut();
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
             Ticket::Done(done) => {
                 state.free.push(number);
                 Some(done)
             }
-            under_way => {
+            mut under_way => {
+                if let Ticket::Queued { waiter, .. } | Ticket::Issued { waiter } = &mut under_way {
+                    update(waiter);
+                }
                 state.tickets[number] = under_way;
                 None
             }
@@ -221,22 +226,25 @@ enum TransferState {
 impl Future for Transfer {
     type Output = Done;
 
-    fn poll(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         local(|local| {
             let local = local.expect("only a worker's tasks reach storage");
             match std::mem::replace(&mut self.state, TransferState::Over) {
                 TransferState::New(operation) => {
-                    let number =
-                        local.transfers.queue(local.slot.get(), operation, local.urgent.get());
+                    let waiter = Waiter::polled(local, context);
+                    let number = local.transfers.queue(waiter, operation, local.urgent.get());
                     self.state = TransferState::Ticket(number);
                 }
-                TransferState::Ticket(number) => match local.transfers.take(number) {
-                    Some(done) => return Poll::Ready(done),
-                    None => self.state = TransferState::Ticket(number),
-                },
+                TransferState::Ticket(number) => {
+                    let update = |waiter: &mut Waiter| waiter.update(local, context);
+                    if let Some(done) = local.transfers.take(number, update) {
+                        return Poll::Ready(done);
+                    }
+                    self.state = TransferState::Ticket(number);
+                }
                 TransferState::Over => unreachable!("not polled again once it is over"),
             }
-            local.cause.set(Cause::Storage);
+            local.suspend(Cause::Storage);
             Poll::Pending
         })
     }

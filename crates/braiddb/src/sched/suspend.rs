@@ -5,7 +5,8 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use super::local::{Cause, SlotId, local};
+use super::local::{Cause, local};
+use super::waiter::wake_polled;
 use crate::sync::yield_thread;
 
 /// Asks for the cache line at `pointer`; the address need not be valid.
@@ -71,8 +72,9 @@ pub(crate) fn yield_now(cause: Cause) -> Suspend {
     Suspend { cause, done }
 }
 
-/// Waits, out of the hot queue, until [`resume`] names this slot. May return earlier: the caller
-/// checks what it waits for, again and again.
+/// Waits, out of the hot queue, until [`resume`](super::resume) is given the
+/// [`current_waiter`](super::current_waiter), which the caller has left where it will be found. May
+/// return earlier: the caller checks what it waits for, again and again.
 pub(crate) fn park(cause: Cause) -> Suspend {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
     Suspend { cause, done: false }
@@ -90,40 +92,22 @@ impl Future for Suspend {
     type Output = ();
 
     #[inline(always)]
-    fn poll(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.done {
             return Poll::Ready(());
         }
         self.done = true;
         local(|local| {
             let local = local.expect("only a worker's tasks suspend");
-            local.cause.set(self.cause);
+            local.suspend(self.cause);
+            if self.cause.is_hot() && !local.polls_task(context) {
+                // The worker polls the whole task again, but the executor inside it polls this part
+                // only if it is woken.
+                wake_polled(context);
+            }
         });
         Poll::Pending
     }
-}
-
-/// The slot whose task is running.
-///
-/// # Panics
-/// Off the workers.
-pub(crate) fn current_slot() -> SlotId {
-    local(|local| {
-        let local = local.expect("only a worker's tasks have a slot");
-        SlotId { worker: local.worker, index: local.slot.get() }
-    })
-}
-
-/// Lets the task in `slot`, one of this thread's worker, run again.
-///
-/// # Panics
-/// Off the slot's worker.
-pub(crate) fn resume(slot: SlotId) {
-    local(|local| {
-        let local = local.expect("a worker resumes its own tasks");
-        assert_eq!(local.worker, slot.worker, "a worker resumes its own tasks");
-        local.resumed.borrow_mut().push(slot.index);
-    });
 }
 
 /// Runs a future that waits for nothing to its end, without suspensions.
@@ -161,33 +145,19 @@ impl<F: Future> Interleaved<F> {
         Self { running, places, finished }
     }
 
-    /// Polls each once; returns the coldest cause among those that suspended.
-    fn round(&mut self, cx: &mut Context<'_>) -> Cause {
-        let mut coldest = Cause::Memory;
+    /// Polls each once.
+    fn round(&mut self, context: &mut Context<'_>) {
         let mut place = 0;
         while place < self.running.len() {
-            // A future that says nothing waits for something foreign.
-            local(|local| {
-                if let Some(local) = local {
-                    local.cause.set(Cause::Foreign);
-                }
-            });
-            match self.running[place].as_mut().poll(cx) {
+            match self.running[place].as_mut().poll(context) {
                 Poll::Ready(value) => {
                     self.finished[self.places[place]] = Some(value);
                     self.running.swap_remove(place);
                     self.places.swap_remove(place);
                 }
-                Poll::Pending => {
-                    let cause = local(|local| local.map_or(Cause::Foreign, |l| l.cause.get()));
-                    if coldest.is_hot() {
-                        coldest = cause;
-                    }
-                    place += 1;
-                }
+                Poll::Pending => place += 1,
             }
         }
-        coldest
     }
 }
 
@@ -197,19 +167,28 @@ where
 {
     type Output = Vec<F::Output>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let others = local(|local| local.is_some_and(|local| local.interleave.replace(true)));
-        let cause = loop {
-            let cause = this.round(cx);
-            if this.running.is_empty() || others || !cause.is_hot() {
-                break cause;
+        let before = local(|local| {
+            local.map(|local| (local.interleave.replace(true), local.cause.replace(Cause::Foreign)))
+        });
+        loop {
+            let again = local(|local| {
+                // Each round says anew whether one of them wants to be polled again soon.
+                local.inspect(|local| local.cause.set(Cause::Foreign));
+                this.round(context);
+                local.is_some_and(|local| local.cause.get().is_hot())
+            });
+            let others = before.is_some_and(|(others, _)| others);
+            if this.running.is_empty() || others || !again {
+                break;
             }
-        };
+        }
         local(|local| {
-            if let Some(local) = local {
+            if let (Some(local), Some((others, cause))) = (local, before) {
                 local.interleave.set(others);
-                local.cause.set(cause);
+                // What another part of the task said before counts as well.
+                local.suspend(cause);
             }
         });
         if this.running.is_empty() {

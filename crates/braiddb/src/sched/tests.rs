@@ -149,7 +149,8 @@ fn undecided_tasks_make_room_for_who_decides() {
     let (decides, parked) = (decided.clone(), place.clone());
     let decider: Job = Box::new(move || {
         Box::pin(async move {
-            *parked.lock() = Some(current_slot());
+            let waiter = current_waiter().await;
+            *parked.lock() = Some(waiter);
             park(Cause::LogSpace).await;
             decides.store(1, Ordering::Relaxed);
         })
@@ -157,7 +158,7 @@ fn undecided_tasks_make_room_for_who_decides() {
     let (seen, (done, wait)) = (decided.clone(), oneshot::channel());
     let waiter: Job = Box::new(move || {
         Box::pin(async move {
-            resume(place.lock().expect("the decider came first"));
+            resume(place.lock().take().expect("the decider came first"));
             while seen.load(Ordering::Relaxed) == 0 {
                 yield_now(Cause::Undecided).await;
             }
@@ -248,11 +249,12 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
     let executor = start(1, Policy::DualQueue, Width::Fixed(4));
     let (reply, result) = oneshot::channel();
     thread_local! {
-        static WAITING: RefCell<Option<SlotId>> = const { RefCell::new(None) };
+        static WAITING: RefCell<Option<Waiter>> = const { RefCell::new(None) };
     }
     let job: Job = Box::new(move || {
         Box::pin(async move {
-            WAITING.with(|waiting| *waiting.borrow_mut() = Some(current_slot()));
+            let waiter = current_waiter().await;
+            WAITING.with(|waiting| *waiting.borrow_mut() = Some(waiter));
             park(Cause::Commit).await;
             reply.send(()).unwrap();
         })
@@ -261,8 +263,8 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
     let job: Job = Box::new(move || {
         Box::pin(async move {
             loop {
-                if let Some(slot) = WAITING.with(|waiting| waiting.borrow_mut().take()) {
-                    return resume(slot);
+                if let Some(waiter) = WAITING.with(|waiting| waiting.borrow_mut().take()) {
+                    return resume(waiter);
                 }
                 yield_now(Cause::Undecided).await;
             }

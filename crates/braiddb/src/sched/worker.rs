@@ -18,6 +18,7 @@ use super::remote::Remote;
 use super::slot::{NoTask, Task};
 use super::storage::Transfers;
 use super::tuner::Tuner;
+use super::waiter::Waiter;
 use crate::io::{Completion, Device};
 use crate::sync::atomic::Ordering;
 use crate::sync::{clock, yield_thread};
@@ -265,8 +266,8 @@ impl<'w> Worker<'w> {
 fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion) {
     if !Transfers::owns(&completion) {
         driver.complete(completion);
-    } else if let Some(slot) = local.transfers.complete(completion) {
-        local.resumed.borrow_mut().push(slot);
+    } else if let Some(waiter) = local.transfers.complete(completion) {
+        local.resumed.borrow_mut().push(waiter);
     }
 }
 
@@ -326,9 +327,7 @@ impl<S: Source> Run<'_, '_, S> {
             if let Some(chance) = &mut self.worker.chance {
                 local.interleave.set(chance.bool());
             }
-            local.slot.set(index);
-            local.cause.set(Cause::Foreign);
-            let stays = match self.queues.poll(index) {
+            let stays = match self.queues.poll(index, local) {
                 Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
                 Poll::Pending => {
                     let cause = local.cause.get();
@@ -443,10 +442,16 @@ impl<S: Source> Run<'_, '_, S> {
 
     /// Stages tasks that were resumed, on this thread or from others.
     fn collect_resumed(&mut self) {
-        if !self.worker.local.resumed.borrow().is_empty() {
-            for index in self.worker.local.resumed.borrow_mut().drain(..) {
-                self.queues.stage(index);
+        while !self.worker.local.resumed.borrow().is_empty() {
+            // Taken out: a waker of a part is a user's code, and may do anything.
+            let mut resumed = self.worker.local.resumed.take();
+            for waiter in resumed.drain(..) {
+                match waiter {
+                    Waiter::Task(slot) => self.queues.stage(slot.index),
+                    Waiter::Part(waker) => waker.wake(),
+                }
             }
+            self.worker.local.give_back(resumed);
         }
         if self.worker.remote.doorbell.is_rung() {
             self.collect_wakes();

@@ -12,7 +12,7 @@ use super::error::OperationError;
 use super::worker::Worker;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause, SlotId};
+use crate::sched::{self, Cause, Waiter};
 
 /// Of the planted bug: whose wake-ups are lost.
 const LOST_WAKE_UP: u64 = 1024;
@@ -22,8 +22,8 @@ const LOST_WAKE_UP: u64 = 1024;
 /// Invariant: `commits` is sorted by LSN.
 #[derive(Debug, Default)]
 pub(super) struct CommitQueue {
-    commits: VecDeque<(Lsn, SlotId)>,
-    space: Vec<SlotId>,
+    commits: VecDeque<(Lsn, Waiter)>,
+    space: Vec<Waiter>,
 }
 
 impl CommitQueue {
@@ -31,22 +31,20 @@ impl CommitQueue {
         self.commits.is_empty() && self.space.is_empty()
     }
 
-    fn push(&mut self, lsn: Lsn, slot: SlotId) {
+    fn push(&mut self, lsn: Lsn, waiter: Waiter) {
         // Commits come in LSN order; only a reader of older versions goes further to the front.
         let place = self.commits.iter().rposition(|(waits, _)| *waits <= lsn).map_or(0, |p| p + 1);
-        self.commits.insert(place, (lsn, slot));
+        self.commits.insert(place, (lsn, waiter));
     }
 
     /// Resumes what the durable LSN releases; everything, if the log has failed.
     pub(super) fn release(&mut self, durable: Lsn, failed: bool) {
-        while let Some((lsn, slot)) = self.commits.front().copied()
-            && (failed || lsn < durable)
-        {
-            self.commits.pop_front();
+        let is_due = |waiting: &mut (Lsn, Waiter)| failed || waiting.0 < durable;
+        while let Some((lsn, waiter)) = self.commits.pop_front_if(is_due) {
             if is_planted(Bug::LostWakeUp) && lsn.0.is_multiple_of(LOST_WAKE_UP) {
                 continue;
             }
-            sched::resume(slot);
+            sched::resume(waiter);
         }
     }
 
@@ -80,7 +78,8 @@ impl Worker {
             if let Some(error) = log.poisoned() {
                 return Err(OperationError::Log(error));
             }
-            self.commits.borrow_mut().push(lsn, sched::current_slot());
+            let waiter = sched::current_waiter().await;
+            self.commits.borrow_mut().push(lsn, waiter);
             // Raised before this last look, so an advance that it misses wakes this worker.
             self.engine().waiting.raise(self.number());
             if lsn >= log.durable() && log.poisoned().is_none() {
@@ -109,7 +108,8 @@ impl Worker {
                 // Where nobody writes, time has to be told to pass for later begin stamps to differ.
                 engine.log.pass_time(self.number());
             }
-            self.past.borrow_mut().push((now, sched::current_slot()));
+            let waiter = sched::current_waiter().await;
+            self.past.borrow_mut().push((now, waiter));
             sched::park(Cause::Commit).await;
         }
         Ok(true)
@@ -128,14 +128,9 @@ impl Worker {
         let look = engine.checkpoints.stopping() || engine.log.poisoned().is_some();
         let tail = engine.log.tail();
         let oldest = engine.horizon.oldest(tail);
-        past.retain(|(lsn, slot)| {
-            // Where time has not passed since, it is to be told again to do so.
-            let over = look || *lsn < oldest || *lsn == tail;
-            if over {
-                sched::resume(*slot);
-            }
-            !over
-        });
+        // Where time has not passed since, it is to be told again to do so.
+        let is_over = |waiting: &mut (Lsn, Waiter)| look || waiting.0 < oldest || waiting.0 == tail;
+        past.extract_if(.., is_over).for_each(|(_, waiter)| sched::resume(waiter));
     }
 
     /// Waits until the log has room for a block of `bytes`.
@@ -145,7 +140,8 @@ impl Worker {
             if let Some(error) = log.poisoned() {
                 return Err(OperationError::Log(error));
             }
-            self.commits.borrow_mut().space.push(sched::current_slot());
+            let waiter = sched::current_waiter().await;
+            self.commits.borrow_mut().space.push(waiter);
             self.engine().waiting.raise(self.number());
             if !log.admits(bytes) && log.poisoned().is_none() {
                 sched::park(Cause::LogSpace).await;

@@ -15,7 +15,7 @@ use super::engine::Engine;
 use super::garbage::GarbageList;
 use crate::log::Lsn;
 use crate::record::Copies;
-use crate::sched::SlotId;
+use crate::sched::Waiter;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
@@ -32,7 +32,7 @@ pub(crate) struct Worker {
     pub(super) garbage: RefCell<GarbageList>,
     pub(super) commits: RefCell<CommitQueue>,
     /// Tasks that wait until the transactions of a moment are over.
-    pub(super) past: RefCell<Vec<(Lsn, SlotId)>>,
+    pub(super) past: RefCell<Vec<(Lsn, Waiter)>>,
 }
 
 impl std::fmt::Debug for Worker {

@@ -22,7 +22,7 @@ fn await_result<T>(executor: &Executor, result: &mpsc::Receiver<T>) -> T {
 struct RingsAfterLooking {
     word: Arc<AtomicU32>,
     worker: WorkerHandle,
-    waiting: Arc<Mutex<Option<SlotId>>>,
+    waiting: Arc<Mutex<Option<Waiter>>>,
 }
 
 impl Driver for RingsAfterLooking {
@@ -32,9 +32,9 @@ impl Driver for RingsAfterLooking {
             return Turn { busy: true, ..Turn::default() };
         }
         if seen == 1
-            && let Some(slot) = self.waiting.lock().take()
+            && let Some(waiter) = self.waiting.lock().take()
         {
-            resume(slot);
+            resume(waiter);
         }
         if seen == 0 && self.waiting.lock().is_some() {
             // As another worker that advances the log.
@@ -68,7 +68,8 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
     let job: Job = Box::new(move || {
         Box::pin(async move {
             while word.load(Ordering::SeqCst) == 0 {
-                *waiting.lock() = Some(current_slot());
+                let waiter = current_waiter().await;
+                *waiting.lock() = Some(waiter);
                 park(Cause::Commit).await;
             }
             reply.send(()).unwrap();

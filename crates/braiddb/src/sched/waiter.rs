@@ -1,0 +1,96 @@
+//! Who is to be resumed when what a task waits for has happened.
+//!
+//! A task's future is polled with the waker of its slot, or, where the task runs an executor of its
+//! own inside (`join_all`, `FuturesUnordered`, `select`), parts of it are polled with wakers of that
+//! executor, which polls a part again only if that waker was woken. So whoever waits hands over the
+//! waker it was polled with, unless it is the slot's own: then the slot's number is enough, and costs
+//! no reference count.
+
+use std::task::{Context, Poll, Waker};
+
+use super::local::{SlotId, WorkerLocal, local};
+use super::panics::{Contained, Panic, contain};
+
+/// A task, or a part of one, that waits on a worker.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    /// A whole task. A resumption that comes late finds the slot's next task, which takes it for the
+    /// spurious wake-up that every waiting task must expect.
+    Task(SlotId),
+    /// What another executor polls inside a task.
+    Part(PartWaker),
+}
+
+/// The waker of an executor inside a task: a user's code, whose panics are contained.
+#[derive(Debug)]
+pub(crate) struct PartWaker(Contained<Waker>);
+
+impl PartWaker {
+    /// `None` if the waker panics instead of being cloned.
+    fn of(context: &Context<'_>) -> Option<Self> {
+        let cloned = tell(contain(|| context.waker().clone()))?;
+        Some(Self(Contained::new(cloned)))
+    }
+
+    pub(super) fn wake(self) {
+        tell(contain(|| self.0.wake_by_ref()));
+    }
+}
+
+/// Wakes what is being polled with `context`, so that its executor polls it again.
+pub(super) fn wake_polled(context: &Context<'_>) {
+    tell(contain(|| context.waker().wake_by_ref()));
+}
+
+fn tell<T>(result: Result<T, Panic>) -> Option<T> {
+    let told = |Panic { message }: &Panic| {
+        tracing::error!("a waker panicked, and what it was to wake may wait for ever: {message}");
+    };
+    result.inspect_err(told).ok()
+}
+
+impl Waiter {
+    /// Who is being polled with `context` now.
+    pub(super) fn polled(local: &WorkerLocal, context: &Context<'_>) -> Self {
+        let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
+        part.map_or_else(|| Self::Task(local.current_slot()), Self::Part)
+    }
+
+    /// Makes this who is being polled with `context` now: the same future may be polled by another
+    /// executor each time, and only the last one counts.
+    pub(super) fn update(&mut self, local: &WorkerLocal, context: &Context<'_>) {
+        match self {
+            Self::Task(slot) if local.polls_task(context) && *slot == local.current_slot() => {}
+            Self::Part(waker) if waker.0.will_wake(context.waker()) => {}
+            _ => *self = Self::polled(local, context),
+        }
+    }
+}
+
+/// The task, or the part of one, that awaits this.
+///
+/// # Panics
+/// Off the workers.
+pub(crate) async fn current_waiter() -> Waiter {
+    std::future::poll_fn(|context| {
+        local(|local| {
+            let local = local.expect("only a worker's tasks wait");
+            Poll::Ready(Waiter::polled(local, context))
+        })
+    })
+    .await
+}
+
+/// Lets what waits on this thread's worker go on.
+///
+/// # Panics
+/// On another thread than that of the waiter's worker.
+pub(crate) fn resume(waiter: Waiter) {
+    local(|local| {
+        let local = local.expect("a worker resumes its own tasks");
+        if let Waiter::Task(slot) = waiter {
+            assert_eq!(local.worker, slot.worker, "a worker resumes its own tasks");
+        }
+        local.resumed.borrow_mut().push(waiter);
+    });
+}
