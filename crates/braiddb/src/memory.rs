@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use crossbeam_utils::CachePadded;
 
 use crate::sync::Mutex;
-use crate::sync::statistic::{AtomicI64, AtomicUsize, Ordering};
+use crate::sync::statistic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// What a block of memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
     shards: Box<[CachePadded<[AtomicI64; KINDS]>]>,
+    /// Bytes of indirection arrays, which grow by large steps.
+    arrays: CachePadded<AtomicU64>,
 }
 
 /// The counters of all databases.
@@ -53,7 +55,8 @@ impl MemoryCounters {
 
     pub(crate) fn new() -> Self {
         let shard = || CachePadded::new(std::array::from_fn(|_| AtomicI64::new(0)));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect() }
+        let shards = (0..SHARDS).map(|_| shard()).collect();
+        Self { shards, arrays: CachePadded::default() }
     }
 
     /// Bytes of `kind` in use now; approximate while other threads allocate.
@@ -78,6 +81,22 @@ impl MemoryCounters {
         let (committed, mine) = (backend::committed(all), self.in_use());
         let taken = u128::from(committed) * u128::from(mine) / u128::from(all.max(1));
         (taken as u64).clamp(mine, 2 * mine)
+    }
+
+    /// Bytes of indirection arrays, which are in none of the kinds.
+    pub(crate) fn array_bytes(&self) -> u64 {
+        // Relaxed, as below: a statistic, ordered with nothing.
+        self.arrays.load(Ordering::Relaxed)
+    }
+
+    /// Counts what an indirection array grew by.
+    pub(crate) fn add_array_bytes(&self, bytes: u64) {
+        self.arrays.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts an indirection array of so many bytes out.
+    pub(crate) fn remove_array_bytes(&self, bytes: u64) {
+        self.arrays.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.

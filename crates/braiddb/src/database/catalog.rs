@@ -4,6 +4,7 @@
 //! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::error::{Error, Result};
 use super::table::Table;
@@ -11,7 +12,7 @@ use super::transaction::Transaction;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, Intent, OperationError};
+use crate::transaction::{Bounds, OperationError};
 use crate::types::{DecodeError, Key, Value};
 
 const MAX_NAME_BYTES: usize = 512;
@@ -125,22 +126,22 @@ impl Transaction {
         V: Value + ?Sized,
     {
         check_name(name)?;
-        let engine = self.engine();
-        let description = TableDescription {
-            name: name.to_owned(),
-            id: engine.next_table_id().0,
-            key_type: type_name(K::type_name())?,
-            value_type: type_name(V::type_name())?,
-            options,
+        let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
+        let describe = |id: TableId| {
+            let name = name.to_owned();
+            TableDescription { name, id: id.0, key_type, value_type, options }.encode()
         };
-        let catalog = self.catalog()?;
-        let bytes = description.encode();
-        let insert = Intent::Insert(&bytes);
-        match engine_code(self.core().write(&catalog, name.as_bytes(), insert)).await {
-            Err(OperationError::KeyExists) => return Err(Error::TableExists(name.to_owned())),
-            written => written?,
-        };
-        self.handle(&description)
+        let catalog = self.catalog();
+        let created = self.core().create_table(&catalog, name.as_bytes(), describe);
+        let created = engine_code(created).await;
+        match created {
+            Ok(core) => {
+                core.set_caches(options.cache_cold);
+                Ok(Table::new(name, core))
+            }
+            Err(OperationError::KeyExists) => Err(Error::TableExists(name.to_owned())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens a table.
@@ -159,7 +160,7 @@ impl Transaction {
             let (table, stored) = (name.to_owned(), description.types());
             return Err(Error::TableType { table, stored, requested });
         }
-        self.handle(&description)
+        Ok(self.handle(&description))
     }
 
     /// Opens a table, or creates it if there is none of this name.
@@ -182,7 +183,7 @@ impl Transaction {
     /// # Errors
     /// When the catalog does not decode.
     pub async fn tables(&self) -> Result<Vec<TableDescription>> {
-        let catalog = self.catalog()?;
+        let catalog = self.catalog();
         let bounds = Bounds { low: Bound::Unbounded, high: Bound::Unbounded };
         let mut scan = self.core().scan(&catalog, bounds);
         let mut tables = Vec::new();
@@ -195,29 +196,25 @@ impl Transaction {
     }
 
     async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
-        let catalog = self.catalog()?;
+        let catalog = self.catalog();
         let Some(bytes) = engine_code(self.core().get(&catalog, name.as_bytes())).await? else {
             return Ok(None);
         };
         Ok(Some(TableDescription::decode(name.as_bytes(), bytes)?))
     }
 
-    fn catalog(&self) -> Result<std::sync::Arc<record::Table>> {
-        self.table_by_id(CATALOG)
+    fn catalog(&self) -> Arc<record::Table> {
+        self.engine().table(CATALOG)
     }
 
-    fn handle<K, V>(&self, description: &TableDescription) -> Result<Table<K, V>>
+    fn handle<K, V>(&self, description: &TableDescription) -> Table<K, V>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let core = self.table_by_id(TableId(description.id))?;
+        let core = self.engine().table(TableId(description.id));
         core.set_caches(description.options.cache_cold);
-        Ok(Table::new(&description.name, core))
-    }
-
-    fn table_by_id(&self, id: TableId) -> Result<std::sync::Arc<record::Table>> {
-        self.engine().table(id).map_err(|error| Error::TableFull(error.to_string()))
+        Table::new(&description.name, core)
     }
 }
 

@@ -162,7 +162,7 @@ impl Database {
         let recovered = durability::recover(&engine, &files, reader, watch);
         let recovered = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
-            RecoveryError::Table(reason) => Error::TableFull(reason),
+            RecoveryError::Table(full) => Error::TableFull(full.to_string()),
         })?;
         engine.log.resume_at(recovered.replayed.end)?;
         drop(files);

@@ -196,12 +196,11 @@ impl Stats {
 }
 
 fn memory(engine: &Engine) -> MemoryStats {
-    let entries: u64 = engine.tables().iter().map(|table| table.rids().handed_out()).sum();
     MemoryStats {
         versions: engine.memory.bytes(Kind::Version),
         index_nodes: engine.memory.bytes(Kind::Node),
         keys: engine.memory.bytes(Kind::Key),
-        indirection: entries * size_of::<u64>() as u64,
+        indirection: engine.memory.array_bytes(),
         resident: resident_bytes().unwrap_or(0),
     }
 }

@@ -55,10 +55,14 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        if self.engine().owns(&table.core) {
-            return Ok(&table.core);
+        if !self.engine().owns(&table.core) {
+            return Err(Error::ForeignTable(table.name().to_owned()));
         }
-        Err(Error::ForeignTable(table.name().to_owned()))
+        // A handle of a table that is not committed may have left its creator's closure.
+        if !self.core.may_use(&table.core) {
+            return Err(Error::TableNotFound(table.name().to_owned()));
+        }
+        Ok(&table.core)
     }
 
     /// The value of `key`.

@@ -14,6 +14,7 @@ pub(crate) use replay::Replayed;
 pub(crate) use upkeep::{checkpoint, compact, job};
 
 use crate::log::{LogError, LogFiles, LogReader};
+use crate::record::TableFull;
 use crate::transaction::Engine;
 
 /// Why a recovery failed.
@@ -21,8 +22,8 @@ use crate::transaction::Engine;
 pub(crate) enum RecoveryError {
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("no addresses are left for another table: {0}")]
-    Table(String),
+    #[error(transparent)]
+    Table(#[from] TableFull),
 }
 
 /// How far a recovery is.

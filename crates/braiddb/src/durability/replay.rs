@@ -130,7 +130,7 @@ impl Share<'_> {
             for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
                 let _operation = reclaim::enter();
                 let table = self.engine.table(record.table);
-                let table = table.map_err(|error| RecoveryError::Table(error.to_string()))?;
+                table.raise_rid(record.rid)?;
                 self.apply(&table, &record, lsn);
                 applied += 1;
             }
@@ -145,7 +145,6 @@ impl Share<'_> {
 
     fn apply(&self, table: &Table, record: &RecordView<'_>, lsn: Lsn) {
         let (rid, key) = (record.rid, record.key);
-        table.rids().raise(table.array(), rid);
         match record.kind {
             RecordKind::Delete => {
                 table.index.remove(key, rid);

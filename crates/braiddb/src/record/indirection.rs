@@ -1,7 +1,7 @@
 //! The indirection array: one word a record, from its id to its newest version.
 //!
-//! A reserved mapping holds the entries of one table in one contiguous run of addresses; memory
-//! stands behind an entry from its first use. Entries:
+//! Entries stand in chunks, each twice as long as the one before (`chunks`), so that an empty table
+//! takes nothing and a large one wastes little. Entries:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -10,9 +10,11 @@
 //! | multiple of 8 | the newest version, in memory |
 //! | odd | the newest version, in the log: committed for every transaction, active or to come |
 //!
-//! Invariant: an entry leaves `dead` only by [`IndirectionArray::clear`], after the grace period
-//! in which operations may still hold the id.
+//! Invariants: an entry leaves `dead` only by [`IndirectionArray::clear`], after the grace period in
+//! which operations may still hold the id. Who has a record id has it from the allocator of ids, which
+//! made room for its entry first, or from where that was published.
 
+use super::chunks::{Chunks, NoMemory};
 use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{Address, Link, VersionRef};
@@ -71,30 +73,26 @@ impl From<Link> for Entry {
 }
 
 /// Entries of one table.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct IndirectionArray {
-    entries: mapping::Mapping,
+    entries: Chunks,
 }
 
 impl IndirectionArray {
     /// Records one table can hold.
-    pub(crate) const CAPACITY: u64 = mapping::CAPACITY;
+    pub(crate) const CAPACITY: u64 = Chunks::CAPACITY;
 
-    /// Reserves addresses for [`Self::CAPACITY`] entries.
-    ///
-    /// # Errors
-    /// The operating system's, when it has no such run of addresses left.
-    pub(crate) fn reserve() -> std::io::Result<Self> {
-        Ok(Self { entries: mapping::Mapping::reserve()? })
-    }
-
+    #[inline(always)]
     fn word(&self, rid: Rid) -> &AtomicU64 {
         self.entries.word(rid.number())
     }
 
-    /// Lets memory stand behind the entries up to `count` in large pages, where that pays.
-    pub(crate) fn prepare(&self, count: u64) {
-        self.entries.prepare(count);
+    /// Makes room for the entries up to `number`, and returns for how many there is room at least.
+    ///
+    /// # Errors
+    /// When the operating system has no addresses for them.
+    pub(super) fn grow(&self, number: u64) -> Result<u64, NoMemory> {
+        self.entries.grow(number)
     }
 
     /// The address of an entry, to be prefetched.
@@ -125,94 +123,5 @@ impl IndirectionArray {
     pub(crate) fn clear(&self, rid: Rid) {
         // Release pairs with the Acquire in `load`; the id itself travels through a queue.
         self.word(rid).store(0, Ordering::Release);
-    }
-}
-
-#[cfg(not(loom))]
-mod mapping {
-    use std::ptr::NonNull;
-
-    use crate::sync::atomic::AtomicU64;
-
-    /// Entries a mapping has room for: 32 GiB of addresses, which cost nothing until used.
-    pub(super) const CAPACITY: u64 = 1 << 32;
-    const HUGE_PAGE_BYTES: usize = 2 << 20;
-    const BYTES: usize = CAPACITY as usize * size_of::<AtomicU64>();
-
-    /// A reserved run of zeroed words.
-    #[derive(Debug)]
-    pub(super) struct Mapping {
-        start: NonNull<AtomicU64>,
-    }
-
-    // SAFETY: the mapping is shared memory of atomics that lives until the owner is dropped.
-    unsafe impl Send for Mapping {}
-    // SAFETY: as above; all access goes through atomics.
-    unsafe impl Sync for Mapping {}
-
-    impl Mapping {
-        pub(super) fn reserve() -> std::io::Result<Self> {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-            let start =
-                unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
-            if start == libc::MAP_FAILED {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(Self { start: NonNull::new(start.cast()).expect("the kernel never maps address 0") })
-        }
-
-        pub(super) fn word(&self, number: u64) -> &AtomicU64 {
-            assert!(number < CAPACITY, "record id {number} is beyond the table's capacity");
-            // SAFETY: inside the mapping (asserted), which is zeroed, aligned to pages, shared only
-            // through atomics, and lives as long as `self`.
-            unsafe { self.start.add(number as usize).as_ref() }
-        }
-
-        /// Large pages save a page walk on every random access, but a small table would waste most
-        /// of one: they start after the first 2 MiB (262 144 records).
-        pub(super) fn prepare(&self, count: u64) {
-            let bytes = (count as usize * size_of::<AtomicU64>()).min(BYTES);
-            let start = self.start.as_ptr() as usize;
-            let first = (start + HUGE_PAGE_BYTES).next_multiple_of(HUGE_PAGE_BYTES);
-            let end = (start + bytes).next_multiple_of(HUGE_PAGE_BYTES).min(start + BYTES);
-            if end > first {
-                // SAFETY: advice about a part of our own mapping; it changes no contents. A refusal
-                // costs speed only, so the result is of no interest.
-                unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_HUGEPAGE) };
-            }
-        }
-    }
-
-    impl Drop for Mapping {
-        fn drop(&mut self) {
-            // SAFETY: mapped in `reserve` with this length; no reference outlives `self`.
-            let result = unsafe { libc::munmap(self.start.as_ptr().cast(), BYTES) };
-            assert_eq!(result, 0, "unmapping our own mapping cannot fail");
-        }
-    }
-}
-
-#[cfg(loom)]
-mod mapping {
-    use crate::sync::atomic::AtomicU64;
-
-    pub(super) const CAPACITY: u64 = 4;
-
-    /// A model's stand-in: loom's atomics cannot live in a mapping.
-    #[derive(Debug)]
-    pub(super) struct Mapping(Vec<AtomicU64>);
-
-    impl Mapping {
-        pub(super) fn reserve() -> std::io::Result<Self> {
-            Ok(Self((0..CAPACITY).map(|_| AtomicU64::new(0)).collect()))
-        }
-
-        pub(super) fn word(&self, number: u64) -> &AtomicU64 {
-            &self.0[number as usize]
-        }
-
-        pub(super) fn prepare(&self, _count: u64) {}
     }
 }

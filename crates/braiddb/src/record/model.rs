@@ -25,7 +25,8 @@ const BLOCK_BYTES: u64 = 8;
 impl Shared {
     fn new() -> Self {
         let memory = MemoryCounters::new();
-        let array = IndirectionArray::reserve().unwrap();
+        let array = IndirectionArray::default();
+        array.grow(RECORD).unwrap();
         let first = VersionRef::allocate(&memory, Stamp::committed(Lsn(8)), b"old", false);
         array.publish(Rid::new(RECORD), first);
         let tail = AtomicU64::new(8 + BLOCK_BYTES);

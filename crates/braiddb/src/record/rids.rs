@@ -2,51 +2,89 @@
 
 use crossbeam_utils::CachePadded;
 
+use super::chunks::NoMemory;
 use super::indirection::IndirectionArray;
+use crate::memory::MemoryCounters;
 use crate::rid::Rid;
 use crate::sync::SegQueue;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// How many ids beyond those in use get memory prepared at a time.
-const PREPARE_STEP: u64 = 1 << 16;
+/// How many ids of a large table count as in use at a time: memory stands behind their entries, or
+/// soon will.
+const STEP: u64 = 1 << 16;
+const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 
-/// The table has used every record id it can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the table is full: it holds {} records", IndirectionArray::CAPACITY)]
-pub(crate) struct TableFull;
+/// Why a table has no record id for another record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TableFull {
+    /// It has used every record id it can have.
+    #[error("the table is full: it holds {} records", IndirectionArray::CAPACITY)]
+    Capacity,
+    /// The operating system has no memory for more.
+    #[error("the table cannot grow: {0}")]
+    Memory(#[from] NoMemory),
+}
 
-/// Hands out record ids. Invariant: an id is handed out to one record at a time; `give_back` takes
-/// only ids whose entry is empty and that no operation holds any more.
+/// Hands out record ids.
+///
+/// Invariants: an id is handed out to one record at a time; `give_back` takes only ids whose entry is
+/// empty and that no operation holds any more. There is room in the array for every id below `bound`,
+/// and so for every id that is handed out.
 #[derive(Debug, Default)]
 pub(crate) struct RidAllocator {
     next: CachePadded<AtomicU64>,
-    /// `next`, rounded up to the last step: read on every record access, written rarely.
-    prepared: CachePadded<AtomicU64>,
+    /// See [`Self::bound`]: read on every record access, written rarely.
+    bound: CachePadded<AtomicU64>,
     free: SegQueue<u64>,
 }
 
 impl RidAllocator {
     /// A free record id.
-    pub(crate) fn take(&self, array: &IndirectionArray) -> Result<Rid, TableFull> {
-        if let Some(number) = self.free.pop() {
-            return Ok(Rid::new(number));
-        }
-        // Relaxed: `fetch_add` alone makes ids unique; entries are published by their own stores.
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if number >= IndirectionArray::CAPACITY {
-            self.next.store(IndirectionArray::CAPACITY, Ordering::Relaxed);
-            return Err(TableFull);
-        }
-        if number.is_multiple_of(PREPARE_STEP) {
-            self.prepare(array, number + PREPARE_STEP);
+    ///
+    /// # Errors
+    /// When there are no more, or no memory for more.
+    pub(crate) fn take(
+        &self,
+        array: &IndirectionArray,
+        memory: &MemoryCounters,
+    ) -> Result<Rid, TableFull> {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => self.next_number()?,
+        };
+        if let Err(error) = self.make_room(array, memory, number) {
+            self.free.push(number);
+            return Err(error);
         }
         Ok(Rid::new(number))
     }
 
-    fn prepare(&self, array: &IndirectionArray, count: u64) {
-        array.prepare(count);
-        // Relaxed: a hint about size.
-        self.prepared.fetch_max(count, Ordering::Relaxed);
+    fn next_number(&self) -> Result<u64, TableFull> {
+        // Relaxed: `fetch_add` alone makes ids unique; entries are published by their own stores.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if number >= IndirectionArray::CAPACITY {
+            self.next.store(IndirectionArray::CAPACITY, Ordering::Relaxed);
+            return Err(TableFull::Capacity);
+        }
+        Ok(number)
+    }
+
+    /// Makes sure that there is room for the entry of an id.
+    fn make_room(
+        &self,
+        array: &IndirectionArray,
+        memory: &MemoryCounters,
+        number: u64,
+    ) -> Result<(), TableFull> {
+        if number < self.bound() {
+            return Ok(());
+        }
+        let room = array.grow(number)?;
+        let bound = (number + 1).next_multiple_of(STEP).min(room);
+        // Release pairs with the Acquire in `bound`.
+        let before = self.bound.fetch_max(bound, Ordering::AcqRel);
+        memory.add_array_bytes(bound.saturating_sub(before) * ENTRY_BYTES);
+        Ok(())
     }
 
     /// Takes an id back.
@@ -55,25 +93,39 @@ impl RidAllocator {
     }
 
     /// Makes sure that ids up to `rid` count as handed out; for recovery.
-    pub(crate) fn raise(&self, array: &IndirectionArray, rid: Rid) {
-        // Relaxed: recovery's threads are joined before anything else takes ids.
-        if self.next.fetch_max(rid.number() + 1, Ordering::Relaxed) <= rid.number() {
-            let count = (rid.number() + 1).next_multiple_of(PREPARE_STEP);
-            if count > self.prepared.load(Ordering::Relaxed) {
-                self.prepare(array, count);
-            }
+    ///
+    /// # Errors
+    /// When the table cannot have such an id, or there is no memory for it.
+    pub(crate) fn raise(
+        &self,
+        array: &IndirectionArray,
+        memory: &MemoryCounters,
+        rid: Rid,
+    ) -> Result<(), TableFull> {
+        if rid.number() >= IndirectionArray::CAPACITY {
+            return Err(TableFull::Capacity);
         }
+        self.make_room(array, memory, rid.number())?;
+        // Relaxed: recovery's threads are joined before anything else takes ids.
+        self.next.fetch_max(rid.number() + 1, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// An upper bound of the ids in use, at most a step too high.
+    /// An upper bound of the ids in use, at most a step too high; there is room for every one below.
     pub(crate) fn bound(&self) -> u64 {
-        // Relaxed: a hint about size.
-        self.prepared.load(Ordering::Relaxed)
+        // Acquire pairs with the Release in `make_room`: the chunks are published.
+        self.bound.load(Ordering::Acquire)
     }
 
-    /// Ids handed out so far, whether or not they came back.
+    /// Bytes that the entries of ids below `bound` take.
+    pub(crate) fn entry_bytes(&self) -> u64 {
+        self.bound() * ENTRY_BYTES
+    }
+
+    /// A bound of the ids handed out so far, whether or not they came back; there is room for every
+    /// one below.
     pub(crate) fn handed_out(&self) -> u64 {
-        // Relaxed: a statistic, or recovery after its threads were joined.
-        self.next.load(Ordering::Relaxed)
+        // Relaxed: those that are being handed out at this moment are of no interest.
+        self.next.load(Ordering::Relaxed).min(self.bound())
     }
 }

@@ -11,12 +11,15 @@ use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::version::{Version, VersionRef};
+use crate::version::{Stamp, TransactionName, Version, VersionRef};
 
 /// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
 const CACHED_BYTES: u64 = 2 << 20;
 /// Bytes of a small version, to tell from a count of records how much memory versions take.
 const SMALL_VERSION_BYTES: u64 = 32;
+
+const ALL: u64 = 0;
+const NOBODY: u64 = 1;
 
 /// A table in memory.
 ///
@@ -31,6 +34,8 @@ pub(crate) struct Table {
     memory: Arc<MemoryCounters>,
     /// Where evicted records are read; none without a log.
     store: Option<ColdStore>,
+    /// Who may use the table: [`ALL`], [`NOBODY`], or the transaction with the name in this stamp.
+    users: AtomicU64,
     /// Whether records are evicted, and so reads note what is of use.
     evicts: bool,
     /// Whether records read from the log stay in memory.
@@ -40,20 +45,45 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table.
-    ///
-    /// # Errors
-    /// When no addresses are left for its indirection array.
+    /// An empty table that everybody may use. It takes no memory for records until it has some.
     pub(crate) fn new(
         id: TableId,
         memory: Arc<MemoryCounters>,
         store: Option<ColdStore>,
         evicts: bool,
-    ) -> std::io::Result<Self> {
+    ) -> Self {
         let index = Index::new(memory.clone());
-        let (array, rids) = (IndirectionArray::reserve()?, RidAllocator::default());
+        let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
         let (caches, hand) = (AtomicBool::new(true), AtomicU64::new(0));
-        Ok(Self { id, index, array, rids, memory, store, evicts, caches, hand })
+        let users = AtomicU64::new(ALL);
+        Self { id, index, array, rids, memory, store, users, evicts, caches, hand }
+    }
+
+    /// Makes the table one that only a transaction under way may use: it creates it.
+    pub(crate) fn reserve_for(&self, creator: TransactionName) {
+        // Relaxed: nobody else has the table yet.
+        self.users.store(Stamp::in_flight(creator).bits(), Ordering::Relaxed);
+    }
+
+    /// Lets everybody use the table: its creator commits, and has drawn its LSN.
+    pub(crate) fn open_to_all(&self) {
+        // Release pairs with the Acquire in `may_be_used_by`: who uses it commits later.
+        self.users.store(ALL, Ordering::Release);
+    }
+
+    /// Lets nobody use the table any more: its creator aborts.
+    pub(crate) fn close_to_all(&self) {
+        // Relaxed: only its creator may have used it.
+        self.users.store(NOBODY, Ordering::Relaxed);
+    }
+
+    /// Whether a transaction may use the table. Handles of a table leave the transaction that creates
+    /// it, if its code lets them; and tables that never came to be have none.
+    #[inline(always)]
+    pub(crate) fn may_be_used_by(&self, transaction: TransactionName) -> bool {
+        // Acquire pairs with the Release in `open_to_all`.
+        let users = self.users.load(Ordering::Acquire);
+        users == ALL || users == Stamp::in_flight(transaction).bits()
     }
 
     /// Says whether records read from the log stay in memory.
@@ -99,18 +129,24 @@ impl Table {
     }
 
     /// A record id for a new record.
+    ///
+    /// # Errors
+    /// When there are no more, or no memory for more.
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
-        self.rids.take(&self.array)
+        self.rids.take(&self.array, &self.memory)
     }
 
-    /// Bytes that the indirection array takes.
-    pub(crate) fn array_bytes(&self) -> u64 {
-        self.rids.bound() * size_of::<u64>() as u64
+    /// Makes sure that ids up to `rid` count as handed out; for recovery.
+    ///
+    /// # Errors
+    /// When the table cannot have such an id, or there is no memory for it.
+    pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
+        self.rids.raise(&self.array, &self.memory, rid)
     }
 
     /// Whether the indirection array is too large to stay cached.
     pub(crate) fn array_is_cold(&self) -> bool {
-        self.array_bytes() > CACHED_BYTES
+        self.rids.entry_bytes() > CACHED_BYTES
     }
 
     /// Whether the versions are too many to stay cached.
@@ -123,7 +159,8 @@ impl Table {
         assert_eq!(self.array.load(rid), Entry::Dead, "only dead records give their id back");
         let table = TableRef::new(self);
         reclaim::retire_with(move || {
-            // SAFETY: the engine drains its garbage before it drops its tables.
+            // SAFETY: a table is dropped after what was retired of it before: the engine drains its
+            // garbage first, and a table that never came to be is retired itself.
             let table = unsafe { table.get() };
             table.array.clear(rid);
             table.rids.give_back(rid);
@@ -144,8 +181,8 @@ impl Table {
     }
 }
 
-/// A table, by address: tables live as long as their engine, so that a transaction need not count
-/// its references to them.
+/// A table, by address: tables live as long as their engine, or as the transaction that creates them
+/// in vain, so that a transaction need not count its references to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableRef(NonNull<Table>);
 
@@ -166,7 +203,7 @@ impl TableRef {
     /// The table.
     ///
     /// # Safety
-    /// The engine that owns the table outlives `'a`.
+    /// The engine that owns the table outlives `'a`, and if the table's creator aborts, then later.
     pub(crate) unsafe fn get<'a>(self) -> &'a Table {
         // SAFETY: made from a reference; alive by the caller's contract.
         unsafe { self.0.as_ref() }
@@ -175,6 +212,7 @@ impl TableRef {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        self.memory.remove_array_bytes(self.rids.entry_bytes());
         for number in 0..self.rids.handed_out() {
             let mut entry = match self.array.load(Rid::new(number)) {
                 Entry::Version(version) => Some(version),

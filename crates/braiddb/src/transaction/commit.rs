@@ -135,6 +135,7 @@ impl Transaction {
             let writes = self.writes().borrow();
             if engine.durability == Durability::Volatile {
                 let lsn = engine.log.tick();
+                self.open_created();
                 engine.status.committed(self.name(), lsn);
                 lsn
             } else {
@@ -142,6 +143,7 @@ impl Transaction {
                 let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
                 let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
                 let lsn = block.lsn();
+                self.open_created();
                 engine.status.committed(self.name(), lsn);
                 for write in logged {
                     append(&mut block, &writes, write);
@@ -192,6 +194,7 @@ impl Transaction {
             }
             retire_replaced(&mut writes);
         }
+        self.drop_created();
         worker.counters().aborted[self.cause() as usize].add(1);
         let context = self.take_context().expect("aborts once");
         worker.end(context);

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::counters::AbortCause;
 use super::engine::Engine;
@@ -23,6 +24,15 @@ pub(super) struct Context {
     pub(super) writes: RefCell<WriteSet>,
     /// What it read from the log for itself alone.
     pub(super) copies: Copies,
+    /// Tables it created.
+    pub(super) created: RefCell<Vec<Arc<Table>>>,
+}
+
+impl Context {
+    pub(super) fn new(number: usize) -> Self {
+        let (writes, copies, created) = Default::default();
+        Self { number, writes, copies, created }
+    }
 }
 
 /// A record this transaction has just read, so that the write that follows need not search again.
@@ -90,6 +100,16 @@ impl Transaction {
 
     pub(super) fn copies(&self) -> &Copies {
         &self.context.as_ref().expect("an active transaction has a context").copies
+    }
+
+    pub(super) fn created(&self) -> &RefCell<Vec<Arc<Table>>> {
+        &self.context.as_ref().expect("an active transaction has a context").created
+    }
+
+    /// Whether the transaction may use a table: it exists for everybody, or for its creator.
+    #[inline(always)]
+    pub(crate) fn may_use(&self, table: &Table) -> bool {
+        table.may_be_used_by(self.name)
     }
 
     /// What the transaction sees: versions committed before this LSN, and its own.

@@ -8,6 +8,7 @@ use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
+use super::tables::Tables;
 use super::waiting::WaitingWorkers;
 use crate::log::{ColdStore, Log};
 use crate::memory::MemoryCounters;
@@ -55,7 +56,7 @@ pub(crate) struct EngineOptions {
 
 /// Shared state of a database's workers.
 ///
-/// Invariant: tables are only added, so a table lives as long as the engine.
+/// Invariant: a table lives as long as the engine, or as the transaction that creates it in vain.
 pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) status: StatusTable,
@@ -74,8 +75,7 @@ pub(crate) struct Engine {
     budget: Option<Budget>,
     /// See [`EngineOptions`].
     pub(super) shed_beyond: Option<usize>,
-    tables: RwLock<Vec<Option<Arc<Table>>>>,
-    next_table: AtomicU32,
+    tables: Tables,
     /// Held shared by blocking calls that use the log's files.
     files_usable: RwLock<bool>,
     /// Garbage of workers that have stopped.
@@ -112,9 +112,7 @@ impl Engine {
             durability,
             failure: Arc::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
-            tables: RwLock::new(Vec::new()),
-            // 0 is the catalog's.
-            next_table: AtomicU32::new(1),
+            tables: Tables::new(),
             files_usable: RwLock::new(true),
             leftovers: Mutex::default(),
             drained: AtomicU32::new(0),
@@ -127,32 +125,17 @@ impl Engine {
     }
 
     /// The table with this id, made if it is not there yet.
-    ///
-    /// # Errors
-    /// When no addresses are left for another table.
-    pub(crate) fn table(&self, id: TableId) -> std::io::Result<Arc<Table>> {
-        let place = id.0 as usize;
-        if let Some(Some(table)) = self.tables.read().get(place) {
-            return Ok(table.clone());
-        }
-        let mut tables = self.tables.write();
-        if tables.len() <= place {
-            tables.resize(place + 1, None);
-        }
-        if let Some(table) = &tables[place] {
-            return Ok(table.clone());
-        }
-        let evicts = self.budget.is_some();
-        let table = Arc::new(Table::new(id, self.memory.clone(), self.store.clone(), evicts)?);
-        tables[place] = Some(table.clone());
-        Ok(table)
+    pub(crate) fn table(&self, id: TableId) -> Arc<Table> {
+        let make = || {
+            let evicts = self.budget.is_some();
+            Table::new(id, self.memory.clone(), self.store.clone(), evicts)
+        };
+        self.tables.get_or_make(id, make)
     }
 
     /// Bytes that tables' arrays and the log's ring take.
     fn beside_the_allocator(&self) -> u64 {
-        let tables = self.tables.read();
-        let arrays: u64 = tables.iter().flatten().map(|table| table.array_bytes()).sum();
-        arrays + self.log.ring_bytes()
+        self.memory.array_bytes() + self.log.ring_bytes()
     }
 
     /// Bytes in use above those that eviction aims at; 0 without a budget.
@@ -194,21 +177,34 @@ impl Engine {
         std::ptr::eq(table.memory(), &*self.memory)
     }
 
-    /// A table id that no table has had.
-    pub(crate) fn next_table_id(&self) -> TableId {
-        // Relaxed: only uniqueness matters, and `fetch_add` gives it.
-        TableId(self.next_table.fetch_add(1, Ordering::Relaxed))
+    /// A table id that no table has.
+    pub(super) fn take_table_id(&self) -> TableId {
+        self.tables.take_id()
+    }
+
+    /// Takes such an id back, with the table that was made for it.
+    pub(super) fn give_table_id_back(&self, id: TableId) -> Option<Arc<Table>> {
+        self.tables.give_back(id)
     }
 
     /// Makes sure that ids up to `id` count as taken; for recovery.
     pub(crate) fn raise_table_id(&self, id: TableId) {
-        // Relaxed: recovery is over before anything else takes ids.
-        self.next_table.fetch_max(id.0 + 1, Ordering::Relaxed);
+        self.tables.raise(id);
     }
 
-    /// Every table made so far, in the order of their ids.
+    /// What eviction is to look at next: see [`Tables::next_stride`].
+    pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Table>, u64)> {
+        self.tables.next_stride(most)
+    }
+
+    /// Entries of all tables.
+    pub(super) fn entries(&self) -> u64 {
+        self.memory.array_bytes() / size_of::<u64>() as u64
+    }
+
+    /// Every table there is, in the order of their ids.
     pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
-        self.tables.read().iter().flatten().cloned().collect()
+        self.tables.all()
     }
 
     /// Lets blocking calls use the log's files until the result is dropped; `None` once they are

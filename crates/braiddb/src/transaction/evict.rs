@@ -30,19 +30,17 @@ impl Worker {
         // Otherwise another worker prunes; there is another turn.
         let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else { return };
         let durable = engine.log.durable();
-        // The catalog is small and always of use.
-        let tables: Vec<_> =
-            engine.tables().into_iter().filter(|table| table.id != CATALOG).collect();
         // Once round is enough: what has its second chance now is looked at in another turn.
-        let all: u64 = tables.iter().map(|table| table.rids().bound()).sum();
-        let mut looked_at = 0;
-        for table in tables.iter().cycle() {
-            if excess == 0 || looked_at >= all.min(ENTRIES_PER_TURN) {
-                break;
+        let (all, mut looked_at) = (engine.entries(), 0);
+        while excess > 0 && looked_at < all.min(ENTRIES_PER_TURN) {
+            let Some((table, count)) = engine.next_stride(STRIDE) else { break };
+            looked_at += count;
+            // The catalog is small and always of use.
+            if table.id == CATALOG {
+                continue;
             }
-            looked_at += STRIDE.min(table.rids().bound().max(1));
             let mut garbage = self.garbage.borrow_mut();
-            let freed = table.evict(STRIDE, &acting, durable, |version| {
+            let freed = table.evict(count, &acting, durable, |version| {
                 self.counters().evicted.add(1);
                 garbage.push(engine.log.tail(), Garbage::Evicted { version });
             });

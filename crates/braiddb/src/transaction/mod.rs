@@ -6,6 +6,7 @@ mod checkpoints;
 mod commit;
 mod context;
 mod counters;
+mod create;
 mod driver;
 mod durable;
 mod engine;
@@ -15,6 +16,7 @@ mod garbage;
 mod prune;
 mod read;
 mod scan;
+mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod waiting;

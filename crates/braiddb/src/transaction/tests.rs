@@ -39,7 +39,7 @@ impl Bench {
         let log = Log::volatile(1);
         let engine = Arc::new(Engine::new(&options, log, None, domain.clone(), memory.clone()));
         let participation = domain.participate();
-        let table = engine.table(engine.next_table_id()).unwrap();
+        let table = engine.table(engine.take_table_id());
         let worker = Worker::install(engine, 0);
         Self { participation, table, worker, memory }
     }

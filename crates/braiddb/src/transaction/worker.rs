@@ -14,7 +14,6 @@ use super::durable::CommitQueue;
 use super::engine::Engine;
 use super::garbage::GarbageList;
 use crate::log::Lsn;
-use crate::record::Copies;
 use crate::sched::Waiter;
 
 thread_local! {
@@ -123,12 +122,13 @@ impl Worker {
             return Err(NoContext);
         }
         begins.push(Lsn::MAX);
-        Ok(Box::new(Context { number, writes: RefCell::default(), copies: Copies::default() }))
+        Ok(Box::new(Context::new(number)))
     }
 
     /// Ends a transaction: its begin stamp holds nothing back any more.
     pub(super) fn end(&self, context: Box<Context>) {
         context.writes.borrow_mut().clear();
+        assert!(context.created.borrow().is_empty(), "opened by the commit, or taken back");
         // SAFETY: the transaction is over.
         unsafe { context.copies.free(&self.engine.memory) };
         self.begins.borrow_mut()[context.number] = Lsn::MAX;

@@ -8,7 +8,7 @@ use crate::durability::{RecoveryError, RecoveryStep, Watch};
 use crate::index::Appender;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
-use crate::record::{Entry, Table};
+use crate::record::{Entry, Table, TableFull};
 use crate::transaction::Engine;
 
 /// Loads the newest checkpoint into the engine's tables, which are empty; `None` if there is none.
@@ -56,7 +56,6 @@ fn load(
         }
         last_table = Some(chunk.table);
         let table = engine.table(chunk.table);
-        let table = table.map_err(|error| RecoveryError::Table(error.to_string()))?;
         let mut index = table.index.appender();
         while number < chunks {
             read(&file, number, &mut buffer)?;
@@ -66,7 +65,10 @@ fn load(
                 break;
             }
             let entries = load_chunk(files, &mut last_segment, &table, &mut index, &mut chunk);
-            loaded += entries.map_err(|why| damaged_at(number, why))?;
+            loaded += entries.map_err(|error| match error {
+                ChunkError::Damaged(why) => damaged_at(number, why).into(),
+                ChunkError::Table(full) => RecoveryError::Table(full),
+            })?;
             number += 1;
             watch(RecoveryStep::Checkpoint { loaded, records });
         }
@@ -91,29 +93,50 @@ fn read(file: &File, number: u32, into: &mut AlignedBuffer) -> Result<(), LogErr
     }
 }
 
-/// Loads the entries of one chunk; returns how many there were, or what is wrong with them.
+/// Why a chunk cannot be loaded.
+enum ChunkError {
+    Damaged(&'static str),
+    Table(TableFull),
+}
+
+impl From<&'static str> for ChunkError {
+    fn from(why: &'static str) -> Self {
+        ChunkError::Damaged(why)
+    }
+}
+
+impl From<TableFull> for ChunkError {
+    fn from(full: TableFull) -> Self {
+        match full {
+            TableFull::Capacity => ChunkError::Damaged("a record id is larger than any"),
+            TableFull::Memory(_) => ChunkError::Table(full),
+        }
+    }
+}
+
+/// Loads the entries of one chunk; returns how many there were.
 fn load_chunk(
     files: &LogFiles,
     last_segment: &mut Option<u64>,
     table: &Table,
     index: &mut Appender<'_>,
     chunk: &mut ChunkReader<'_>,
-) -> Result<u64, &'static str> {
+) -> Result<u64, ChunkError> {
     let mut loaded = 0;
     while let Some(entry) = chunk.next() {
         let entry = entry?;
         if entry.key.len() > crate::index::MAX_KEY_BYTES {
-            return Err("a key is too long");
+            return Err("a key is too long".into());
         }
         let segment = files.segment_of(entry.address.lsn());
         if *last_segment != Some(segment) {
             if !files.has(entry.address.lsn()) {
-                return Err("a segment that it leads to is missing");
+                return Err("a segment that it leads to is missing".into());
             }
             *last_segment = Some(segment);
         }
         index.append(entry.key, entry.rid).map_err(|_| "keys are not in order")?;
-        table.rids().raise(table.array(), entry.rid);
+        table.raise_rid(entry.rid)?;
         // Where two keys have one record, the log deletes the earlier one.
         let before = table.array().load(entry.rid);
         if !matches!(before, Entry::Address(there) if there.lsn() > entry.address.lsn()) {

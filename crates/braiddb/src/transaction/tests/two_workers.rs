@@ -98,7 +98,7 @@ fn in_lock_step(
     other: impl FnOnce(&Hand, &Table, &dyn Fn()) + Send,
 ) {
     let engine = engine();
-    let table = engine.table(TableId(1)).unwrap();
+    let table = engine.table(TableId(1));
     let (engine, table) = (&engine, &*table);
     let ((tell_one, one_told), (tell_other, other_told)) = (channel(), channel());
     std::thread::scope(|scope| {
@@ -179,7 +179,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
 #[test]
 fn compaction_follows_no_write_that_is_being_decided() {
     let engine = engine();
-    let table = engine.table(TableId(1)).unwrap();
+    let table = engine.table(TableId(1));
     let (hand, rid) = (Hand::new(&engine, 0), Rid::new(0));
     hand.put(&table, 1);
     say_logged(&table, rid);

@@ -1,0 +1,284 @@
+//! A run of words that grows: chunks that are never moved, each twice as long as the one before.
+//!
+//! Word `n` is in chunk `k` where `n + FIRST` has its highest bit at `k` above that of `FIRST`, so a
+//! leading-zeros count and one look at the short directory, which stays cached, lead to it. Small
+//! chunks are blocks of the allocator. From 2 MiB on they are mappings: addresses cost nothing until
+//! they are used, and large pages save a page walk on every random access.
+//!
+//! Invariants: a chunk, once published in the directory, stays until the whole is dropped. When there
+//! is room for word `n`, all chunks up to its own are published.
+
+use std::ptr::NonNull;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of the first chunk; a power of two.
+#[cfg(not(loom))]
+const FIRST: u64 = 64;
+#[cfg(loom)]
+const FIRST: u64 = 2;
+/// Chunks there can be: nearly 2^32 words.
+#[cfg(not(loom))]
+const CHUNKS: usize = 26;
+#[cfg(loom)]
+const CHUNKS: usize = 2;
+
+/// The operating system has no memory, or no addresses, for another chunk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no memory for {bytes} more bytes of record ids: {reason}")]
+pub(crate) struct NoMemory {
+    bytes: usize,
+    reason: String,
+}
+
+/// A run of words, zero at first.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    /// Addresses of the chunks; 0 for those that are not there yet.
+    directory: [AtomicU64; CHUNKS],
+}
+
+/// Where a word is.
+#[inline(always)]
+fn place(number: u64) -> (usize, usize) {
+    let shifted = number + FIRST;
+    let chunk = shifted.ilog2() - FIRST.ilog2();
+    (chunk as usize, (shifted - (FIRST << chunk)) as usize)
+}
+
+/// Words of a chunk.
+fn words_of(chunk: usize) -> usize {
+    (FIRST << chunk) as usize
+}
+
+/// Words of all chunks up to and with one.
+fn words_up_to(chunk: usize) -> u64 {
+    (FIRST << (chunk + 1)) - FIRST
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self { directory: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+}
+
+impl Chunks {
+    /// Words there can be.
+    pub(super) const CAPACITY: u64 = (FIRST << CHUNKS) - FIRST;
+
+    /// A word for which room was made.
+    ///
+    /// # Panics
+    /// When there is no room for it.
+    #[inline(always)]
+    pub(super) fn word(&self, number: u64) -> &AtomicU64 {
+        let (chunk, offset) = place(number);
+        // Acquire pairs with the Release in `publish`: the chunk is zeroed.
+        let address = self.directory[chunk].load(Ordering::Acquire);
+        let words = NonNull::new(address as *mut AtomicU64);
+        let words = words.unwrap_or_else(|| panic!("there is no room for record id {number}"));
+        // SAFETY: a published chunk holds `words_of(chunk)` words, of which `place` names one; they
+        // are shared only as atomics, and live as long as `self`.
+        unsafe { words.add(offset).as_ref() }
+    }
+
+    /// Makes room for the words up to `number`, and returns for how many there is room at least.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no such run of addresses left.
+    pub(super) fn grow(&self, number: u64) -> Result<u64, NoMemory> {
+        assert!(number < Self::CAPACITY, "the caller knows the capacity");
+        let (last, _) = place(number);
+        for chunk in 0..=last {
+            // Acquire as in `word`.
+            if self.directory[chunk].load(Ordering::Acquire) == 0 {
+                self.publish(chunk)?;
+            }
+        }
+        Ok(words_up_to(last))
+    }
+
+    fn publish(&self, chunk: usize) -> Result<(), NoMemory> {
+        let words = words_of(chunk);
+        let new = backing::allocate(words).map_err(|error| NoMemory {
+            bytes: words * size_of::<u64>(),
+            reason: error.to_string(),
+        })?;
+        // Release pairs with the Acquire in `word`. On failure somebody else's chunk is there, which
+        // this thread may go on to use: Acquire.
+        let (success, failure) = (Ordering::Release, Ordering::Acquire);
+        let address = new.as_ptr() as u64;
+        if self.directory[chunk].compare_exchange(0, address, success, failure).is_err() {
+            // SAFETY: allocated above with this length, and known to nobody else.
+            unsafe { backing::free(new, words) };
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        for (chunk, address) in self.directory.iter().enumerate() {
+            // Relaxed: nobody else is there.
+            let address = address.load(Ordering::Relaxed) as *mut AtomicU64;
+            if let Some(words) = NonNull::new(address) {
+                // SAFETY: published with this length; no reference to a word outlives `self`.
+                unsafe { backing::free(words, words_of(chunk)) };
+            }
+        }
+    }
+}
+
+#[cfg(not(loom))]
+mod backing {
+    use std::alloc::Layout;
+    use std::io::{Error, Result};
+    use std::ptr::NonNull;
+
+    use crate::memory;
+    use crate::sync::atomic::AtomicU64;
+
+    const HUGE_PAGE_BYTES: usize = 2 << 20;
+    /// Words of a chunk that is a mapping.
+    const MAPPED: usize = HUGE_PAGE_BYTES / size_of::<AtomicU64>();
+    const CACHE_LINE_BYTES: usize = 64;
+
+    fn layout(words: usize) -> Layout {
+        Layout::from_size_align(words * size_of::<AtomicU64>(), CACHE_LINE_BYTES)
+            .expect("chunks are far shorter than the address space")
+    }
+
+    /// Zeroed words.
+    pub(super) fn allocate(words: usize) -> Result<NonNull<AtomicU64>> {
+        if words < MAPPED {
+            return Ok(memory::allocate_uncounted(layout(words)).cast());
+        }
+        map(words * size_of::<AtomicU64>())
+    }
+
+    /// # Safety
+    /// `start` came from `allocate` with as many words, and nobody uses them any more.
+    pub(super) unsafe fn free(start: NonNull<AtomicU64>, words: usize) {
+        if words < MAPPED {
+            // SAFETY: the caller's contract.
+            unsafe { memory::free_uncounted(start.cast(), layout(words)) };
+        } else {
+            unmap(start.as_ptr() as usize, words * size_of::<AtomicU64>());
+        }
+    }
+
+    /// A zeroed mapping that starts on a large page, for `bytes` that are a multiple of one.
+    fn map(bytes: usize) -> Result<NonNull<AtomicU64>> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let all = bytes + HUGE_PAGE_BYTES;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), all, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        // What stands before and after the whole pages is given back.
+        let start = start as usize;
+        let aligned = start.next_multiple_of(HUGE_PAGE_BYTES);
+        unmap(start, aligned - start);
+        unmap(aligned + bytes, start + all - aligned - bytes);
+        // SAFETY: advice about our own mapping; it changes no contents. A refusal costs speed only,
+        // so the result is of no interest.
+        unsafe { libc::madvise(aligned as *mut _, bytes, libc::MADV_HUGEPAGE) };
+        Ok(NonNull::new(aligned as *mut AtomicU64).expect("the kernel never maps address 0"))
+    }
+
+    /// Unmaps a part of our own mappings that nobody uses any more.
+    fn unmap(start: usize, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: mapped by `map`, whose caller uses it no more.
+        let result = unsafe { libc::munmap(start as *mut _, bytes) };
+        assert_eq!(result, 0, "unmapping our own mapping: {}", Error::last_os_error());
+    }
+}
+
+#[cfg(loom)]
+mod backing {
+    use std::io::Result;
+    use std::ptr::NonNull;
+
+    use crate::sync::atomic::AtomicU64;
+
+    /// Loom's atomics are made one by one.
+    pub(super) fn allocate(words: usize) -> Result<NonNull<AtomicU64>> {
+        let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(NonNull::new(Box::into_raw(words).cast()).expect("a box is somewhere"))
+    }
+
+    /// # Safety
+    /// `start` came from `allocate` with as many words, and nobody uses them any more.
+    pub(super) unsafe fn free(start: NonNull<AtomicU64>, words: usize) {
+        let words = std::ptr::slice_from_raw_parts_mut(start.as_ptr(), words);
+        // SAFETY: made from a box of this length (the caller's contract).
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_a_place_of_its_own() {
+        let ends = (0..CHUNKS).flat_map(|chunk| [words_up_to(chunk) - 1, words_up_to(chunk)]);
+        for number in (0..1000).chain(ends).filter(|number| *number < Chunks::CAPACITY) {
+            let (chunk, offset) = place(number);
+            assert!(chunk < CHUNKS && offset < words_of(chunk), "{number}");
+            let before = if chunk == 0 { 0 } else { words_up_to(chunk - 1) };
+            assert_eq!(before + offset as u64, number);
+        }
+        assert_eq!(place(Chunks::CAPACITY).0, CHUNKS);
+    }
+
+    #[test]
+    fn words_are_zero_and_stay_where_they_are() {
+        let chunks = Chunks::default();
+        // Two chunks that are mappings, and all smaller ones.
+        let room = chunks.grow(600_000).unwrap();
+        assert!(room > 600_000);
+        let first = std::ptr::from_ref(chunks.word(0));
+        for number in (0..room).step_by(61) {
+            assert_eq!(chunks.word(number).swap(number + 1, Ordering::Relaxed), 0);
+        }
+        chunks.grow(2_000_000).unwrap();
+        assert_eq!(std::ptr::from_ref(chunks.word(0)), first);
+        for number in (0..room).step_by(61) {
+            assert_eq!(chunks.word(number).load(Ordering::Relaxed), number + 1);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::thread;
+
+    use super::*;
+
+    /// Two threads that grow the same run at once see one word, zero at first.
+    #[test]
+    fn model_of_two_that_grow_at_once_gives_one_chunk() {
+        loom::model(|| {
+            let chunks = Arc::new(Chunks::default());
+            let add = |chunks: &Chunks| {
+                chunks.grow(3).unwrap();
+                chunks.word(3).fetch_add(1, Ordering::Relaxed)
+            };
+            let other = {
+                let chunks = chunks.clone();
+                thread::spawn(move || add(&chunks))
+            };
+            let mine = add(&chunks);
+            let theirs = other.join().unwrap();
+            assert_eq!(mine + theirs, 1, "both counted on the same word, from zero");
+        });
+    }
+}

@@ -1,0 +1,66 @@
+//! Creating tables: each is its creator's alone until that commits, and goes with it if it aborts.
+
+use std::sync::Arc;
+
+use super::context::Transaction;
+use super::engine::Engine;
+use super::error::OperationError;
+use super::write::Intent;
+use crate::reclaim;
+use crate::record::Table;
+use crate::rid::TableId;
+
+/// A table id that goes back if nothing comes of it.
+struct NewId<'e> {
+    engine: &'e Engine,
+    id: TableId,
+}
+
+impl Drop for NewId<'_> {
+    fn drop(&mut self) {
+        let table = self.engine.give_table_id_back(self.id);
+        assert!(table.is_none(), "a table's id goes back with the table");
+    }
+}
+
+impl Transaction {
+    /// Makes a table, and lists it under `name` in the catalog, with what `describe` says of it.
+    ///
+    /// # Errors
+    /// As for an insertion into the catalog. Then, and if the future is dropped before it is ready,
+    /// there is no table.
+    pub(crate) async fn create_table(
+        &self,
+        catalog: &Table,
+        name: &[u8],
+        describe: impl FnOnce(TableId) -> Vec<u8>,
+    ) -> Result<Arc<Table>, OperationError> {
+        let new = NewId { engine: self.engine(), id: self.engine().take_table_id() };
+        let description = describe(new.id);
+        self.write(catalog, name, Intent::Insert(&description)).await?;
+        // From here on the id is taken back with the write.
+        let table = self.engine().table(new.id);
+        std::mem::forget(new);
+        table.reserve_for(self.name());
+        self.created().borrow_mut().push(table.clone());
+        Ok(table)
+    }
+
+    /// Lets everybody use the tables that the transaction created; its LSN is drawn, and nobody sees
+    /// yet that they are listed. So whoever uses them commits later.
+    pub(super) fn open_created(&self) {
+        self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
+    }
+
+    /// Takes back the tables that the transaction created, after its writes. Others may look at them
+    /// as they come by all tables, and hold them; they are gone once nobody does.
+    pub(super) fn drop_created(&self) {
+        for table in self.created().borrow_mut().drain(..) {
+            table.close_to_all();
+            let listed = self.engine().give_table_id_back(table.id);
+            assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
+            // After what of it was retired before: what is due is freed in order.
+            reclaim::retire_with(move || drop(table));
+        }
+    }
+}

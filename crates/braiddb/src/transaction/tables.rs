@@ -1,0 +1,166 @@
+//! The tables of a database: by their ids, from their creation on.
+//!
+//! Invariants: a table stays listed as long as its engine, unless its creator aborts: then it is taken
+//! off the list, and its id is given to another one, since nothing that was committed tells of it. An
+//! id is one table's at a time.
+
+use std::sync::Arc;
+
+use crate::record::Table;
+use crate::rid::TableId;
+use crate::sync::{Mutex, RwLock};
+
+/// The list.
+#[derive(Debug)]
+pub(super) struct Tables {
+    list: RwLock<List>,
+    hand: Mutex<Hand>,
+}
+
+/// Where eviction's clock stands.
+#[derive(Debug)]
+struct Hand {
+    table: TableId,
+    /// Entries of the table that it has not come by in this round.
+    left: u64,
+}
+
+#[derive(Debug)]
+struct List {
+    by_id: Vec<Option<Arc<Table>>>,
+    /// The least id that no table has had.
+    next: u32,
+    /// Ids below `next` of tables that never came to be.
+    free: Vec<u32>,
+}
+
+impl Tables {
+    pub(super) fn new() -> Self {
+        // 0 is the catalog's.
+        let list = List { by_id: Vec::new(), next: 1, free: Vec::new() };
+        let hand = Hand { table: TableId(0), left: 0 };
+        Self { list: RwLock::new(list), hand: Mutex::new(hand) }
+    }
+
+    /// The table with this id, made by `make` if it is not there yet.
+    pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Table) -> Arc<Table> {
+        let place = id.0 as usize;
+        if let Some(Some(table)) = self.list.read().by_id.get(place) {
+            return table.clone();
+        }
+        let mut list = self.list.write();
+        if list.by_id.len() <= place {
+            list.by_id.resize(place + 1, None);
+        }
+        list.by_id[place].get_or_insert_with(|| Arc::new(make())).clone()
+    }
+
+    /// An id that no table has.
+    pub(super) fn take_id(&self) -> TableId {
+        let mut list = self.list.write();
+        if let Some(id) = list.free.pop() {
+            return TableId(id);
+        }
+        let id = list.next;
+        list.next = id.checked_add(1).expect("fewer than 2^32 tables fit in memory");
+        TableId(id)
+    }
+
+    /// Takes back an id from `take_id`, with the table that was made for it.
+    pub(super) fn give_back(&self, id: TableId) -> Option<Arc<Table>> {
+        let mut list = self.list.write();
+        list.free.push(id.0);
+        list.by_id.get_mut(id.0 as usize).and_then(Option::take)
+    }
+
+    /// Makes sure that ids up to `id` count as taken; for recovery.
+    pub(super) fn raise(&self, id: TableId) {
+        let mut list = self.list.write();
+        list.next = list.next.max(id.0 + 1);
+    }
+
+    /// Every table there is, in the order of their ids.
+    pub(super) fn all(&self) -> Vec<Arc<Table>> {
+        self.list.read().by_id.iter().flatten().cloned().collect()
+    }
+
+    /// The next table, and how many of its entries, that the clock's hand of eviction comes by: it goes
+    /// round one table after the other, so that each entry has its turn. `None` if only tables without
+    /// entries come next: the hand has passed some of them.
+    pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Table>, u64)> {
+        /// Tables without entries that are passed at a time.
+        const PASSED: usize = 256;
+        let mut hand = self.hand.lock();
+        for _ in 0..PASSED {
+            let table = self.list.read().next_from(hand.table)?;
+            if table.id != hand.table || hand.left == 0 {
+                (hand.table, hand.left) = (table.id, table.rids().bound());
+            }
+            let count = hand.left.min(most);
+            hand.left -= count;
+            if hand.left == 0 {
+                hand.table = TableId(table.id.0 + 1);
+            }
+            if count > 0 {
+                return Some((table, count));
+            }
+        }
+        None
+    }
+}
+
+impl List {
+    /// The first table with an id of at least `from`, or else the first of all.
+    fn next_from(&self, from: TableId) -> Option<Arc<Table>> {
+        let (before, after) = self.by_id.split_at(self.by_id.len().min(from.0 as usize));
+        after.iter().chain(before).flatten().next().cloned()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryCounters;
+
+    fn add(tables: &Tables, memory: &Arc<MemoryCounters>, records: u64) -> Arc<Table> {
+        let id = tables.take_id();
+        let table = tables.get_or_make(id, || Table::new(id, memory.clone(), None, true));
+        for _ in 0..records {
+            table.take_rid().unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn the_hand_comes_by_every_entry_once_a_round() {
+        let (tables, memory) = (Tables::new(), Arc::new(MemoryCounters::new()));
+        assert!(tables.next_stride(100).is_none());
+        let sizes = [0, 1, 70, 0, 1000, 0];
+        let all: Vec<_> = sizes.iter().map(|records| add(&tables, &memory, *records)).collect();
+        let bounds: Vec<_> = all.iter().map(|table| table.rids().bound()).collect();
+        assert_eq!(bounds.iter().sum::<u64>() * 8, memory.array_bytes());
+        for _ in 0..3 {
+            let mut seen = vec![0; all.len()];
+            while seen.iter().sum::<u64>() * 8 < memory.array_bytes() {
+                let (table, count) = tables.next_stride(100).expect("few tables are empty");
+                assert!(count <= 100);
+                seen[table.id.0 as usize - 1] += count;
+            }
+            assert_eq!(seen, bounds);
+        }
+    }
+
+    #[test]
+    fn many_empty_tables_are_passed_a_few_at_a_time() {
+        let (tables, memory) = (Tables::new(), Arc::new(MemoryCounters::new()));
+        (0..1000).for_each(|_| drop(add(&tables, &memory, 0)));
+        let last = add(&tables, &memory, 1);
+        let mut calls = 1;
+        while tables.next_stride(64).is_none() {
+            calls += 1;
+        }
+        assert_eq!(calls, 1001_usize.div_ceil(256));
+        assert_eq!(tables.give_back(last.id).map(|table| table.id), Some(last.id));
+        assert_eq!(tables.take_id(), last.id, "the id is used again");
+    }
+}
