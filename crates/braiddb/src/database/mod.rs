@@ -10,6 +10,8 @@ mod scan;
 mod source;
 mod stats;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod transaction;
 mod upkeep;
 

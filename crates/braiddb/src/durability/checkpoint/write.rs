@@ -14,7 +14,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
 use crate::sched::{self, Cause};
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{OperationError, PanicPlace, Worker};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
@@ -34,6 +34,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();
     let mut output = Output { file, segment_bytes, chunks: 0, records: 0, live };
+    engine.planted_panic.strike(PanicPlace::Checkpoint);
     for table in engine.tables() {
         output.write_table(&worker, &table).await?;
     }
