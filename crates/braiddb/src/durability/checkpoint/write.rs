@@ -102,7 +102,7 @@ impl Output {
         let (mut entries, mut key) = (Vec::<Entry>::new(), KeyBuffer::new());
         loop {
             let _operation = reclaim::enter();
-            let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+            let transaction = worker.begin_upkeep().map_err(|_| OperationError::Overloaded)?;
             if !cursor.next_batch(&mut entries, BATCH).await {
                 break;
             }
