@@ -136,10 +136,13 @@ pub enum Verb {
         store: StoreArguments,
     },
     /// Measure the engine on this machine.
+    #[cfg(not(braid_simulation))]
     Bench(braid_workloads::bench::Command),
     /// Kill a database under load over and over, and check that it loses nothing.
+    #[cfg(not(braid_simulation))]
     Torture(braid_workloads::torture::Command),
     /// Crash a simulated disk at its operations, and check what is recovered.
+    #[cfg(braid_simulation)]
     Simulate(braid_workloads::simulate::Command),
 }
 

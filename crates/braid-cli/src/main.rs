@@ -15,9 +15,7 @@ use tracing::level_filters::LevelFilter;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Simulated disks fail all the time, and say so.
-    let simulates = matches!(arguments.verb, Verb::Simulate(_));
-    let level = if simulates { LevelFilter::OFF } else { LevelFilter::WARN };
+    let level = if simulates(&arguments.verb) { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(level)
@@ -32,6 +30,17 @@ fn main() -> ExitCode {
             eprintln!("braid: {error:#}");
             exit::failure()
         }
+    }
+}
+
+/// Simulated disks fail all the time, and the engine says so.
+fn simulates(verb: &Verb) -> bool {
+    #[cfg(braid_simulation)]
+    return matches!(verb, Verb::Simulate(_));
+    #[cfg(not(braid_simulation))]
+    {
+        _ = verb;
+        false
     }
 }
 
@@ -60,14 +69,17 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
         Verb::Check { store } => verb::check::run(&store.open_existing()?, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
+        #[cfg(not(braid_simulation))]
         Verb::Bench(bench) => {
             bench.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
+        #[cfg(not(braid_simulation))]
         Verb::Torture(torture) => {
             torture.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
+        #[cfg(braid_simulation)]
         Verb::Simulate(simulate) => {
             simulate.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)

@@ -265,6 +265,7 @@ fn damaged_bits_are_told_or_mean_nothing() {
     }
 }
 
+#[cfg(braid_simulation)]
 #[test]
 fn a_simulation_goes_the_same_way_each_time() {
     let run = || {

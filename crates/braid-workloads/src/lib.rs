@@ -2,15 +2,27 @@
 //!
 //! Layers, each importing only those below it: `bench` (the command), `workload` (one file each),
 //! `engine` (databases under test and how they are driven) beside `reference` (bare baselines),
-//! `scale` (arguments and settings), `harness` (measuring and telling), `random` and `error`.
+//! `scale` (arguments and settings), `harness` (measuring and telling), `random` and `error`. Apart
+//! from them are `torture`, and `simulate`, which builds with `--cfg braid_simulation` have instead of
+//! all the others.
 
+#[cfg(not(braid_simulation))]
 pub mod bench;
+#[cfg(not(braid_simulation))]
 mod engine;
+#[cfg(not(braid_simulation))]
 mod error;
+#[cfg(not(braid_simulation))]
 mod harness;
+#[cfg(not(braid_simulation))]
 mod random;
+#[cfg(not(braid_simulation))]
 mod reference;
+#[cfg(not(braid_simulation))]
 mod scale;
+#[cfg(braid_simulation)]
 pub mod simulate;
+#[cfg(not(braid_simulation))]
 pub mod torture;
+#[cfg(not(braid_simulation))]
 mod workload;

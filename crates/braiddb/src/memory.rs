@@ -39,6 +39,9 @@ pub(crate) struct MemoryCounters {
     shards: Box<[CachePadded<[AtomicI64; KINDS]>]>,
     /// Bytes of indirection arrays, which grow by large steps.
     arrays: CachePadded<AtomicU64>,
+    /// What was freed in a controlled schedule.
+    #[cfg(all(braid_simulation, not(loom)))]
+    quarantine: crate::sync::controlled::Quarantine,
 }
 
 /// The counters of all databases.
@@ -49,14 +52,20 @@ impl MemoryCounters {
     pub(crate) fn of_database() -> Arc<Self> {
         backend::prepare();
         let counters = Arc::new(Self::new());
-        ALL.lock().push(Arc::downgrade(&counters));
+        if !crate::sync::takes_part() {
+            ALL.lock().push(Arc::downgrade(&counters));
+        }
         counters
     }
 
     pub(crate) fn new() -> Self {
         let shard = || CachePadded::new(std::array::from_fn(|_| AtomicI64::new(0)));
-        let shards = (0..SHARDS).map(|_| shard()).collect();
-        Self { shards, arrays: CachePadded::default() }
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            arrays: CachePadded::default(),
+            #[cfg(all(braid_simulation, not(loom)))]
+            quarantine: Default::default(),
+        }
     }
 
     /// Bytes of `kind` in use now; approximate while other threads allocate.
@@ -75,6 +84,10 @@ impl MemoryCounters {
     /// for all databases, the same share as of what they have in use. A host program that uses the same
     /// allocator counts as a waste of at most as much again.
     pub(crate) fn taken(&self) -> u64 {
+        if crate::sync::takes_part() {
+            // What other databases do is no part of a schedule.
+            return self.in_use();
+        }
         let mut all = ALL.lock();
         all.retain(|counters| counters.strong_count() > 0);
         let all = all.iter().filter_map(Weak::upgrade).map(|counters| counters.in_use()).sum();
@@ -113,6 +126,11 @@ impl MemoryCounters {
     /// uses it any more, and it is freed once.
     pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
         self.add(kind, -(layout.size() as i64));
+        #[cfg(all(braid_simulation, not(loom)))]
+        if crate::sync::takes_part() {
+            // SAFETY: the caller's contract.
+            return unsafe { self.quarantine.take(block, layout) };
+        }
         // SAFETY: the caller's contract is the backend's contract.
         unsafe { backend::free(block, layout) }
     }
@@ -120,6 +138,14 @@ impl MemoryCounters {
     fn add(&self, kind: Kind, bytes: i64) {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(braid_simulation, not(loom)))]
+impl Drop for MemoryCounters {
+    fn drop(&mut self) {
+        // SAFETY: blocks of the backend, which nobody has used since they were freed.
+        self.quarantine.release(|block, layout| unsafe { backend::free(block, layout) });
     }
 }
 

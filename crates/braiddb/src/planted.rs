@@ -1,7 +1,7 @@
-//! Mistakes that can be made on purpose, to prove that the simulation finds them. Without the
-//! feature `planted-bugs` none of this is in the engine.
+//! Mistakes that can be made on purpose, to prove that the simulation finds them. Without
+//! `--cfg braid_simulation` none of this is in the engine.
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(braid_simulation)]
 use crate::sync::statistic::{AtomicUsize, Ordering};
 
 /// One mistake.
@@ -24,7 +24,7 @@ pub enum Bug {
     FreedLiveSegment,
 }
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(braid_simulation)]
 impl Bug {
     /// All of them.
     pub const ALL: [Self; 13] = [
@@ -44,11 +44,11 @@ impl Bug {
     ];
 }
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(braid_simulation)]
 static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Plants a bug in this process, or none.
-#[cfg(feature = "planted-bugs")]
+#[cfg(braid_simulation)]
 pub fn plant(bug: Option<Bug>) {
     // Relaxed: planted before anything runs that it is to break.
     PLANTED.store(bug.map_or(0, |bug| bug as usize), Ordering::Relaxed);
@@ -57,9 +57,9 @@ pub fn plant(bug: Option<Bug>) {
 /// Whether a bug is planted.
 #[inline(always)]
 pub(crate) fn is_planted(bug: Bug) -> bool {
-    #[cfg(feature = "planted-bugs")]
+    #[cfg(braid_simulation)]
     return PLANTED.load(Ordering::Relaxed) == bug as usize;
-    #[cfg(not(feature = "planted-bugs"))]
+    #[cfg(not(braid_simulation))]
     {
         _ = bug;
         false

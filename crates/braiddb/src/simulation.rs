@@ -26,6 +26,14 @@
 //! # Ok::<_, Error>(())
 //! ```
 
+#[cfg(braid_simulation)]
+pub use crate::database::{MemoryProbe, block_on};
 pub use crate::io::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
-#[cfg(feature = "planted-bugs")]
+#[cfg(braid_simulation)]
 pub use crate::planted::{Bug, plant};
+#[cfg(all(braid_simulation, not(loom)))]
+pub use crate::sync::controlled::{
+    Client, Finding, FindingKind, Point, Ran, Runner, ScheduleOptions, ScheduleReport,
+    ThreadReport, TraceEntry, describe_by, found_wrong, give_way, planned_panics, spawn,
+    switch_threads,
+};

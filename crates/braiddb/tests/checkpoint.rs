@@ -215,19 +215,3 @@ fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
     assert!(!report.problems.is_empty());
     assert!(report.problems[0].contains("wal-0000000000000000.seg"), "{:?}", report.problems);
 }
-
-/// The transactions by which the engine looks through the tables are nobody's: they are not told.
-#[test]
-fn upkeep_counts_no_aborted_transactions() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options()).unwrap();
-    let table: Table<str, u64> = block_on(db.create_table("t")).unwrap();
-    churn(&db, &table, 0, 1, 20_000);
-    let before = db.stats().aborted;
-    for _ in 0..3 {
-        assert!(block_on(db.checkpoint()).unwrap().records > 0);
-        block_on(db.compact()).unwrap();
-        assert!(db.check().unwrap().records > 0);
-    }
-    assert_eq!(db.stats().aborted, before);
-}

@@ -72,7 +72,7 @@ fn endless(
 ) -> SourceRun {
     let (table, drawn, replied) = (table.clone(), counts.clone(), counts.clone());
     let body = async move |tx: &Transaction, input: &u64| {
-        tx.put(&table, input, input).await?;
+        tx.put(&table, &(input % 100), input).await?;
         if *input % waits == waits - 1 {
             std::future::pending::<()>().await;
         }

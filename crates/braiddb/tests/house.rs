@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// Layers from the top down; a layer may name itself and what stands below it.
 const LAYERS: [&str; 17] = [
+    "simulation",
     "database",
     "experiment",
-    "simulation",
     "durability",
     "transaction",
     "record",

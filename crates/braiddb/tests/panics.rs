@@ -8,11 +8,9 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::JoinHandle;
 
 use braiddb::{
     Database, DecodeError, EncodeError, EncodedValue, Error, Key, KeyBuffer, Options, Result,
@@ -101,37 +99,6 @@ fn message<T>(result: Result<T>) -> String {
 /// Waits until the worker has done what it was asked for before.
 fn settle(bench: &Bench) {
     bench.get(0);
-}
-
-/// Keeps a worker's queue from being empty, so that reads suspend, until the result is dropped.
-struct Busy(Arc<AtomicBool>, Option<JoinHandle<Result<()>>>);
-
-impl Busy {
-    fn new(bench: &Bench, keys: u64) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (table, until, (began, begun)) = (bench.table.clone(), over.clone(), channel());
-        let began = Mutex::new(began);
-        let run = bench.db.run(async move |tx| {
-            began.lock().unwrap().send(()).unwrap();
-            let mut key = 0;
-            while !until.load(Ordering::SeqCst) {
-                tx.get(&table, &(key * 31 % keys)).await?;
-                yield_times(1).await;
-                key += 1;
-            }
-            Ok::<_, Error>(())
-        });
-        let thread = std::thread::spawn(move || block_on(run));
-        begun.recv().unwrap();
-        Self(over, Some(thread))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-        self.1.take().unwrap().join().unwrap().unwrap();
-    }
 }
 
 /// Comes back to the worker's queue `times` times.
@@ -452,8 +419,16 @@ fn a_panic_beside_reads_that_are_suspended() {
         });
         filled.unwrap();
         let mut suspended = 0;
-        let busy = Busy::new(&bench, KEYS);
         for round in 0..50_u64 {
+            // Another task, without which nothing suspends.
+            let table = bench.table.clone();
+            let other = bench.db.run(async move |tx| {
+                for key in 0..2_000 {
+                    tx.get(&table, &(key * 31 % KEYS)).await?;
+                }
+                Ok::<_, Error>(())
+            });
+            let other = std::thread::spawn(move || block_on(other));
             let (table, pending) = (bench.table.clone(), Arc::new(AtomicU64::new(0)));
             let seen = pending.clone();
             let run = bench.db.run_blocking(async move |tx| -> Result<()> {
@@ -471,12 +446,12 @@ fn a_panic_beside_reads_that_are_suspended() {
                 }
                 Ok(())
             });
+            other.join().unwrap().unwrap();
             suspended += pending.load(Ordering::SeqCst);
             if run.is_err() {
                 assert_eq!(message(run), "beside a read");
             }
         }
-        drop(busy);
         assert!(suspended > 0, "no read suspended");
         assert_eq!(bench.db.stats().aborted.panic, suspended);
         bench.finish();
@@ -549,7 +524,14 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
         filled.unwrap();
         let (table, forgotten) = (bench.table.clone(), Arc::new(AtomicU64::new(0)));
         let counted = forgotten.clone();
-        let busy = Busy::new(&bench, KEYS);
+        let busy = bench.table.clone();
+        let other = bench.db.run(async move |tx| {
+            for key in 0..20_000 {
+                tx.get(&busy, &(key * 31 % KEYS)).await?;
+            }
+            Ok::<_, Error>(())
+        });
+        let other = std::thread::spawn(move || block_on(other));
         let run = bench.db.run_blocking(async move |tx| {
             for key in 0..2_000 {
                 let mut get = Box::pin(tx.get(&table, &key));
@@ -566,7 +548,7 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
             Ok::<_, Error>(())
         });
         run.unwrap();
-        drop(busy);
+        other.join().unwrap().unwrap();
         assert!(
             forgotten.load(Ordering::SeqCst) > 0,
             "no read was suspended when it was forgotten"

@@ -2,8 +2,8 @@
 //! and each time the same way from the same seed.
 
 mod oracle;
-#[cfg(feature = "planted-bugs")]
 mod planted;
+mod schedules;
 mod seed;
 mod work;
 
@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use schedules::Campaign;
 use seed::{Plan, Tally};
 
 /// Crash a simulated disk at its operations, and check what is recovered.
@@ -39,10 +40,30 @@ pub struct Command {
     /// Seeds that run side by side; by default one a core.
     #[arg(long)]
     jobs: Option<usize>,
+    /// Run so many schedules of several workers instead.
+    #[arg(long, value_name = "N")]
+    schedules: Option<u64>,
+    /// Workers of a schedule, at least and at most.
+    #[arg(long, value_name = "LEAST-MOST", default_value = "2-4", value_parser = worker_range)]
+    workers: (usize, usize),
+    /// Run the schedule of one seed again, and show how it ends.
+    #[arg(long, value_name = "SEED")]
+    replay: Option<u64>,
     /// Plant each known bug in the engine, and look for the seed that finds it.
-    #[cfg(feature = "planted-bugs")]
     #[arg(long)]
     plant: bool,
+}
+
+/// `LEAST-MOST`, or one number.
+fn worker_range(text: &str) -> Result<(usize, usize), String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let parse = |text: &str| text.parse().map_err(|error| format!("{text:?}: {error}"));
+    let (least, most) = (parse(least)?, parse(most)?);
+    if (1..=most).contains(&least) && most <= 16 {
+        Ok((least, most))
+    } else {
+        Err("from 1 to 16, the least first".to_owned())
+    }
 }
 
 /// In so many seeds each kind of fault happens, and each other thing that is counted.
@@ -63,9 +84,14 @@ impl Command {
     /// # Errors
     /// The first seed that shows something lost, halved, out of order or stuck.
     pub fn run(self, json: bool) -> Result<()> {
-        #[cfg(feature = "planted-bugs")]
         if self.plant {
             return planted::run(self.from..self.from + self.seeds, self.plan(), json);
+        }
+        if let Some(seed) = self.replay {
+            return self.campaign(1).replay(seed);
+        }
+        if let Some(count) = self.schedules {
+            return self.campaign(count).run(json);
         }
         let report = self.report()?;
         if json {
@@ -118,6 +144,16 @@ impl Command {
         Ok(())
     }
 
+    fn campaign(&self, count: u64) -> Campaign {
+        Campaign { from: self.from, count, workers: self.workers, jobs: self.jobs().max(1) }
+    }
+
+    fn jobs(&self) -> usize {
+        self.jobs.unwrap_or_else(|| {
+            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+        })
+    }
+
     fn plan(&self) -> Plan {
         Plan { transactions: self.transactions, crashes: self.crashes, flips: self.flips }
     }
@@ -128,9 +164,7 @@ impl Command {
     /// As [`Command::run`].
     pub fn report(&self) -> Result<Report> {
         let start = Instant::now();
-        let jobs = self.jobs.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-        });
+        let jobs = self.jobs();
         ensure!(jobs > 0, "--jobs must be at least 1");
         let plan = self.plan();
         let (next, tally) = (AtomicU64::new(0), Mutex::new(Tally::default()));

@@ -10,7 +10,7 @@ use braiddb::{Database, HoleTracker, Options, Policy, Width};
 use serde::Serialize;
 
 use super::oracle::{Contents, Oracle};
-use super::work::{self, Tables};
+use super::work::{self, Scale, Tables};
 
 /// Runs on top of one another: what recovered is run again, and crashed again.
 const MOST_GENERATIONS: u32 = 3;
@@ -214,7 +214,8 @@ fn serve(
         std::mem::forget(db.clone());
         anyhow!("a transaction waits, and nothing is under way that could wake it")
     };
-    let tables = work::once(db, disk, async |tx| Tables::open(tx).await).ok_or_else(stuck)?;
+    let tables =
+        work::once(db, disk, async |tx| Tables::open(tx, Scale::LONG).await).ok_or_else(stuck)?;
     let tables = match tables {
         Ok(tables) => tables,
         Err(error) => {
@@ -276,7 +277,7 @@ fn recover(disk: &SimulatedDisk, seed: u64) -> Result<Contents> {
     let options = options(&mut fastrand::Rng::with_seed(seed));
     let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
     let contents = work::once(&db, disk, async |tx| {
-        let tables = Tables::open(tx).await?;
+        let tables = Tables::open(tx, Scale::LONG).await?;
         tables.contents(tx).await
     });
     let Some(contents) = contents else {

@@ -1,5 +1,6 @@
 //! The transactions that run on the simulated disk.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -10,12 +11,24 @@ use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
 
 use super::oracle::{Contents, Number, Oracle, Taken};
 
-/// Keys the transactions take turns on; few, so that they conflict.
-const KEYS: u64 = 24;
+/// How much the transactions work on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scale {
+    /// Keys they take turns on; few, so that they conflict.
+    pub(super) keys: u64,
+    /// Of a hundred values, how many are of some, and of many, kilobytes.
+    pub(super) large: (u32, u32),
+}
+
+impl Scale {
+    /// Of a long run of one worker.
+    pub(super) const LONG: Self = Self { keys: 24, large: (10, 1) };
+}
 
 /// The tables.
 #[derive(Clone)]
 pub(super) struct Tables {
+    scale: Scale,
     /// The value starts with the turn and the transaction, and goes on with bytes of its own.
     turns: Table<u64, [u8]>,
     marks: Table<str, u64>,
@@ -24,15 +37,18 @@ pub(super) struct Tables {
 
 /// What a transaction did.
 pub(super) enum Did {
-    Wrote,
+    Wrote(Vec<Taken>),
     Read(Vec<Number>),
 }
 
 /// Its own error: a transaction that takes everything back.
-const CHANGED_ITS_MIND: &str = "changed its mind";
+pub(super) const CHANGED_ITS_MIND: &str = "changed its mind";
+
+/// Starts what a transaction says that was shown what cannot be.
+pub(super) const WRONG: &str = "wrong: ";
 
 impl Tables {
-    pub(super) async fn open(tx: &Transaction) -> Result<Self, Error> {
+    pub(super) async fn open(tx: &Transaction, scale: Scale) -> Result<Self, Error> {
         let turns = match tx.open_table("turns").await {
             Err(Error::TableNotFound(_)) => {
                 // Records that recovery left on disk are read from there each time.
@@ -42,6 +58,7 @@ impl Tables {
             opened => opened?,
         };
         Ok(Self {
+            scale,
             turns,
             marks: tx.open_or_create_table("marks").await?,
             journal: tx.open_or_create_table("journal").await?,
@@ -54,7 +71,7 @@ impl Tables {
         let (mut forward, mut backward) = (tx.scan(&self.turns, ..)?, Vec::new());
         while let Some((key, value)) = forward.next().await? {
             let (turn, by) = parse(value).unwrap_or((0, 0));
-            let right = value == value_of(key, turn, by);
+            let right = value == self.value_of(key, turn, by);
             contents.turns.insert(key, if right { (turn, by) } else { (u64::MAX, by) });
             let again = tx.get(&self.turns, &key).await?;
             if again != Some(value) {
@@ -80,6 +97,45 @@ impl Tables {
         Ok(contents)
     }
 
+    /// Reads keys as one snapshot shows them, twice, and holds the two against each other: the turns,
+    /// none of which may be before its `floor`, and who took them.
+    pub(super) async fn look(
+        &self,
+        tx: &Transaction,
+        keys: &[u64],
+        floors: &BTreeMap<u64, u64>,
+        pause: impl AsyncFn(),
+    ) -> Result<Vec<Number>, Error> {
+        let told = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+        let mut seen = Vec::new();
+        for key in keys {
+            let value = tx.get(&self.turns, key).await?;
+            let (turn, by) = value.and_then(parse).unwrap_or((0, 0));
+            if turn > 0 {
+                seen.push(by);
+            }
+            let floor = floors.get(key).copied().unwrap_or(0);
+            if turn < floor {
+                return Err(told(format!(
+                    "key {key} is at turn {turn}, though turn {floor} was acknowledged before"
+                )));
+            }
+            pause().await;
+            let mark = tx.get(&self.marks, &mark(*key)).await?;
+            if mark != (turn % 2 == 1).then_some(turn) {
+                let problem = format!("key {key} is at turn {turn}, and its mark is {mark:?}");
+                return Err(told(problem));
+            }
+            if tx.get(&self.turns, key).await? != value {
+                return Err(told(format!("key {key} was at turn {turn} and is no more")));
+            }
+            if value.is_some_and(|value| value != self.value_of(*key, turn, by)) {
+                return Err(told(format!("the value of key {key}, turn {turn}, is wrong")));
+            }
+        }
+        Ok(seen)
+    }
+
     /// Transaction `number`.
     pub(super) async fn run(
         &self,
@@ -89,7 +145,8 @@ impl Tables {
     ) -> Result<Did, Error> {
         let mut random = fastrand::Rng::with_seed(seed ^ number << 20);
         let kind = random.u32(0..10);
-        let mut keys: Vec<u64> = (0..random.u64(1..5)).map(|_| random.u64(0..KEYS)).collect();
+        let mut keys: Vec<u64> =
+            (0..random.u64(1..5)).map(|_| random.u64(0..self.scale.keys)).collect();
         keys.sort_unstable();
         keys.dedup();
         if kind < 3 {
@@ -105,7 +162,7 @@ impl Tables {
             let before =
                 tx.get(&self.turns, &key).await?.and_then(parse).map_or(0, |(turn, _)| turn);
             let turn = before + 1;
-            let value = value_of(key, turn, number);
+            let value = self.value_of(key, turn, number);
             if before == 0 {
                 tx.insert(&self.turns, &key, &value).await?;
             } else {
@@ -127,7 +184,24 @@ impl Tables {
             .flatten()
             .collect();
         tx.insert(&self.journal, &number, &bytes).await?;
-        Ok(Did::Wrote)
+        Ok(Did::Wrote(taken))
+    }
+
+    /// The value of a key's turn.
+    fn value_of(&self, key: u64, turn: u64, by: Number) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(key << 48 ^ turn << 24 ^ by);
+        let (some, many) = self.scale.large;
+        let hundredth = random.u32(0..100);
+        let length = if hundredth < many {
+            random.usize(20_000..80_000)
+        } else if hundredth < some {
+            random.usize(3000..9000)
+        } else {
+            random.usize(0..300)
+        };
+        let mut value = [turn.to_le_bytes(), by.to_le_bytes()].concat();
+        value.extend((0..length).map(|_| random.u8(..)));
+        value
     }
 }
 
@@ -168,7 +242,7 @@ pub(super) fn run(
         move |number, result: Result<Outcome<Did>, Error>| {
             let mut oracle = oracle.lock().expect("nobody panics with it");
             match result {
-                Ok(Outcome { value: Did::Wrote, commit_lsn, .. }) => {
+                Ok(Outcome { value: Did::Wrote(_), commit_lsn, .. }) => {
                     oracle.committed_writer(number, commit_lsn);
                 }
                 Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
@@ -188,20 +262,7 @@ pub(super) fn run(
     Ok(over)
 }
 
-/// The value of a key's turn.
-fn value_of(key: u64, turn: u64, by: Number) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(key << 48 ^ turn << 24 ^ by);
-    let length = match random.u32(0..100) {
-        0 => random.usize(20_000..80_000),
-        1..10 => random.usize(3000..9000),
-        _ => random.usize(0..300),
-    };
-    let mut value = [turn.to_le_bytes(), by.to_le_bytes()].concat();
-    value.extend((0..length).map(|_| random.u8(..)));
-    value
-}
-
-fn parse(value: &[u8]) -> Option<(u64, Number)> {
+pub(super) fn parse(value: &[u8]) -> Option<(u64, Number)> {
     Some((word(value.get(..8)?), word(value.get(8..16)?)))
 }
 
@@ -210,10 +271,10 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 /// A key of the marks: longer than what an index node compares at once.
-fn mark(key: u64) -> String {
+pub(super) fn mark(key: u64) -> String {
     format!("mark of key number {key}")
 }
 
-fn unmark(mark: &str) -> u64 {
+pub(super) fn unmark(mark: &str) -> u64 {
     mark.rsplit(' ').next().and_then(|key| key.parse().ok()).unwrap_or(u64::MAX)
 }

@@ -10,8 +10,6 @@ mod scan;
 mod source;
 mod stats;
 mod table;
-#[cfg(all(test, not(loom)))]
-mod tests;
 mod transaction;
 mod upkeep;
 
@@ -26,6 +24,8 @@ pub use options::{Options, Outcome, Overload, RunOptions};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use scan::Scan;
 pub use source::SourceRun;
+#[cfg(braid_simulation)]
+pub use stats::MemoryProbe;
 pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, WorkerStats};
 pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
@@ -38,8 +38,8 @@ use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::rid::TableId;
 use crate::sched::{self, Executor, ExecutorOptions, Failure, Job, Width};
-use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
+use crate::sync::{self, clock};
 use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::types::{Key, Value};
 
@@ -122,8 +122,9 @@ impl Database {
         }
     }
 
-    /// Opens the database on a simulated disk, or makes one there. It has one worker, and does the
-    /// same each time from the same seed, if its callers do; see [`crate::simulation`].
+    /// Opens the database on a simulated disk, or makes one there. It does the same each time from the
+    /// same seed, if its callers do, with one worker, or in a controlled schedule with as many as the
+    /// options say; see [`crate::simulation`].
     ///
     /// # Errors
     /// As [`Database::open`].
@@ -132,7 +133,8 @@ impl Database {
             Width::Auto => Width::Fixed(SIMULATED_WIDTH),
             width @ Width::Fixed(_) => width,
         };
-        let options = options.workers(1).hot_width(hot_width);
+        let workers = if sync::takes_part() { options.workers } else { 1 };
+        let options = options.workers(workers).hot_width(hot_width);
         Self::open_in("simulated".as_ref(), options, Some((disk, seed)), &mut |_| {})
     }
 
@@ -150,6 +152,8 @@ impl Database {
             segment_bytes: options.log_segment_bytes,
             create: options.create,
             tracker: options.hole_tracker,
+            #[cfg(braid_simulation)]
+            room_bytes: options.log_room_bytes,
             flush_unit: options.flush_unit,
             ..LogOptions::new(directory, options.workers)
         };
@@ -362,7 +366,7 @@ fn refuse_on_worker() -> Result<()> {
 }
 
 /// Runs a future on this thread, which sleeps while it waits.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

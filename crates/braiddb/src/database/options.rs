@@ -6,6 +6,10 @@ use crate::sched::{Policy, Width};
 use crate::sync::thread;
 use crate::transaction::Durability;
 
+/// Schedules and simulations use small databases, in which everything happens soon.
+const SMALL: bool = cfg!(braid_simulation);
+const LEAST_SEGMENT: u64 = if SMALL { 8 << 10 } else { 64 << 10 };
+
 /// How to open a database. Start from `Options::default()` and change what matters.
 ///
 /// ```
@@ -56,6 +60,10 @@ pub struct Options {
     pub checkpoint_bytes: u64,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
+    /// Bytes of log that are not durable yet, beside what is kept for the workers' largest blocks, at
+    /// most: as if the ring were that small. Default: no bound but the ring.
+    #[cfg(braid_simulation)]
+    pub log_room_bytes: u64,
 }
 
 /// What happens to transactions that need storage while [`Options::cold_width`] others of their
@@ -90,6 +98,8 @@ impl Default for Options {
             flush_unit: 64 << 10,
             checkpoint_bytes: 1 << 30,
             create: true,
+            #[cfg(braid_simulation)]
+            log_room_bytes: u64::MAX,
         }
     }
 }
@@ -130,6 +140,9 @@ setters! {
     create: bool,
 }
 
+#[cfg(braid_simulation)]
+setters! { log_room_bytes: u64 }
+
 impl Options {
     /// What is wrong with the options, if anything.
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -142,15 +155,16 @@ impl Options {
         range("workers", self.workers, 1, 256)?;
         range("cold_width", self.cold_width, 1, 1 << 14)?;
         range("read_depth", self.read_depth, 1, 1 << 12)?;
-        range("max_open", self.max_open, 64, 1 << 15)?;
+        range("max_open", self.max_open, if SMALL { 8 } else { 64 }, 1 << 15)?;
         if let Width::Fixed(width) = self.hot_width {
             range("hot_width", width, 1, 1024)?;
         }
-        range("log_ring_bytes", self.log_ring_bytes, 64 << 20, 1 << 40)?;
+        let least_ring = if SMALL { 1 << 20 } else { 64 << 20 };
+        range("log_ring_bytes", self.log_ring_bytes, least_ring, 1 << 40)?;
         if !self.log_ring_bytes.is_power_of_two() {
             return Err(format!("log_ring_bytes is {}, no power of two", self.log_ring_bytes));
         }
-        if self.log_segment_bytes < 64 << 10 || !self.log_segment_bytes.is_multiple_of(4096) {
+        if self.log_segment_bytes < LEAST_SEGMENT || !self.log_segment_bytes.is_multiple_of(4096) {
             return Err(format!(
                 "log_segment_bytes is {}, but must be a multiple of 4096 and at least 64 KiB",
                 self.log_segment_bytes

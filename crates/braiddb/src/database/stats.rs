@@ -213,3 +213,26 @@ fn resident_bytes() -> Option<u64> {
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     Some(resident * u64::try_from(page_bytes).ok()?)
 }
+
+/// Tells what memory a database has, also when it is gone.
+#[cfg(braid_simulation)]
+#[derive(Clone, Debug)]
+pub struct MemoryProbe(std::sync::Arc<crate::memory::MemoryCounters>);
+
+#[cfg(braid_simulation)]
+impl MemoryProbe {
+    /// Bytes of versions, nodes and keys that are allocated.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.in_use()
+    }
+}
+
+#[cfg(braid_simulation)]
+impl Database {
+    /// What memory the database has; to be asked when it is gone.
+    #[must_use]
+    pub fn memory_probe(&self) -> MemoryProbe {
+        MemoryProbe(self.shared.engine.memory.clone())
+    }
+}

@@ -30,7 +30,7 @@ pub(crate) struct Checked {
 pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
     let worker = Worker::current();
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
-    let transaction = worker.begin_upkeep().map_err(|_| OperationError::Overloaded)?;
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     // What is read must be on disk.
     worker.wait_durable(Lsn(transaction.begin().0 - 1)).await?;
     let mut checked = Checked::default();

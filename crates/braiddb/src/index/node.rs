@@ -22,6 +22,7 @@ use std::ptr::NonNull;
 use super::key::Word;
 use super::latch::Latch;
 use crate::memory::{Kind, MemoryCounters};
+use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries of a node.
@@ -121,6 +122,8 @@ impl NodeRef {
     /// guard since before, or owns the tree, for all of `'n`.
     #[inline(always)]
     pub(super) unsafe fn get<'n>(self) -> &'n Node {
+        // SAFETY: a node's first word is its latch.
+        unsafe { sync::assert_not_freed(self.pointer().cast()) };
         // SAFETY: allocated by `allocate`, and freed only after every guard that could have found
         // it is gone (the caller's contract).
         unsafe { &*self.pointer() }

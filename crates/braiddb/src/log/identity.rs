@@ -19,7 +19,7 @@ pub(super) const META_NAME: &str = "braid.meta";
 pub(crate) const UNFINISHED: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
-const SMALLEST_SEGMENT: u64 = 64 << 10;
+const SMALLEST_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };
 
 /// Which database this is, and what was fixed when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,6 +81,9 @@ pub(crate) struct LogOptions {
     pub(crate) tracker: HoleTracker,
     /// While one flush is under way, the next gathers this many bytes.
     pub(crate) flush_unit: u64,
+    /// See [`crate::Options::log_room_bytes`].
+    #[cfg(braid_simulation)]
+    pub(crate) room_bytes: u64,
 }
 
 impl LogOptions {
@@ -95,6 +98,8 @@ impl LogOptions {
             create: true,
             tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
+            #[cfg(braid_simulation)]
+            room_bytes: u64::MAX,
         }
     }
 }
@@ -148,6 +153,8 @@ impl Log {
         let reader = LogReader::new(segments.clone());
         let tracker = AnyTracker::new(tracker, workers + 1, ring_bytes);
         let space = Space::new(workers, ring_bytes, tracker);
+        #[cfg(braid_simulation)]
+        let space = space.with_room(options.room_bytes);
         Ok((
             Self {
                 space,

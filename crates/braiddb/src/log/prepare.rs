@@ -17,16 +17,18 @@ use crate::io::{
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering;
 
+/// By how much less is made ready where logs and segments are small.
+const LESS: u64 = if cfg!(braid_simulation) { 32 } else { 1 };
 /// Zeros are written in pieces of this when the log waits for them.
-const PIECE_BYTES: u64 = 1 << 20;
+const PIECE_BYTES: u64 = (1 << 20) / LESS;
 /// Else a piece of this at a time, so that a flush never finds many before it at the disk; and so much
 /// between two syncs.
-const SMALL_PIECE_BYTES: u64 = 128 << 10;
-const STEP_BYTES: u64 = 4 << 20;
+const SMALL_PIECE_BYTES: u64 = (128 << 10) / LESS;
+const STEP_BYTES: u64 = (4 << 20) / LESS;
 /// How far ahead of the tail space is made ready; less until the log has grown by as much.
-const AHEAD_BYTES: u64 = 16 << 20;
+const AHEAD_BYTES: u64 = (16 << 20) / LESS;
 /// Where this much waits to be flushed, flushes are large.
-const LARGE_BACKLOG: u64 = 1 << 20;
+const LARGE_BACKLOG: u64 = (1 << 20) / LESS;
 
 /// One step of preparation, in the hands of one worker.
 #[derive(Debug)]

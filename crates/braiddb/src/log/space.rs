@@ -25,6 +25,8 @@ pub(super) struct Space<T> {
     large: CachePadded<Large>,
     pub(super) tracker: T,
     ring_bytes: u64,
+    /// How much of the ring admission may give away.
+    admitted_bytes: u64,
     workers: u64,
 }
 
@@ -58,8 +60,17 @@ impl<T: Tracker> Space<T> {
             }),
             tracker,
             ring_bytes,
+            admitted_bytes: ring_bytes,
             workers: workers as u64,
         }
+    }
+
+    /// Lets no more than `bytes` of the ring be in use, beside what is kept for the workers' largest
+    /// blocks, padding, and a large block.
+    #[cfg(braid_simulation)]
+    pub(super) fn with_room(self, bytes: u64) -> Self {
+        let kept = self.workers * COMMON_BLOCK_BYTES as u64 + PADDING_BYTES;
+        Self { admitted_bytes: bytes.saturating_add(kept).min(self.ring_bytes), ..self }
     }
 
     /// The least ring in which an empty log admits any block.
@@ -125,7 +136,8 @@ impl<T: Tracker> Space<T> {
 
     fn fits(&self, tail: u64, bytes: u64) -> bool {
         let others = self.workers * COMMON_BLOCK_BYTES as u64;
-        tail + bytes + others + PADDING_BYTES <= self.released().0.saturating_add(self.ring_bytes)
+        let end = self.released().0.saturating_add(self.admitted_bytes);
+        tail + bytes + others + PADDING_BYTES <= end
     }
 
     #[cold]

@@ -11,7 +11,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How many ids of a large table count as in use at a time: memory stands behind their entries, or
 /// soon will.
-const STEP: u64 = 1 << 16;
+const STEP: u64 = if cfg!(braid_simulation) { 1 << 5 } else { 1 << 16 };
 const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 
 /// Why a table has no record id for another record.

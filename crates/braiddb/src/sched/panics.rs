@@ -84,14 +84,14 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, Panic> {
 /// in the program's trace.
 pub(crate) fn drop_contained<T>(value: T) {
     if std::mem::needs_drop::<T>() {
-        contain_callback(|| drop(value));
+        contain_destructor(|| drop(value));
     }
 }
 
-/// Runs a destructor, or a waker, as [`drop_contained`] does.
-pub(super) fn contain_callback(callback: impl FnOnce()) {
-    if let Err(Panic { message }) = contain(callback) {
-        tracing::error!("a destructor or a waker panicked on a worker of the database: {message}");
+/// Runs a destructor as [`drop_contained`] does.
+pub(super) fn contain_destructor(destructor: impl FnOnce()) {
+    if let Err(Panic { message }) = contain(destructor) {
+        tracing::error!("a destructor panicked on a worker of the database: {message}");
         local(|local| {
             if let Some(local) = local {
                 local.counters.destructor_panics.add(1);
@@ -176,7 +176,7 @@ impl<F: Future> Future for ContainedFuture<'_, F> {
             Ok(()) => output.map_or(Poll::Pending, |value| Poll::Ready(Ok(value))),
             Err(panic) => {
                 drop_contained(output);
-                contain_callback(|| self.0.set(None));
+                contain_destructor(|| self.0.set(None));
                 Poll::Ready(Err(panic))
             }
         }
@@ -186,7 +186,7 @@ impl<F: Future> Future for ContainedFuture<'_, F> {
 impl<F> Drop for ContainedFuture<'_, F> {
     fn drop(&mut self) {
         if self.0.is_some() {
-            contain_callback(|| self.0.set(None));
+            contain_destructor(|| self.0.set(None));
         }
     }
 }

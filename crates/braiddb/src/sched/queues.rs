@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::local::{Cause, WorkerLocal};
-use super::panics::contain_callback;
+use super::panics::contain_destructor;
 use super::policy::Load;
 use super::remote::Remote;
 use super::slot::{Place, Slot, Task};
@@ -151,7 +151,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     /// Drops all tasks, after the engine has failed: they tell those who wait for them.
     pub(super) fn drop_all(&mut self) {
         for slot in &mut self.slots {
-            contain_callback(|| slot.empty());
+            contain_destructor(|| slot.empty());
         }
     }
 }

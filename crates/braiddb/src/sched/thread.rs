@@ -41,7 +41,7 @@ impl WorkerThread<'_> {
             }
         };
         if let Some(seed) = options.seed {
-            fastrand::seed(seed);
+            fastrand::seed(seed ^ (number as u64) << 48);
         }
         crew.remotes[number].set_notifier(device.notifier());
         let failure = crew.failure.clone();

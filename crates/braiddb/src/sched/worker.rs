@@ -11,7 +11,7 @@ use super::crew::Crew;
 use super::doorbell::{self, Doorbell, Next, Sleeper};
 use super::executor::{ExecutorOptions, Message};
 use super::local::{Cause, WorkerLocal};
-use super::panics::{UntilRecorded, contain_callback, drop_contained};
+use super::panics::{UntilRecorded, drop_contained};
 use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::remote::Remote;
@@ -448,7 +448,7 @@ impl<S: Source> Run<'_, '_, S> {
             for waiter in resumed.drain(..) {
                 match waiter {
                     Waiter::Task(slot) => self.queues.stage(slot.index),
-                    Waiter::Part(waker) => contain_callback(|| waker.wake()),
+                    Waiter::Part(waker) => waker.wake(),
                 }
             }
             self.worker.local.give_back(resumed);

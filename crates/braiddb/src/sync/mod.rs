@@ -7,16 +7,54 @@
 //! |---|---|
 //! | ordinary | the standard library's, `parking_lot`'s and `crossbeam`'s, re-exported |
 //! | `--cfg loom` | loom's atomics and fences, for models; the rest as in the ordinary build |
+//! | `--cfg braid_simulation` | the same wrapped, so that a controlled schedule may switch threads at every access |
 //!
 //! What only counts, and orders nothing, is in [`statistic`], which is the same in every build.
 
+#[cfg(all(braid_simulation, not(loom)))]
+pub mod controlled;
 #[cfg(loom)]
 mod modelled;
+#[cfg(any(not(braid_simulation), loom))]
 mod plain;
 
+#[cfg(all(braid_simulation, not(loom)))]
+pub(crate) use controlled::{
+    Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue, atomic, channel, clock, spin_loop, thread,
+    yield_thread,
+};
 #[cfg(loom)]
 pub(crate) use modelled::{RawLock, atomic, spin_loop, yield_thread};
+#[cfg(any(not(braid_simulation), loom))]
 pub(crate) use plain::*;
+pub(crate) use std::sync::Once;
+
+/// Looks, on a thread that takes part in a controlled schedule, whether a version or a node was freed.
+///
+/// # Panics
+/// If it was.
+///
+/// # Safety
+/// `pointer` leads to the first word of something that was allocated through `memory`.
+#[inline(always)]
+#[cfg_attr(all(braid_simulation, not(loom)), track_caller)]
+pub(crate) unsafe fn assert_not_freed(pointer: *const u64) {
+    #[cfg(all(braid_simulation, not(loom)))]
+    if takes_part() {
+        // SAFETY: the caller's promise; what is freed stays mapped in a schedule.
+        unsafe { controlled::assert_not_freed(pointer) };
+    }
+    _ = pointer;
+}
+
+/// Whether this thread takes part in a controlled schedule.
+#[inline(always)]
+pub(crate) fn takes_part() -> bool {
+    #[cfg(all(braid_simulation, not(loom)))]
+    return controlled::takes_part();
+    #[cfg(any(not(braid_simulation), loom))]
+    false
+}
 
 /// Atomics for statistics and for choices that do not matter: every access is `Relaxed`, and nothing
 /// is concluded from their order.

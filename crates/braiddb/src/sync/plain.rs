@@ -30,7 +30,7 @@ pub(crate) mod channel {
 pub(crate) use crossbeam_queue::SegQueue;
 pub(crate) use parking_lot::{Condvar, Mutex, RwLock};
 pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::{Once, OnceLock};
+pub(crate) use std::sync::OnceLock;
 pub(crate) use std::thread::yield_now as yield_thread;
 
 /// A mutual exclusion that is taken in one call and left in another.

@@ -16,7 +16,6 @@ use super::context::Transaction;
 use super::counters::AbortCause;
 use super::engine::Durability;
 use super::error::OperationError;
-use super::fault::Place;
 use super::garbage::Garbage;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
@@ -144,7 +143,6 @@ impl Transaction {
                 let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
                 let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
                 let lsn = block.lsn();
-                engine.planted_panic.strike(Place::Commit);
                 self.open_created();
                 engine.status.committed(self.name(), lsn);
                 for write in logged {
@@ -188,7 +186,6 @@ impl Transaction {
         let _operation = reclaim::enter();
         let worker = self.worker().clone();
         let engine = worker.engine();
-        engine.planted_panic.strike(Place::Abort);
         engine.status.aborted(self.name());
         {
             let mut writes = self.writes().borrow_mut();

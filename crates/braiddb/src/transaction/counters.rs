@@ -16,12 +16,10 @@ pub(crate) enum AbortCause {
     Dropped,
     /// The log failed, or the transaction could not be logged.
     Log,
-    /// It is the engine's own, which is nobody's to be told of.
-    Upkeep,
 }
 
 impl AbortCause {
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 5;
 }
 
 /// The statistics of one worker's transactions.

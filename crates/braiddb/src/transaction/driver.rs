@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::engine::{Durability, Engine};
-use super::fault::Place;
 use super::worker::Worker;
 use crate::io::{Completion, Device};
 use crate::log::{FlushState, Lsn};
@@ -94,7 +93,6 @@ impl WorkerDriver {
             self.tell(tail);
         }
         let more = self.worker.collect_garbage();
-        engine.planted_panic.strike(Place::Turn);
         self.worker.prune();
         self.worker.evict();
         if engine.durability != Durability::Volatile && engine.checkpoints.take_due(tail) {
@@ -129,13 +127,11 @@ impl Driver for WorkerDriver {
             // Not taken notice of, so that the durable LSN stands still: nothing is acknowledged.
             return;
         }
-        self.worker.engine().planted_panic.strike(Place::Complete);
         self.worker.engine().log.complete(&mut self.flush, completion);
         self.completed = true;
     }
 
     fn before_sleep(&mut self) {
-        self.worker.engine().planted_panic.strike(Place::Sleep);
         self.participation.sleep();
         self.tell(Lsn::MAX);
         if self.worker.active() == 0 {
@@ -158,7 +154,6 @@ impl Driver for WorkerDriver {
         // Other workers' transactions may wait for what this one brings to disk.
         self.flush(device, true);
         let engine = self.worker.engine().clone();
-        engine.planted_panic.strike(Place::Drain);
         let flushed = engine.log.durable() >= engine.log.tail();
         if flushed && !std::mem::replace(&mut self.drained, true) && engine.drained() {
             // A last block says that everything before it was durable: so damage to what is there

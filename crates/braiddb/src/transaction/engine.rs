@@ -7,7 +7,6 @@ use crossbeam_utils::CachePadded;
 use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
-use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
 use super::tables::Tables;
 use super::waiting::WaitingWorkers;
@@ -70,8 +69,6 @@ pub(crate) struct Engine {
     pub(crate) durability: Durability,
     /// Whether the engine has panicked; then nothing is acknowledged any more.
     pub(crate) failure: Arc<Failure>,
-    /// Nothing, but in the engine's own tests.
-    pub(crate) planted_panic: PlantedPanic,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     /// Where records that are not in memory are read.
     store: Option<ColdStore>,
@@ -114,7 +111,6 @@ impl Engine {
             memory,
             durability,
             failure: Arc::default(),
-            planted_panic: PlantedPanic::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
             tables: Tables::new(),
             files_usable: RwLock::new(true),

@@ -14,7 +14,7 @@ use crate::version::{BeginStamps, Pruning, VersionRef};
 
 /// Garbage that waits before a worker looks for what can be pruned, and the most it looks at in
 /// one turn, so that transactions are never delayed for long.
-const STRIDE: usize = 4096;
+const STRIDE: usize = if cfg!(braid_simulation) { 6 } else { 4096 };
 
 /// A version that nobody sees.
 struct Unseen {

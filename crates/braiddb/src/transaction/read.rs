@@ -2,7 +2,6 @@
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
 use crate::reclaim;
 use crate::record::{Far, Located, Table};
 use crate::rid::Rid;
@@ -21,7 +20,6 @@ impl Transaction {
         key: &[u8],
     ) -> Result<Option<&'a [u8]>, OperationError> {
         let _operation = reclaim::enter();
-        self.engine().planted_panic.strike(Place::Read);
         let Some(rid) = table.index.get(key).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
         let seen = match unsafe { table.find(rid, self.view()).await } {

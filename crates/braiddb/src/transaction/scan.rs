@@ -12,7 +12,6 @@ use std::ops::Bound;
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
 use crate::index::{Cursor, Entry};
 use crate::reclaim;
 use crate::record::{Copies, Far, Located, Seen, Table, TableRef};
@@ -140,7 +139,6 @@ impl<'tx> Scan<'tx> {
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
         let _operation = reclaim::enter();
-        self.transaction.engine().planted_panic.strike(Place::Scan);
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Table = unsafe { self.table.get() };
         // SAFETY: nothing is ready, so nothing leads to what was read before.

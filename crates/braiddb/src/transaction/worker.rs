@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::context::{Context, Transaction};
-use super::counters::{AbortCause, WorkerCounters};
+use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
 use super::engine::Engine;
 use super::garbage::GarbageList;
@@ -110,17 +110,6 @@ impl Worker {
         self.begins.borrow_mut()[context.number] = begin;
         self.active.set(self.active.get() + 1);
         Ok(Transaction::new(self.clone(), context, name, begin))
-    }
-
-    /// Begins a transaction of the engine's own, which writes nothing. Dropped, for whatever reason, it is
-    /// not among the aborted ones that are told.
-    ///
-    /// # Errors
-    /// When every context is in use.
-    pub(crate) fn begin_upkeep(self: &Rc<Self>) -> Result<Transaction, NoContext> {
-        let transaction = self.begin()?;
-        transaction.blame(AbortCause::Upkeep);
-        Ok(transaction)
     }
 
     fn take_context(&self) -> Result<Box<Context>, NoContext> {

@@ -2,7 +2,6 @@
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
@@ -146,7 +145,6 @@ impl Transaction {
         let version = self.allocate(table, key, Some(value));
         let place = {
             let writes = &mut *self.writes().borrow_mut();
-            self.engine().planted_panic.strike(Place::Write);
             let place = writes.next_place();
             // SAFETY: not shared yet.
             unsafe { version.get() }.set_place(place);

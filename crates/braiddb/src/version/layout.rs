@@ -23,6 +23,7 @@ use super::address::Link;
 use super::stamp::Stamp;
 use crate::log::Lsn;
 use crate::memory::{Kind, MemoryCounters};
+use crate::sync;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The longest value a record may have, encoded, in bytes.
@@ -138,6 +139,8 @@ impl VersionRef {
 
 impl<'a> Version<'a> {
     fn header(self) -> &'a Header {
+        // SAFETY: a header's first word is its stamp.
+        unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
         // SAFETY: initialised by `allocate` and alive for `'a` (contract of `VersionRef::get`).
         unsafe { self.pointer.as_ref() }
     }

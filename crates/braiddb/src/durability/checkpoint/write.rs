@@ -14,7 +14,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
 use crate::sched::{self, Cause};
-use crate::transaction::{OperationError, PanicPlace, Worker};
+use crate::transaction::{OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
@@ -34,7 +34,6 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();
     let mut output = Output { file, segment_bytes, chunks: 0, records: 0, live };
-    engine.planted_panic.strike(PanicPlace::Checkpoint);
     for table in engine.tables() {
         output.write_table(&worker, &table).await?;
     }
@@ -102,7 +101,7 @@ impl Output {
         let (mut entries, mut key) = (Vec::<Entry>::new(), KeyBuffer::new());
         loop {
             let _operation = reclaim::enter();
-            let transaction = worker.begin_upkeep().map_err(|_| OperationError::Overloaded)?;
+            let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
             if !cursor.next_batch(&mut entries, BATCH).await {
                 break;
             }

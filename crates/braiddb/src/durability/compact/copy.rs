@@ -129,7 +129,7 @@ fn log_block(
     moving: &mut Moving,
 ) -> Result<(), OperationError> {
     let _operation = reclaim::enter();
-    let transaction = worker.begin_upkeep().map_err(|_| OperationError::Overloaded)?;
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let all_bytes = block_bytes(records.iter().map(|(_, record)| record));
     let mut same = Vec::<(&mut Item, &RecordView<'_>, Link)>::with_capacity(records.len());
     for (item, record) in records {

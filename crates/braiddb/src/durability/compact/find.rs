@@ -153,7 +153,7 @@ fn look_at(
     mut found: impl FnMut(Rid, Kept),
 ) -> Result<(), OperationError> {
     let _operation = reclaim::enter();
-    let transaction = worker.begin_upkeep().map_err(|_| OperationError::Overloaded)?;
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let mut again = Vec::new();
     for rid in rids.drain(..) {
         // SAFETY: the guard and the transaction above.

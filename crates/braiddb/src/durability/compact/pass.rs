@@ -76,7 +76,7 @@ fn look_at<'i>(
 ) -> Result<(), OperationError> {
     let engine = worker.engine();
     let _operation = reclaim::enter();
-    let transaction = worker.begin_upkeep().map_err(|_| OperationError::Overloaded)?;
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     // While another worker prunes, nothing is led to copies: that is left to the next pass.
     let acting = engine.horizon.act(worker.number(), engine.log.tail());
     let durable = engine.log.durable();

@@ -14,21 +14,27 @@ pub(super) const TIMEOUTS: u32 = 4;
 
 /// An operation that is under way.
 #[derive(Debug)]
-struct UnderWay {
-    transfer: Transfer,
+pub(super) struct UnderWay {
+    pub(super) transfer: Transfer,
     /// The tick at which it is performed.
-    due: u64,
+    pub(super) due: u64,
     /// Its place in the order of submission.
-    number: u64,
+    pub(super) number: u64,
+    /// The device that it was submitted to.
+    #[cfg(braid_simulation)]
+    pub(super) device: usize,
 }
 
 /// What a device has under way.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
-    under_way: Vec<UnderWay>,
+    pub(super) under_way: Vec<UnderWay>,
     submitted: u64,
     last_performed: u64,
-    clock: u64,
+    pub(super) clock: u64,
+    /// Devices of controlled schedules so far; the one without a schedule has number 0.
+    #[cfg(braid_simulation)]
+    pub(super) devices: usize,
 }
 
 impl Operations {
@@ -47,6 +53,34 @@ impl Operations {
         unwritten
     }
 
+    /// The place in the order of submission of what is submitted now.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.submitted += 1;
+        self.submitted
+    }
+
+    /// When the first operation of a device is due.
+    #[cfg(braid_simulation)]
+    pub(super) fn first_due(&self, device: usize) -> Option<u64> {
+        let of_device = self.under_way.iter().filter(|operation| operation.device == device);
+        of_device.map(|operation| operation.due).min()
+    }
+
+    /// How many operations of a device are under way.
+    #[cfg(braid_simulation)]
+    pub(super) fn outstanding(&self, device: usize) -> usize {
+        self.under_way.iter().filter(|operation| operation.device == device).count()
+    }
+
+    /// The place of a device's operation that is performed next, if one is due at `tick`.
+    #[cfg(braid_simulation)]
+    pub(super) fn next_of(&self, device: usize, tick: u64) -> Option<usize> {
+        let due = |&place: &usize| (self.under_way[place].due, self.under_way[place].number);
+        let of_device = |place: &usize| self.under_way[*place].device == device;
+        let next = (0..self.under_way.len()).filter(of_device).min_by_key(due)?;
+        (self.under_way[next].due <= tick).then_some(next)
+    }
+
     /// The place of the operation that is performed next, if one is due at `tick`.
     fn next(&self, tick: u64) -> Option<usize> {
         let due = |&place: &usize| (self.under_way[place].due, self.under_way[place].number);
@@ -56,12 +90,12 @@ impl Operations {
 }
 
 impl State {
-    fn delay(&mut self) -> u64 {
+    pub(super) fn delay(&mut self) -> u64 {
         1 + u64::from(self.random.u32(0..=self.faults.most_delay))
     }
 
     /// Performs one operation that is due; its completion, unless some of it is left to do.
-    fn perform(&mut self, place: usize) -> Option<Completion> {
+    pub(super) fn perform(&mut self, place: usize) -> Option<Completion> {
         let mut operation = self.operations.under_way.swap_remove(place);
         let Place::File(file) = operation.transfer.file().node().place else {
             let answer = self.sync(Place::Names).map(|()| 0);
@@ -152,10 +186,15 @@ impl Device for SimulatedDevice {
     fn submit(&mut self, operation: Operation, token: u64) {
         let mut state = self.disk.0.state.lock();
         let due = state.operations.clock + state.delay();
-        state.operations.submitted += 1;
-        let number = state.operations.submitted;
+        let number = state.operations.next_number();
         let transfer = Transfer::new(operation, token);
-        state.operations.under_way.push(UnderWay { transfer, due, number });
+        state.operations.under_way.push(UnderWay {
+            transfer,
+            due,
+            number,
+            #[cfg(braid_simulation)]
+            device: 0,
+        });
     }
 
     fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {

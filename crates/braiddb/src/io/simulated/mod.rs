@@ -4,11 +4,15 @@
 //!
 //! Determinism: the database on such a disk has one worker, whose sleep ends, without time
 //! passing, with the next operation that completes. Other threads act only while the worker sleeps
-//! and nothing is under way ([`SimulatedDisk::settle`]), so nothing happens at the same time.
+//! and nothing is under way ([`SimulatedDisk::settle`]), so nothing happens at the same time. In a
+//! controlled schedule it has several, of which each has a device; the schedule decides then what
+//! happens when.
 
 mod device;
 mod faults;
 mod nodes;
+#[cfg(braid_simulation)]
+mod scheduled;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -167,8 +171,12 @@ impl SimulatedDisk {
         free.then(|| SimulatedLock { disk: self.clone(), held: AtomicBool::new(true) })
     }
 
-    /// The device of the only worker.
+    /// The device of the only worker; in a controlled schedule, of one of several.
     pub(crate) fn device(&self) -> Box<dyn Device> {
+        #[cfg(braid_simulation)]
+        if crate::sync::controlled::takes_part() {
+            return Box::new(scheduled::ScheduledDevice::new(self.clone()));
+        }
         Box::new(SimulatedDevice::new(self.clone()))
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct Nodes {
 pub(super) fn sectors(bytes: &[u8]) -> impl Iterator<Item = Sector> {
     assert!(bytes.len().is_multiple_of(SECTOR_BYTES), "transfers are of whole sectors");
     bytes.chunks_exact(SECTOR_BYTES).map(|sector| {
-        let zero = sector.iter().all(|byte| *byte == 0);
+        let zero = *sector == [0; SECTOR_BYTES];
         (!zero).then(|| Arc::new(sector.try_into().expect("a chunk is a sector")))
     })
 }

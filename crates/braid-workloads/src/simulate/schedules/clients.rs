@@ -1,0 +1,350 @@
+//! What the clients of a schedule do: transactions of every kind, given up now and then, beside
+//! upkeep.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use braiddb::simulation::give_way;
+use braiddb::{Database, Error, Outcome, RunOptions, Table, Transaction};
+use fastrand::Rng;
+
+use super::super::oracle::{Number, Oracle};
+use super::super::work::{CHANGED_ITS_MIND, Did, Tables, WRONG};
+
+/// Keys of the table whose records the clients own.
+pub(super) const OWNED_KEYS: u64 = 64_000;
+
+const NO_PANIC: &str = "nobody panics with it";
+
+/// What the clients share.
+pub(super) struct Clients {
+    pub(super) db: Database,
+    pub(super) tables: Tables,
+    /// Of each key one client alone knows whether it is there.
+    pub(super) owned: Table<u64, u64>,
+    pub(super) keys: u64,
+    pub(super) seed: u64,
+    pub(super) workers: usize,
+    pub(super) oracle: std::sync::Arc<Mutex<Oracle>>,
+    pub(super) numbers: AtomicU64,
+    /// The turns that were acknowledged.
+    pub(super) floors: Mutex<BTreeMap<u64, u64>>,
+    /// What was shown that cannot be.
+    pub(super) problem: Mutex<Option<String>>,
+    /// The disk fails, so what runs may fail with it.
+    pub(super) disk_fails: bool,
+    pub(super) closing: AtomicBool,
+}
+
+/// Gives way once: the transaction that awaits it is taken from its worker and put back.
+struct Pause(bool);
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// The records that one client owns: those it knows to be there, or not.
+type Owned = BTreeMap<u64, Option<u64>>;
+
+impl Clients {
+    fn number(&self) -> Number {
+        // Relaxed: a number for each.
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self, problem: String) {
+        self.problem.lock().expect(NO_PANIC).get_or_insert(problem);
+    }
+
+    pub(super) fn over(&self) -> bool {
+        self.problem.lock().expect(NO_PANIC).is_some()
+    }
+
+    fn floors(&self) -> BTreeMap<u64, u64> {
+        self.floors.lock().expect(NO_PANIC).clone()
+    }
+
+    fn keys(&self, random: &mut Rng) -> Vec<u64> {
+        let mut keys: Vec<_> = (0..random.u64(1..4)).map(|_| random.u64(0..self.keys)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Notes how a transaction ended.
+    pub(super) fn note(&self, number: Number, result: Result<Outcome<Did>, Error>) {
+        let mut oracle = self.oracle.lock().expect(NO_PANIC);
+        match result {
+            Ok(Outcome { value: Did::Wrote(taken), commit_lsn, .. }) => {
+                oracle.committed_writer(number, commit_lsn);
+                let mut floors = self.floors.lock().expect(NO_PANIC);
+                for (key, turn) in taken {
+                    let floor = floors.entry(key).or_default();
+                    *floor = turn.max(*floor);
+                }
+            }
+            Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
+            Err(Error::Options(told)) if told == CHANGED_ITS_MIND => oracle.aborted(number),
+            Err(Error::Conflict { .. }) => oracle.aborted(number),
+            Err(error) => {
+                oracle.commit_unknown(number);
+                drop(oracle);
+                self.excuse("a transaction", &error);
+            }
+        }
+    }
+
+    /// An error that the disk or the end of the database explains is none; any other is a problem.
+    pub(super) fn excuse(&self, what: &str, error: &Error) {
+        let excused = match error {
+            Error::Options(told) if told.starts_with(WRONG) => false,
+            Error::Log(_) | Error::Io { .. } | Error::CommitUnknown { .. } => self.disk_fails,
+            // Relaxed: set by the client that closes, before it does.
+            Error::Closed | Error::TransactionOver => {
+                self.disk_fails || self.closing.load(Ordering::Relaxed)
+            }
+            Error::Conflict { .. } | Error::CheckpointUnderWay | Error::Overloaded => true,
+            _ => false,
+        };
+        if !excused {
+            self.tell(format!("{what} failed: {error}"));
+        }
+    }
+
+    /// One client, from its beginning to its end; returns what it knows of its own records.
+    pub(super) fn run(&self, client: u64, clients: u64, steps: u32) -> Owned {
+        let mut random = Rng::with_seed(self.seed ^ (client + 1) << 40);
+        fastrand::seed(random.u64(..));
+        let mut owned = Owned::new();
+        for _ in 0..steps {
+            if self.over() {
+                break;
+            }
+            match random.u32(0..32) {
+                0..10 => self.write(&mut random),
+                10..15 => self.look(&mut random),
+                15..18 => self.give_up(&mut random),
+                18..20 => self.interact(&mut random),
+                20..22 => self.hold(&mut random),
+                22..24 => self.stream(&mut random),
+                24..29 => self.own(&mut random, client, clients, &mut owned),
+                29 => self.compact(),
+                30 => self.checkpoint(),
+                _ => self.check(),
+            }
+        }
+        owned
+    }
+
+    fn write(&self, _random: &mut Rng) {
+        let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        let run = self
+            .db
+            .run_with(RunOptions::default(), async move |tx| tables.run(tx, seed, number).await);
+        self.note(number, pollster(run));
+    }
+
+    fn look(&self, random: &mut Rng) {
+        let (keys, floors, tables) = (self.keys(random), self.floors(), self.tables.clone());
+        let pauses = random.bool();
+        let run = self.db.run_with(RunOptions::default(), async move |tx: &Transaction| {
+            let pause = async || {
+                if pauses {
+                    Pause(false).await;
+                }
+            };
+            Ok(Did::Read(tables.look(tx, &keys, &floors, pause).await?))
+        });
+        self.note(0, pollster(run));
+    }
+
+    /// A transaction whose caller loses interest.
+    fn give_up(&self, random: &mut Rng) {
+        let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
+        let mut run = pin!(self.db.run_with(RunOptions::default(), async move |tx| {
+            let did = tables.run(tx, seed, number).await;
+            Pause(false).await;
+            did
+        }));
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..random.u32(1..12) {
+            if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
+                self.note(number, result);
+                return;
+            }
+            give_way();
+        }
+    }
+
+    /// A transaction of several steps, between which others run.
+    fn interact(&self, random: &mut Rng) {
+        let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
+        let ended = pollster(async {
+            let tx = self.db.begin().await?;
+            let did = tx.step(async move |tx| tables.run(tx, seed, number).await).await;
+            for _ in 0..random.u32(0..6) {
+                give_way();
+            }
+            match (did, random.u32(0..4)) {
+                (Ok(value), 1..) => {
+                    let commit_lsn = tx.commit().await?;
+                    Ok(Some(Outcome { value, attempts: 1, commit_lsn }))
+                }
+                (Ok(_), 0) => {
+                    tx.abort().await?;
+                    Ok(None)
+                }
+                (Err(error), _) => Err(error),
+            }
+        });
+        match ended {
+            Ok(Some(outcome)) => self.note(number, Ok(outcome)),
+            Ok(None) => self.oracle.lock().expect(NO_PANIC).aborted(number),
+            Err(error) => self.note(number, Err(error)),
+        }
+    }
+
+    /// A reader that stays, while others write, and must see the same all the time.
+    fn hold(&self, random: &mut Rng) {
+        let (keys, floors) = (self.keys(random), self.floors());
+        let rounds = random.u32(1..4);
+        let held = pollster(async {
+            let tx = self.db.begin().await?;
+            for _ in 0..rounds {
+                let (tables, keys, floors) = (self.tables.clone(), keys.clone(), floors.clone());
+                let look = async move |tx: &Transaction| {
+                    tables.look(tx, &keys, &floors, async || Pause(false).await).await
+                };
+                tx.step::<_, Error, _>(look).await?;
+                for _ in 0..random.u32(1..30) {
+                    give_way();
+                }
+            }
+            tx.abort().await
+        });
+        if let Err(error) = held {
+            self.excuse("a reader that stays", &error);
+        }
+    }
+
+    /// Transactions from a typed source, on a worker of its choice.
+    fn stream(&self, random: &mut Rng) {
+        let numbers: Vec<_> = (0..random.u32(1..5)).map(|_| self.number()).collect();
+        for number in &numbers {
+            self.oracle.lock().expect(NO_PANIC).commit_unknown(*number);
+        }
+        let (tables, seed) = (self.tables.clone(), self.seed);
+        let (ended, count) = (std::sync::Arc::new(Mutex::new(Vec::new())), numbers.len());
+        let told = ended.clone();
+        let source = self.db.run_source_with(
+            random.usize(0..self.workers),
+            numbers,
+            async move |tx, number| tables.run(tx, seed, *number).await,
+            move |number, result| {
+                told.lock().expect(NO_PANIC).push((number, result));
+                Ok(())
+            },
+        );
+        let over = source.and_then(braiddb::SourceRun::wait);
+        let ended = std::mem::take(&mut *ended.lock().expect(NO_PANIC));
+        if over.is_ok() && ended.len() != count {
+            self.tell(format!("a source of {count} inputs ended well after {}", ended.len()));
+        }
+        for (number, result) in ended {
+            self.note(number, result);
+        }
+        if let Err(error) = over {
+            self.excuse("a source", &error);
+        }
+    }
+
+    /// Writes and reads records of its own, of which it knows what they are.
+    fn own(&self, random: &mut Rng, client: u64, clients: u64, owned: &mut Owned) {
+        let table = &self.owned;
+        let mut changed = Vec::new();
+        for _ in 0..random.u32(1..6) {
+            let key = random.u64(0..OWNED_KEYS / clients) * clients + client;
+            let value = random.bool().then(|| random.u64(..));
+            changed.retain(|(changed, _)| *changed != key);
+            changed.push((key, value));
+        }
+        // Those it knows already are changed back and forth.
+        for (key, value) in owned.iter() {
+            if random.u32(0..3) > 0 {
+                continue;
+            }
+            changed.retain(|(changed, _)| changed != key);
+            changed.push((*key, if value.is_some() { None } else { Some(random.u64(..)) }));
+        }
+        let (writes, table_of) = (changed.clone(), table.clone());
+        let written = pollster(self.db.run(async move |tx: &Transaction| {
+            for (key, value) in &writes {
+                match value {
+                    Some(value) => tx.put(&table_of, key, value).await?,
+                    None => _ = tx.delete(&table_of, key).await?,
+                }
+            }
+            Ok::<_, Error>(())
+        }));
+        match written {
+            Ok(()) => owned.extend(changed),
+            Err(Error::Conflict { .. }) => {}
+            Err(error) => {
+                changed.iter().for_each(|(key, _)| _ = owned.remove(key));
+                return self.excuse("a write to records of one client", &error);
+            }
+        }
+        let (known, table) = (owned.clone(), table.clone());
+        let looked = pollster(self.db.run(async move |tx: &Transaction| {
+            for (key, value) in &known {
+                let found = tx.get(&table, key).await?;
+                if found != *value {
+                    let told = format!("{WRONG}key {key} was left as {value:?}, is {found:?}");
+                    return Err(Error::Options(told));
+                }
+            }
+            Ok(())
+        }));
+        if let Err(error) = looked {
+            self.excuse("a look at records of one client", &error);
+        }
+    }
+
+    fn compact(&self) {
+        if let Err(error) = pollster(self.db.compact()) {
+            self.excuse("compaction", &error);
+        }
+    }
+
+    fn checkpoint(&self) {
+        if let Err(error) = pollster(self.db.checkpoint()) {
+            self.excuse("a checkpoint", &error);
+        }
+    }
+
+    fn check(&self) {
+        match self.db.check() {
+            Ok(report) if report.problems.is_empty() || self.disk_fails => {}
+            Ok(report) => self.tell(format!("the check finds {}", report.problems.join("; "))),
+            Err(error) => self.excuse("the check", &error),
+        }
+    }
+}
+
+/// Runs a future on this thread, which waits as a schedule's threads do.
+pub(super) fn pollster<T>(future: impl Future<Output = T>) -> T {
+    braiddb::simulation::block_on(future)
+}

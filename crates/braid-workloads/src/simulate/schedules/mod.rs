@@ -1,0 +1,129 @@
+//! `braid simulate --schedules`: several workers in one run, switched wherever the seed says.
+
+mod clients;
+mod one;
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use braiddb::simulation::Runner;
+use indicatif::ProgressBar;
+
+use one::Counts;
+
+/// Which schedules are run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Campaign {
+    pub(super) from: u64,
+    pub(super) count: u64,
+    /// Workers, at least and at most.
+    pub(super) workers: (usize, usize),
+    pub(super) jobs: usize,
+}
+
+/// What a campaign did.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    seconds: f64,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// In so many schedules everything that is counted happens.
+const ALL_FIRE: u64 = 3000;
+
+impl Campaign {
+    /// The first seed that finds something, and what; `None` if none does.
+    pub(super) fn first_finding(&self) -> Option<(u64, String)> {
+        let runner = Runner::on_core(0);
+        (self.from..self.from + self.count).find_map(|seed| {
+            let fault = one::run(&runner, seed, self.workers, false).err()?;
+            Some((seed, fault.to_string()))
+        })
+    }
+
+    /// Runs the schedules and says what came of them.
+    ///
+    /// # Errors
+    /// The first seed that found something.
+    pub(super) fn run(&self, json: bool) -> Result<()> {
+        let start = Instant::now();
+        let (next, total) = (AtomicU64::new(0), Mutex::new(Counts::default()));
+        let progress = ProgressBar::new(self.count);
+        let job = |number: usize| -> Result<()> {
+            let runner = Runner::on_core(number);
+            loop {
+                // Relaxed: a number for each.
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= self.count {
+                    return Ok(());
+                }
+                let seed = self.from + number;
+                match one::run(&runner, seed, self.workers, false) {
+                    Ok((counts, _)) => total.lock().expect("nobody panics with it").add(&counts),
+                    Err(fault) => {
+                        // The others stop at their next seed.
+                        next.store(self.count, Ordering::Relaxed);
+                        bail!("schedule of seed {seed}: {fault}");
+                    }
+                }
+                progress.inc(1);
+            }
+        };
+        std::thread::scope(|scope| {
+            let job = &job;
+            let jobs: Vec<_> = (0..self.jobs).map(|n| scope.spawn(move || job(n))).collect();
+            let join = |job: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+                job.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            jobs.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+        })?;
+        progress.finish_and_clear();
+        let counts = total.into_inner().expect("nobody panics with it");
+        let report = Report { seconds: start.elapsed().as_secs_f64(), counts };
+        if json {
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+        } else {
+            writeln!(std::io::stdout(), "{report:#?}: nothing found")?;
+        }
+        if self.count >= ALL_FIRE {
+            let serde_json::Value::Object(counted) =
+                serde_json::to_value(report.counts).context("listing what was counted")?
+            else {
+                bail!("counts are listed by name");
+            };
+            for (name, count) in counted {
+                anyhow::ensure!(count.as_u64() != Some(0), "{name}: this never happened");
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one schedule twice, says whether it did the same, and what it found, with its end.
+    ///
+    /// # Errors
+    /// What it finds; or that it does not replay.
+    pub(super) fn replay(&self, seed: u64) -> Result<()> {
+        let runner = Runner::on_core(0);
+        let hash = || match one::run(&runner, seed, self.workers, true) {
+            Ok((_, report)) => (report, None),
+            Err(fault) => (fault.report, Some(fault)),
+        };
+        let (first, fault) = hash();
+        let (again, _) = hash();
+        if let Some(fault) = &fault {
+            writeln!(std::io::stdout(), "{fault}")?;
+        }
+        writeln!(std::io::stdout(), "{first:?}")?;
+        if first != again {
+            bail!("it went another way the second time: {again:?}");
+        }
+        match fault {
+            Some(_) => bail!("the schedule of seed {seed} found what is above"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! One schedule: a small database with several workers, a few clients that do everything, an end in
+//! order, and for many of them a crash and what is recovered from it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use braiddb::simulation::{
+    CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
+    describe_by, found_wrong, spawn, switch_threads,
+};
+use braiddb::{Database, Error, Options, Policy, Transaction, Width};
+use fastrand::Rng;
+
+use super::super::oracle::{Contents, Oracle};
+use super::super::work::{Scale, Tables};
+use super::clients::{Clients, OWNED_KEYS, pollster};
+
+/// Steps after which a schedule makes no progress: many times what the longest takes.
+const MOST_STEPS: u64 = 1_000_000;
+
+const NO_PANIC: &str = "nobody panics with it";
+
+/// What schedules did, added up.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub(super) struct Counts {
+    pub(super) schedules: u64,
+    pub(super) steps: u64,
+    pub(super) switches: u64,
+    pub(super) committed: u64,
+    pub(super) conflicts: u64,
+    pub(super) evicted: u64,
+    pub(super) pruned: u64,
+    pub(super) freed: u64,
+    pub(super) reclaimed: u64,
+    pub(super) segments_freed: u64,
+    pub(super) waited_for_space: u64,
+    pub(super) crashes: u64,
+    pub(super) closed_early: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.schedules += other.schedules;
+        self.steps += other.steps;
+        self.switches += other.switches;
+        self.committed += other.committed;
+        self.conflicts += other.conflicts;
+        self.evicted += other.evicted;
+        self.pruned += other.pruned;
+        self.freed += other.freed;
+        self.reclaimed += other.reclaimed;
+        self.segments_freed += other.segments_freed;
+        self.waited_for_space += other.waited_for_space;
+        self.crashes += other.crashes;
+        self.closed_early += other.closed_early;
+    }
+}
+
+/// Runs the schedule of a seed, with as many workers as `workers` lets the seed choose.
+///
+/// # Errors
+/// What it found.
+pub(super) fn run(
+    runner: &Runner,
+    seed: u64,
+    workers: (usize, usize),
+    trace: bool,
+) -> Result<(Counts, ScheduleReport), Box<Finding>> {
+    let options = ScheduleOptions { seed, most_steps: MOST_STEPS, trace };
+    let body = move || {
+        let ran = Schedule::draw(seed, workers).run();
+        ran.unwrap_or_else(|error| found_wrong(format!("{error:#}")))
+    };
+    match runner.run(options, body) {
+        Ran::Over(mut counts, report) => {
+            (counts.schedules, counts.steps, counts.switches) = (1, report.steps, report.switches);
+            Ok((counts, report))
+        }
+        Ran::Found(finding) => Err(finding),
+    }
+}
+
+/// What the seed chose.
+struct Schedule {
+    seed: u64,
+    random: Rng,
+    workers: usize,
+    keys: u64,
+    faults: Faults,
+    clients: u64,
+    /// After this many operations of the disk it crashes, for what is recovered to be checked.
+    crash_at: Option<u64>,
+    closes_early: bool,
+}
+
+/// A disk as the crash left it, and how much had been told by then.
+type Crash = Arc<Mutex<Option<(SimulatedDisk, usize)>>>;
+
+impl Schedule {
+    fn draw(seed: u64, workers: (usize, usize)) -> Self {
+        let mut random = Rng::with_seed(seed);
+        fastrand::seed(seed);
+        let mut faults = Faults { most_delay: random.u32(0..12), ..Faults::default() };
+        if random.u32(0..4) == 0 {
+            faults.short_transfers = 6;
+        }
+        if random.u32(0..16) == 0 {
+            (faults.errors, faults.failed_syncs) = (100, 100);
+        }
+        let crash_at = (random.u32(0..3) == 0).then(|| random.u64(20..160));
+        Self {
+            seed,
+            workers: random.usize(workers.0..=workers.1),
+            keys: random.u64(2..7),
+            faults,
+            clients: random.u64(2..5),
+            crash_at,
+            closes_early: random.u32(0..8) == 0,
+            random,
+        }
+    }
+
+    fn fails(&self) -> bool {
+        self.faults.errors > 0
+    }
+
+    fn options(&mut self) -> Options {
+        let random = &mut self.random;
+        let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
+        let segments = [16 << 10, 32 << 10, 64 << 10];
+        let checkpoints = [12 << 10, 48 << 10, 1 << 30];
+        let budget = (random.u32(0..3) > 0).then_some(1);
+        let room = if random.u32(0..4) == 0 { random.u64(16 << 10..48 << 10) } else { u64::MAX };
+        Options::default()
+            .workers(self.workers)
+            .policy(policies[random.usize(0..policies.len())])
+            .hot_width(Width::Fixed(random.usize(1..6)))
+            .max_open(64)
+            .log_ring_bytes(1 << 20)
+            .log_segment_bytes(segments[random.usize(0..segments.len())])
+            .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
+            // Less than the log's ring takes: everything is evicted as soon as it can be.
+            .memory_budget(budget)
+            .log_room_bytes(room)
+    }
+
+    fn scale(&self) -> Scale {
+        Scale { keys: self.keys, large: (2, 0) }
+    }
+
+    /// Runs it, on the schedule's main thread.
+    fn run(mut self) -> Result<Counts> {
+        let disk = SimulatedDisk::new(self.seed);
+        let (oracle, crash) =
+            (Arc::new(Mutex::new(Oracle::new(Contents::default()))), Crash::default());
+        self.watch(&disk, &oracle, &crash);
+        disk.set_faults(Faults { errors: 0, failed_syncs: 0, ..self.faults });
+        let (options, seed) = (self.options(), self.random.u64(..));
+        let db = Database::open_simulated(&disk, options, seed).context("making the database")?;
+        let told = db.clone();
+        describe_by(move || format!("{:#?}", told.stats()));
+        let mut counts = self.serve(db, &disk, &oracle)?;
+        disk.unwatch();
+        disk.set_faults(Faults::default());
+        let oracle = oracle.lock().expect(NO_PANIC);
+        counts.committed = oracle.committed();
+        let crash = crash.lock().expect(NO_PANIC).take();
+        if let Some((disk, told)) = crash {
+            counts.crashes += 1;
+            self.recover(&disk, &oracle, told).context("after the crash")?;
+        } else if self.random.u32(0..8) == 0 {
+            self.recover(&disk, &oracle, oracle.told()).context("opened again")?;
+        }
+        Ok(counts)
+    }
+
+    fn watch(&mut self, disk: &SimulatedDisk, oracle: &Arc<Mutex<Oracle>>, crash: &Crash) {
+        let Some(crash_at) = self.crash_at else { return };
+        let (oracle, crash, seed) = (oracle.clone(), crash.clone(), self.random.u64(..));
+        disk.watch(move |moment| {
+            if moment.operation() == crash_at {
+                let told = oracle.lock().expect(NO_PANIC).told();
+                let disk = moment.crash(seed, &mut CrashCounts::default());
+                *crash.lock().expect(NO_PANIC) = Some((disk, told));
+            }
+        });
+    }
+
+    /// Runs the clients, looks at what they leave, and closes the database.
+    fn serve(
+        &mut self,
+        db: Database,
+        disk: &SimulatedDisk,
+        oracle: &Arc<Mutex<Oracle>>,
+    ) -> Result<Counts> {
+        let (scale, disk_fails, random) = (self.scale(), self.fails(), &mut self.random);
+        let tables =
+            db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
+        let owned = pollster(db.open_or_create_table::<u64, u64>("owned")).context("tables")?;
+        // As many as nearly fill a leaf of the index, or none.
+        let filled = if random.bool() { 0 } else { random.u64(50..66) };
+        let table = owned.clone();
+        let fill = async move |tx: &Transaction| {
+            for place in 0..filled {
+                tx.insert(&table, &(OWNED_KEYS + place), &place).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        db.run_blocking(fill).context("filling the index")?;
+        disk.set_faults(self.faults);
+        let clients = Arc::new(Clients {
+            db: db.clone(),
+            tables,
+            owned,
+            keys: self.keys,
+            seed: self.seed,
+            workers: self.workers,
+            oracle: oracle.clone(),
+            numbers: AtomicU64::new(1),
+            floors: Mutex::default(),
+            problem: Mutex::default(),
+            disk_fails,
+            closing: AtomicBool::new(false),
+        });
+        switch_threads(true);
+        let (count, steps) = (self.clients, random.u32(2..7));
+        let running: Vec<_> = (0..count)
+            .map(|client| {
+                let clients = clients.clone();
+                spawn(&format!("client {client}"), move || clients.run(client, count, steps))
+            })
+            .collect();
+        if self.closes_early {
+            for _ in 0..random.u32(0..60) {
+                braiddb::simulation::give_way();
+            }
+            // Relaxed: looked at by who is told that the database is closed.
+            clients.closing.store(true, Ordering::Relaxed);
+            self.close(&db)?;
+        }
+        let known: Vec<_> = running.into_iter().map(braiddb::simulation::Client::join).collect();
+        if let Some(problem) = clients.problem.lock().expect(NO_PANIC).take() {
+            bail!(problem);
+        }
+        if !self.closes_early && !self.fails() {
+            self.contents_are_right(&clients, known).context("at the end")?;
+        }
+        let clients = Arc::into_inner(clients).ok_or_else(|| anyhow!("clients are over"))?;
+        self.end(db, clients)
+    }
+
+    fn contents_are_right(
+        &self,
+        clients: &Clients,
+        known: Vec<BTreeMap<u64, Option<u64>>>,
+    ) -> Result<()> {
+        let (tables, owned) = (clients.tables.clone(), clients.owned.clone());
+        let read = async move |tx: &Transaction| {
+            let mut held = BTreeMap::new();
+            let mut scan = tx.scan(&owned, ..)?;
+            while let Some((key, value)) = scan.next().await? {
+                held.insert(key, value);
+            }
+            Ok::<_, Error>((tables.contents(tx).await?, held))
+        };
+        let (contents, held) = clients.db.run_blocking(read)?;
+        let oracle = clients.oracle.lock().expect(NO_PANIC);
+        oracle.check(&contents, oracle.told())?;
+        for (key, value) in known.into_iter().flatten() {
+            let found = held.get(&key).copied();
+            ensure!(found == value, "key {key} was left as {value:?}, and is scanned as {found:?}");
+        }
+        Ok(())
+    }
+
+    fn close(&self, db: &Database) -> Result<()> {
+        match db.close() {
+            Err(error) if !self.fails() => Err(error).context("closing"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the database, and looks whether everything of it is freed.
+    fn end(&self, db: Database, clients: Clients) -> Result<Counts> {
+        let stats = db.stats();
+        self.close(&db)?;
+        let memory = db.memory_probe();
+        drop((clients, db));
+        describe_by(String::new);
+        let bytes = memory.bytes();
+        ensure!(bytes == 0, "{bytes} bytes of versions, nodes and keys are never freed");
+        Ok(Counts {
+            conflicts: stats.aborted.conflict,
+            evicted: stats.versions_evicted,
+            pruned: stats.versions_pruned,
+            freed: stats.versions_freed,
+            reclaimed: stats.records_reclaimed,
+            segments_freed: stats.log.segments_freed,
+            closed_early: u64::from(self.closes_early),
+            ..Counts::default()
+        })
+    }
+
+    /// Opens what is on a disk, and holds it against what was told.
+    fn recover(&mut self, disk: &SimulatedDisk, oracle: &Oracle, told: usize) -> Result<()> {
+        let scale = self.scale();
+        let (options, seed) = (self.options(), self.random.u64(..));
+        let db = Database::open_simulated(disk, options, seed).context("opening")?;
+        let read = async move |tx: &Transaction| {
+            let tables = Tables::open(tx, scale).await?;
+            tables.contents(tx).await
+        };
+        let found = db.run_blocking(read).context("reading everything")?;
+        oracle.check(&found, told)?;
+        match db.check() {
+            Ok(report) if report.problems.is_empty() => {}
+            Ok(report) => bail!("the check finds: {}", report.problems.join("; ")),
+            Err(Error::CheckpointUnderWay) => {}
+            Err(error) => return Err(error).context("checking"),
+        }
+        db.close()?;
+        let memory = db.memory_probe();
+        drop(db);
+        let bytes = memory.bytes();
+        ensure!(bytes == 0, "{bytes} bytes of versions, nodes and keys are never freed");
+        Ok(())
+    }
+}

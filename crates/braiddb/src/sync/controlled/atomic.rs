@@ -1,0 +1,124 @@
+//! Atomics at whose every access a controlled schedule may switch threads.
+
+pub(crate) use std::sync::atomic::{Ordering, fence};
+
+use super::schedule::{Point, point};
+
+macro_rules! wrappers {
+    ($($name:ident: $value:ty),* $(,)?) => { $(
+        /// The standard library's, each access a switch point.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub(crate) struct $name(std::sync::atomic::$name);
+
+        #[allow(dead_code, reason = "the same for every type, whichever of it is used")]
+        impl $name {
+            pub(crate) const fn new(value: $value) -> Self {
+                Self(std::sync::atomic::$name::new(value))
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                point(Point::Load);
+                self.0.load(order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                point(Point::Store);
+                self.0.store(value, order);
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.swap(value, order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn compare_exchange(
+                &self,
+                from: $value,
+                to: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                point(Point::Update);
+                self.0.compare_exchange(from, to, success, failure)
+            }
+
+            /// Fails for no other reason than that the value differs, so that a seed replays.
+            #[inline]
+            #[track_caller]
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                from: $value,
+                to: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(from, to, success, failure)
+            }
+
+            pub(crate) fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+        }
+    )* };
+}
+
+macro_rules! arithmetic {
+    ($($name:ident: $value:ty),* $(,)?) => { $(
+        #[allow(dead_code, reason = "the same for every type, whichever of it is used")]
+        impl $name {
+            #[inline]
+            #[track_caller]
+            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.fetch_add(value, order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.fetch_sub(value, order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.fetch_max(value, order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.fetch_min(value, order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.fetch_or(value, order)
+            }
+
+            #[inline]
+            #[track_caller]
+            pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                point(Point::Update);
+                self.0.fetch_and(value, order)
+            }
+        }
+    )* };
+}
+
+wrappers! { AtomicBool: bool, AtomicU32: u32, AtomicU64: u64 }
+arithmetic! { AtomicU32: u32, AtomicU64: u64 }

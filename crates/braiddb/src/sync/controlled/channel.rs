@@ -1,0 +1,135 @@
+//! Channels between threads of a controlled schedule.
+
+use std::mem::ManuallyDrop;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use super::schedule::{Point, part, point};
+
+/// What both ends wait for: its address is nobody else's.
+type Shared = Arc<u8>;
+
+fn announce(shared: &Shared) {
+    if let Some(part) = part() {
+        part.announce(Arc::as_ptr(shared) as usize);
+    }
+}
+
+fn wait(shared: &Shared, place: &'static Location<'static>) -> bool {
+    part().is_some_and(|part| {
+        part.wait(Arc::as_ptr(shared) as usize, None, place);
+        true
+    })
+}
+
+/// Hangs up when dropped, and says so.
+struct End<E>(ManuallyDrop<E>, Shared);
+
+impl<E> Drop for End<E> {
+    fn drop(&mut self) {
+        // SAFETY: dropped here and nowhere else.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+        announce(&self.1);
+    }
+}
+
+impl<E: Clone> Clone for End<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), self.1.clone())
+    }
+}
+
+/// Sends without waiting.
+pub(crate) struct Sender<T>(End<mpsc::Sender<T>>);
+
+/// Sends, and waits while too much is on its way.
+pub(crate) struct SyncSender<T>(End<mpsc::SyncSender<T>>);
+
+/// Receives.
+pub(crate) struct Receiver<T>(End<mpsc::Receiver<T>>);
+
+pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let ((sender, receiver), shared) = (mpsc::channel(), Shared::new(0));
+    let end = End(ManuallyDrop::new(sender), shared.clone());
+    (Sender(end), Receiver(End(ManuallyDrop::new(receiver), shared)))
+}
+
+pub(crate) fn sync_channel<T>(most: usize) -> (SyncSender<T>, Receiver<T>) {
+    let ((sender, receiver), shared) = (mpsc::sync_channel(most), Shared::new(0));
+    let end = End(ManuallyDrop::new(sender), shared.clone());
+    (SyncSender(end), Receiver(End(ManuallyDrop::new(receiver), shared)))
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Sender<T> {
+    #[track_caller]
+    pub(crate) fn send(&self, value: T) -> Result<(), mpsc::SendError<T>> {
+        point(Point::Queue);
+        self.0.0.send(value)?;
+        announce(&self.0.1);
+        Ok(())
+    }
+}
+
+impl<T> SyncSender<T> {
+    #[track_caller]
+    pub(crate) fn send(&self, mut value: T) -> Result<(), mpsc::SendError<T>> {
+        let place = Location::caller();
+        loop {
+            point(Point::Queue);
+            match self.0.0.try_send(value) {
+                Ok(()) => break,
+                Err(mpsc::TrySendError::Disconnected(value)) => return Err(mpsc::SendError(value)),
+                Err(mpsc::TrySendError::Full(back)) if wait(&self.0.1, place) => value = back,
+                Err(mpsc::TrySendError::Full(back)) => return self.0.0.send(back),
+            }
+        }
+        announce(&self.0.1);
+        Ok(())
+    }
+}
+
+impl<T> Receiver<T> {
+    #[track_caller]
+    pub(crate) fn recv(&self) -> Result<T, mpsc::RecvError> {
+        let place = Location::caller();
+        loop {
+            point(Point::Queue);
+            match self.0.0.try_recv() {
+                Ok(value) => {
+                    announce(&self.0.1);
+                    return Ok(value);
+                }
+                Err(mpsc::TryRecvError::Disconnected) => return Err(mpsc::RecvError),
+                Err(mpsc::TryRecvError::Empty) if wait(&self.0.1, place) => {}
+                Err(mpsc::TryRecvError::Empty) => return self.0.0.recv(),
+            }
+        }
+    }
+}
+
+/// Receives until nobody sends any more.
+pub(crate) struct Received<'r, T>(&'r Receiver<T>);
+
+impl<T> Iterator for Received<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.0.recv().ok()
+    }
+}
+
+impl<'r, T> IntoIterator for &'r Receiver<T> {
+    type Item = T;
+    type IntoIter = Received<'r, T>;
+
+    fn into_iter(self) -> Received<'r, T> {
+        Received(self)
+    }
+}

@@ -1,0 +1,24 @@
+//! The build for controlled schedules: what is behind the door lets a schedule switch threads at every
+//! access, on threads that take part in one; on others it is as in the ordinary build.
+
+pub(crate) mod atomic;
+pub(crate) mod channel;
+mod finding;
+mod lock;
+mod pool;
+mod quarantine;
+mod run;
+mod schedule;
+mod strategy;
+pub(crate) mod thread;
+
+pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};
+pub(crate) use lock::{Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue};
+pub(crate) use quarantine::{Quarantine, assert_not_freed};
+pub use run::{
+    Client, Ran, Runner, describe_by, found_wrong, give_way, planned_panics, spawn, switch_threads,
+};
+pub(crate) use run::{announce, device_point, new_resource, virtual_now, wait_for};
+pub(crate) use schedule::takes_part;
+pub use schedule::{Point, ScheduleOptions, ScheduleReport};
+pub(crate) use thread::{clock, yield_thread, yield_thread as spin_loop};

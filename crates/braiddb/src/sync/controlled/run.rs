@@ -1,0 +1,188 @@
+//! Running schedules, and what a schedule's body and its simulated disk ask of it.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, Once};
+
+use super::finding::{Finding, FindingKind};
+use super::pool::Pool;
+use super::schedule::{
+    Ending, Point, Schedule, ScheduleOptions, ScheduleReport, panic_is_planned, part, plan_panics,
+    point,
+};
+use super::thread::{Builder, JoinHandle};
+
+/// Runs schedules, one after another, on threads that it keeps.
+///
+/// All its threads stay on the core that the caller is on: they take turns, and passing the baton to
+/// another core takes several times as long.
+#[derive(Default)]
+pub struct Runner(Arc<Pool>);
+
+/// What came of a schedule.
+#[derive(Debug)]
+pub enum Ran<T> {
+    /// It came to its end.
+    Over(T, ScheduleReport),
+    /// It found a fault. Its threads stop where they were, and what they have is never freed.
+    Found(Box<Finding>),
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Runner")
+    }
+}
+
+impl Runner {
+    /// A runner on one core: the calling thread stays there, and so do those that play parts.
+    #[must_use]
+    pub fn on_core(number: usize) -> Self {
+        if let Some(cores) = core_affinity::get_core_ids().filter(|cores| !cores.is_empty()) {
+            core_affinity::set_for_current(cores[number % cores.len()]);
+        }
+        Self::default()
+    }
+
+    /// Runs `body`, and all that it starts, as one schedule. Threads are not switched, except where one
+    /// waits, before `body` calls [`switch_threads`].
+    ///
+    /// # Panics
+    /// If the operating system has no threads left.
+    pub fn run<T: Send + 'static>(
+        &self,
+        options: ScheduleOptions,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Ran<T> {
+        tell_panics();
+        let schedule = Schedule::new(options, self.0.clone());
+        let number = schedule.add("main".to_owned());
+        let value = Arc::new(Mutex::new(None));
+        let set = value.clone();
+        let seated = self.0.seat(&schedule, number, move || {
+            let body = body();
+            *set.lock().expect("nobody panics with it") = Some(body);
+        });
+        seated.expect("threads to run schedules");
+        schedule.pass_to(number);
+        match schedule.wait() {
+            Ending::Over(report) => {
+                let value = value.lock().expect("nobody panics with it").take();
+                Ran::Over(value.expect("the body is over"), report)
+            }
+            Ending::Found(finding) => Ran::Found(finding),
+        }
+    }
+}
+
+/// Makes panics on threads that take part a finding, once per process.
+fn tell_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| match part() {
+            Some(_) if panic_is_planned() => {}
+            Some(part) => {
+                let mut told = panic.to_string();
+                if std::env::var_os("RUST_BACKTRACE").is_some() {
+                    told += &format!("\n{}", std::backtrace::Backtrace::force_capture());
+                }
+                part.fail(FindingKind::Panic, told, Location::caller());
+            }
+            None => before(panic),
+        }));
+    });
+}
+
+/// A thread of the schedule's body.
+pub struct Client<T>(JoinHandle<T>);
+
+impl<T> std::fmt::Debug for Client<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl<T> Client<T> {
+    /// Waits until the thread is over.
+    ///
+    /// # Panics
+    /// If it panicked outside of a schedule.
+    #[track_caller]
+    pub fn join(self) -> T {
+        self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Starts a thread that takes part in the schedule, if the caller does.
+///
+/// # Panics
+/// If the operating system has no threads left.
+#[track_caller]
+pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Client<T> {
+    let thread = Builder::new().name(name.to_owned()).spawn(run);
+    Client(thread.expect("threads for a schedule's clients"))
+}
+
+/// From now on threads are switched wherever the seed says, or only where one waits.
+pub fn switch_threads(switch: bool) {
+    if let Some(part) = part() {
+        part.set_switching(switch);
+    }
+}
+
+/// Lets other threads run.
+#[track_caller]
+pub fn give_way() {
+    super::thread::yield_thread();
+}
+
+/// Says what is to be told of the database with a finding; asked on a thread that takes no part.
+pub fn describe_by(describe: impl Fn() -> String + Send + 'static) {
+    if let Some(part) = part() {
+        part.schedule.describe_by(Box::new(describe));
+    }
+}
+
+/// Ends the schedule with a finding: `told` says what the database showed that cannot be.
+///
+/// # Panics
+/// On a thread that takes no part.
+#[track_caller]
+pub fn found_wrong(told: String) -> ! {
+    let part = part().expect("a thread that takes part");
+    part.fail(FindingKind::Wrong, told, Location::caller())
+}
+
+/// Whether panics on this thread are planned, and no finding; returns what it was.
+pub fn planned_panics(planned: bool) -> bool {
+    plan_panics(planned)
+}
+
+/// The schedule's own time in microseconds, on a thread that takes part.
+pub(crate) fn virtual_now() -> Option<u64> {
+    part().map(|part| part.now())
+}
+
+/// Something to wait for, on a thread that takes part.
+pub(crate) fn new_resource() -> usize {
+    part().expect("a thread that takes part").new_resource()
+}
+
+/// Waits until `resource` is announced, or for so many microseconds.
+#[track_caller]
+pub(crate) fn wait_for(resource: usize, timeout: Option<u64>) {
+    part().expect("a thread that takes part").wait(resource, timeout, Location::caller());
+}
+
+/// Lets those go on who wait for `resource`.
+pub(crate) fn announce(resource: usize) {
+    if let Some(part) = part() {
+        part.announce(resource);
+    }
+}
+
+/// The device is used.
+#[track_caller]
+pub(crate) fn device_point() {
+    point(Point::Device);
+}

@@ -1,0 +1,587 @@
+//! One controlled schedule: real threads of which only the holder of the baton runs.
+//!
+//! Invariants: the baton is at one thread at a time, so [`Core`] is only touched by its holder; it is
+//! passed on at switch points alone, and to whom depends on the seed and on what happened before, on
+//! nothing else: the same seed does the same. A thread that waits is passed over until what it waits
+//! for was announced, or its deadline is there in virtual time. Time passes by steps; where everybody
+//! waits it jumps to the next deadline, and where there is none, that is a deadlock.
+
+use std::cell::{Cell, UnsafeCell};
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+use super::finding::{Finding, FindingKind, ThreadReport, TraceEntry};
+use super::strategy::{Candidate, Strategy};
+
+/// Threads of a schedule at most, those included that are over.
+const MOST_THREADS: usize = 256;
+/// Switch points that a trace remembers.
+const TRACE_ENTRIES: usize = 20_000;
+
+/// What happens at a switch point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Point {
+    /// An atomic load.
+    Load = 1,
+    /// An atomic store.
+    Store,
+    /// An atomic read-modify-write.
+    Update,
+    /// A lock is about to be taken.
+    Lock,
+    /// A lock was left.
+    Unlock,
+    /// A queue, a channel or a cell is about to be used.
+    Queue,
+    /// The thread gives way.
+    Yield,
+    /// The thread waits.
+    Block,
+    /// A thread was started.
+    Spawn,
+    /// The thread is over.
+    Finish,
+    /// The device was used.
+    Device,
+    /// The clock was read.
+    Clock,
+}
+
+/// How a schedule is run.
+#[derive(Clone, Copy, Debug)]
+pub struct ScheduleOptions {
+    /// Decides everything.
+    pub seed: u64,
+    /// Steps after which a schedule counts as one that makes no progress.
+    pub most_steps: u64,
+    /// Whether the last switch points are remembered, to be told with a finding.
+    pub trace: bool,
+}
+
+/// What a schedule did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScheduleReport {
+    /// Switch points that were passed.
+    pub steps: u64,
+    /// How often the baton was passed on.
+    pub switches: u64,
+    /// A hash of the thread and the kind of every switch point: equal if the schedules were.
+    pub hash: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Runnable,
+    Waiting { resource: usize, deadline: Option<u64> },
+    Over,
+}
+
+struct Thread {
+    name: String,
+    state: State,
+    /// Its last deadline came before what it waited for.
+    timed_out: bool,
+    /// It was unparked, or will be let through at once when it parks.
+    unparked: bool,
+    place: &'static Location<'static>,
+    point: Point,
+}
+
+/// Everything about a schedule that only the holder of the baton touches.
+struct Core {
+    steps: u64,
+    switches: u64,
+    hash: u64,
+    /// The step at which the strategy or a bound wants to be asked.
+    ask_at: u64,
+    /// Virtual time that passed without steps.
+    skipped: u64,
+    switching: bool,
+    threads: Vec<Thread>,
+    strategy: Strategy,
+    most_steps: u64,
+    trace: Option<VecDeque<TraceEntry>>,
+    resources: usize,
+}
+
+/// Where a thread waits for the baton.
+#[derive(Default)]
+struct Seat {
+    holds: AtomicBool,
+    thread: OnceLock<std::thread::Thread>,
+}
+
+/// How a schedule ended.
+pub(super) enum Ending {
+    Over(ScheduleReport),
+    Found(Box<Finding>),
+}
+
+type Describe = Box<dyn Fn() -> String + Send>;
+
+/// A schedule, shared by its threads.
+pub(crate) struct Schedule {
+    core: UnsafeCell<Core>,
+    seats: Box<[Seat]>,
+    ending: Mutex<Option<Ending>>,
+    ended: Condvar,
+    describe: Mutex<Option<Describe>>,
+    pub(super) pool: Arc<super::pool::Pool>,
+}
+
+// SAFETY: `core` is touched by the holder of the baton only, and passing it on is a Release store that
+// the next holder's Acquire exchange reads.
+unsafe impl Sync for Schedule {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Schedule {}
+
+/// A thread's part in a schedule.
+pub(super) struct Part {
+    pub(super) schedule: Arc<Schedule>,
+    pub(super) number: usize,
+}
+
+thread_local! {
+    static PART: Cell<*const Part> = const { Cell::new(std::ptr::null()) };
+    static PANIC_PLANNED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread's part, if it takes part in a schedule.
+#[inline(always)]
+pub(super) fn part() -> Option<&'static Part> {
+    // SAFETY: null, or set by `Part::play` to a part that outlives the thread's run, which clears it.
+    unsafe { PART.get().as_ref() }
+}
+
+/// Whether this thread takes part in a schedule.
+#[inline(always)]
+pub(crate) fn takes_part() -> bool {
+    !PART.get().is_null()
+}
+
+/// Passes a switch point, on a thread that takes part.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn point(kind: Point) {
+    if let Some(part) = part() {
+        part.step(kind, Location::caller());
+    }
+}
+
+/// Whether panics on this thread are no finding from now on; returns whether they were.
+pub(super) fn plan_panics(planned: bool) -> bool {
+    PANIC_PLANNED.replace(planned)
+}
+
+pub(super) fn panic_is_planned() -> bool {
+    PANIC_PLANNED.get()
+}
+
+impl Schedule {
+    pub(super) fn new(options: ScheduleOptions, pool: Arc<super::pool::Pool>) -> Arc<Self> {
+        let core = Core {
+            steps: 0,
+            switches: 0,
+            hash: options.seed,
+            ask_at: 0,
+            skipped: 0,
+            switching: false,
+            threads: Vec::new(),
+            strategy: Strategy::new(options.seed),
+            most_steps: options.most_steps,
+            trace: options.trace.then(VecDeque::new),
+            resources: 0,
+        };
+        Arc::new(Self {
+            core: UnsafeCell::new(core),
+            seats: (0..MOST_THREADS).map(|_| Seat::default()).collect(),
+            ending: Mutex::new(None),
+            ended: Condvar::new(),
+            describe: Mutex::new(None),
+            pool,
+        })
+    }
+
+    /// Adds a thread. To be called by the holder of the baton, or before anybody has it.
+    #[track_caller]
+    pub(super) fn add(&self, name: String) -> usize {
+        // SAFETY: the caller holds the baton.
+        let core = unsafe { &mut *self.core.get() };
+        let number = core.threads.len();
+        assert!(number < MOST_THREADS, "a schedule of more than {MOST_THREADS} threads");
+        core.threads.push(Thread {
+            name,
+            state: State::Runnable,
+            timed_out: false,
+            unparked: false,
+            place: Location::caller(),
+            point: Point::Spawn,
+        });
+        core.strategy.add_thread();
+        core.ask_at = core.steps;
+        number
+    }
+
+    pub(super) fn seat(&self, number: usize, thread: std::thread::Thread) {
+        assert!(self.seats[number].thread.set(thread).is_ok(), "a seat is taken once");
+    }
+
+    pub(super) fn pass_to(&self, number: usize) {
+        let seat = &self.seats[number];
+        // Release pairs with the Acquire in `take`: what this thread did comes before.
+        seat.holds.store(true, Ordering::Release);
+        seat.thread.get().expect("threads are seated before they run").unpark();
+    }
+
+    fn take(&self, number: usize) {
+        // Acquire pairs with the Release in `pass_to`.
+        while !self.seats[number].holds.swap(false, Ordering::Acquire) {
+            std::thread::park();
+        }
+    }
+
+    /// Waits for the end, on a thread that does not take part.
+    pub(super) fn wait(&self) -> Ending {
+        let mut ending = self.ending.lock().expect(NO_PANIC);
+        loop {
+            if let Some(ending) = ending.take() {
+                return ending;
+            }
+            ending = self.ended.wait(ending).expect(NO_PANIC);
+        }
+    }
+
+    fn end(&self, ending: Ending) {
+        *self.ending.lock().expect(NO_PANIC) = Some(ending);
+        self.ended.notify_all();
+    }
+
+    /// Says what is to be told with a finding.
+    pub(super) fn describe_by(&self, describe: Describe) {
+        *self.describe.lock().expect(NO_PANIC) = Some(describe);
+    }
+}
+
+const NO_PANIC: &str = "nobody panics with it";
+
+impl Part {
+    /// Runs `run` as this part, from when it gets the baton until it is over.
+    pub(super) fn play(&self, run: impl FnOnce()) {
+        self.schedule.take(self.number);
+        PART.set(self);
+        run();
+        PART.set(std::ptr::null());
+        self.finish();
+    }
+
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the baton, not by the borrow")]
+    fn core(&self) -> &mut Core {
+        // SAFETY: this thread holds the baton whenever it runs; callers keep no reference beyond
+        // the next switch.
+        unsafe { &mut *self.schedule.core.get() }
+    }
+
+    /// Passes a switch point.
+    #[inline(always)]
+    fn step(&self, kind: Point, place: &'static Location<'static>) {
+        self.count(kind, place);
+        let core = self.core();
+        if core.steps >= core.ask_at {
+            self.ask(kind, place);
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, kind: Point, place: &'static Location<'static>) {
+        let core = self.core();
+        core.steps += 1;
+        core.hash = (core.hash.rotate_left(7) ^ ((self.number as u64) << 8 | kind as u64))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if let Some(trace) = &mut core.trace {
+            remember(trace, core.steps, self.number, kind, place);
+        }
+    }
+
+    /// The strategy decides whether the baton is passed on here.
+    #[cold]
+    fn ask(&self, kind: Point, place: &'static Location<'static>) {
+        let core = self.core();
+        if core.steps > core.most_steps {
+            let told = format!("{} steps, and no end", core.steps);
+            self.fail(FindingKind::NoProgress, told, place);
+        }
+        (core.threads[self.number].place, core.threads[self.number].point) = (place, kind);
+        core.wake_due();
+        if !core.switching {
+            core.ask_at = core.steps + 10_000;
+            return;
+        }
+        let candidates = core.candidates();
+        let next = core.strategy.at_point(self.number, core.steps, &candidates);
+        core.ask_at = core.next_ask();
+        self.switch(next);
+    }
+
+    fn switch(&self, next: usize) {
+        if next == self.number {
+            return;
+        }
+        let core = self.core();
+        core.switches += 1;
+        self.schedule.pass_to(next);
+        self.schedule.take(self.number);
+    }
+
+    /// Gives way to the others.
+    pub(super) fn give_way(&self, place: &'static Location<'static>) {
+        self.step(Point::Yield, place);
+        let core = self.core();
+        (core.threads[self.number].place, core.threads[self.number].point) = (place, Point::Yield);
+        core.wake_due();
+        let candidates = core.candidates();
+        let next = core.strategy.at_yield(self.number, core.steps, &candidates);
+        core.ask_at = core.next_ask();
+        self.switch(next);
+    }
+
+    /// Waits until `resource` is announced, or for so long; whether it was announced. Nobody else runs
+    /// between what the caller looked at last and this thread being listed as one that waits.
+    pub(super) fn wait(
+        &self,
+        resource: usize,
+        timeout: Option<u64>,
+        place: &'static Location<'static>,
+    ) -> bool {
+        self.count(Point::Block, place);
+        let core = self.core();
+        let deadline = timeout.map(|timeout| core.now() + timeout);
+        let me = &mut core.threads[self.number];
+        (me.place, me.point, me.timed_out) = (place, Point::Block, false);
+        me.state = State::Waiting { resource, deadline };
+        self.leave(place);
+        !self.core().threads[self.number].timed_out
+    }
+
+    /// Passes the baton on though this thread cannot go on.
+    fn leave(&self, place: &'static Location<'static>) {
+        let core = self.core();
+        core.wake_due();
+        loop {
+            let candidates = core.candidates();
+            if !candidates.is_empty() {
+                let next = core.strategy.when_blocked(self.number, core.steps, &candidates);
+                core.ask_at = core.next_ask();
+                return self.switch(next);
+            }
+            let Some(deadline) = core.next_deadline() else {
+                let told = "every thread waits, and nobody will wake one".to_owned();
+                self.fail(FindingKind::Deadlock, told, place);
+            };
+            core.skipped += deadline.saturating_sub(core.now());
+            core.wake_due();
+        }
+    }
+
+    /// Lets those go on who wait for `resource`.
+    pub(super) fn announce(&self, resource: usize) {
+        let core = self.core();
+        for thread in &mut core.threads {
+            if matches!(thread.state, State::Waiting { resource: waits, .. } if waits == resource) {
+                thread.state = State::Runnable;
+                core.ask_at = core.ask_at.min(core.steps + core.strategy.patience());
+            }
+        }
+    }
+
+    /// A resource that nobody else has.
+    pub(super) fn new_resource(&self) -> usize {
+        let core = self.core();
+        core.resources += 1;
+        // Odd, so that it is no address.
+        core.resources * 2 + 1
+    }
+
+    pub(super) fn is_over(&self, thread: usize) -> bool {
+        self.core().threads[thread].state == State::Over
+    }
+
+    /// What is waited for until a thread is over.
+    pub(super) fn end_of(thread: usize) -> usize {
+        usize::MAX - 2 * thread
+    }
+
+    /// What a parked thread waits for.
+    fn unparking_of(thread: usize) -> usize {
+        usize::MAX - 2 * (thread + MOST_THREADS)
+    }
+
+    pub(super) fn park(&self, place: &'static Location<'static>) {
+        self.step(Point::Queue, place);
+        if !std::mem::take(&mut self.core().threads[self.number].unparked) {
+            self.wait(Self::unparking_of(self.number), None, place);
+            self.core().threads[self.number].unparked = false;
+        }
+    }
+
+    pub(super) fn unpark(&self, thread: usize) {
+        self.core().threads[thread].unparked = true;
+        self.announce(Self::unparking_of(thread));
+    }
+
+    /// The virtual time, in microseconds.
+    pub(super) fn now(&self) -> u64 {
+        self.core().now()
+    }
+
+    pub(super) fn set_switching(&self, switching: bool) {
+        let core = self.core();
+        core.switching = switching;
+        core.ask_at = core.steps;
+    }
+
+    pub(super) fn report(&self) -> ScheduleReport {
+        let core = self.core();
+        ScheduleReport { steps: core.steps, switches: core.switches, hash: core.hash }
+    }
+
+    fn finish(&self) {
+        let core = self.core();
+        core.hash = core.hash.wrapping_add(self.number as u64);
+        core.threads[self.number].state = State::Over;
+        self.announce(Self::end_of(self.number));
+        let core = self.core();
+        if core.threads.iter().all(|thread| thread.state == State::Over) {
+            self.schedule.end(Ending::Over(self.report()));
+            return;
+        }
+        core.wake_due();
+        loop {
+            let candidates = core.candidates();
+            if !candidates.is_empty() {
+                let next = core.strategy.when_blocked(self.number, core.steps, &candidates);
+                core.ask_at = core.next_ask();
+                core.switches += 1;
+                return self.schedule.pass_to(next);
+            }
+            let Some(deadline) = core.next_deadline() else {
+                let told = "every thread left waits, and nobody will wake one".to_owned();
+                self.fail(FindingKind::Deadlock, told, Location::caller());
+            };
+            core.skipped += deadline.saturating_sub(core.now());
+            core.wake_due();
+        }
+    }
+
+    /// Ends the schedule with a finding. Its threads, this one too, stop where they are for good.
+    pub(super) fn fail(
+        &self,
+        kind: FindingKind,
+        told: String,
+        place: &'static Location<'static>,
+    ) -> ! {
+        PART.set(std::ptr::null());
+        let core = self.core();
+        core.threads[self.number].place = place;
+        let threads = core.threads.iter().enumerate().map(|(number, thread)| ThreadReport {
+            name: thread.name.clone(),
+            state: if number == self.number {
+                "has the baton".to_owned()
+            } else {
+                thread.describe()
+            },
+            place: thread.place.to_string(),
+        });
+        let finding = Finding {
+            kind,
+            told,
+            threads: threads.collect(),
+            report: self.report(),
+            database: self.describe_database(),
+            trace: core.trace.take().unwrap_or_default().into(),
+        };
+        self.schedule.end(Ending::Found(Box::new(finding)));
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// What the database says of itself, unless it needs what a stopped thread has locked.
+    fn describe_database(&self) -> String {
+        let Some(describe) = self.schedule.describe.lock().expect(NO_PANIC).take() else {
+            return String::new();
+        };
+        let (sender, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            _ = sender.send(describe());
+            // What it holds of the database stays as it is, with all the rest.
+            std::mem::forget(describe);
+        });
+        let patience = std::time::Duration::from_secs(1);
+        told.recv_timeout(patience).unwrap_or_else(|_| "the statistics are locked".to_owned())
+    }
+}
+
+fn remember(
+    trace: &mut VecDeque<TraceEntry>,
+    step: u64,
+    thread: usize,
+    point: Point,
+    place: &'static Location<'static>,
+) {
+    if trace.len() == TRACE_ENTRIES {
+        trace.pop_front();
+    }
+    trace.push_back(TraceEntry { step, thread, point, place });
+}
+
+impl Thread {
+    fn describe(&self) -> String {
+        match self.state {
+            State::Runnable => format!("could go on after {:?}", self.point),
+            State::Waiting { deadline: None, .. } => "waits".to_owned(),
+            State::Waiting { deadline: Some(deadline), .. } => format!("waits until {deadline} us"),
+            State::Over => "is over".to_owned(),
+        }
+    }
+}
+
+impl Core {
+    fn now(&self) -> u64 {
+        self.steps + self.skipped
+    }
+
+    /// Lets those go on whose deadline is there.
+    fn wake_due(&mut self) {
+        let now = self.now();
+        for thread in &mut self.threads {
+            if let State::Waiting { deadline: Some(deadline), .. } = thread.state
+                && deadline <= now
+            {
+                (thread.state, thread.timed_out) = (State::Runnable, true);
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let deadlines = self.threads.iter().filter_map(|thread| match thread.state {
+            State::Waiting { deadline, .. } => deadline,
+            State::Runnable | State::Over => None,
+        });
+        deadlines.min()
+    }
+
+    fn candidates(&self) -> smallvec::SmallVec<[Candidate; 16]> {
+        let threads = self.threads.iter().enumerate();
+        threads.filter(|(_, thread)| thread.state == State::Runnable).map(|(n, _)| n).collect()
+    }
+
+    /// When the strategy is to be asked next.
+    fn next_ask(&self) -> u64 {
+        let strategy = if self.switching { self.strategy.next() } else { u64::MAX };
+        let deadline = self.next_deadline().map_or(u64::MAX, |at| at.saturating_sub(self.skipped));
+        strategy.min(deadline).min(self.most_steps + 1).max(self.steps + 1)
+    }
+}

@@ -1,0 +1,207 @@
+//! Threads, their waiting and the clock in a controlled schedule. A thread that a participant starts
+//! takes part too.
+
+use std::num::NonZero;
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+
+pub(crate) use std::thread::panicking;
+
+use super::schedule::{Part, Point, Schedule, part, point};
+
+/// How many threads there are for work that is divided among them.
+const PARALLELISM: NonZero<usize> = NonZero::new(2).unwrap();
+
+/// A thread that is about to be started.
+pub(crate) struct Builder(std::thread::Builder, String);
+
+type Outcome<T> = Arc<Mutex<Option<T>>>;
+
+/// A thread that was started.
+pub(crate) enum JoinHandle<T> {
+    Real(std::thread::JoinHandle<T>),
+    Scheduled { number: usize, outcome: Outcome<T> },
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self(std::thread::Builder::new(), String::new())
+    }
+
+    pub(crate) fn name(self, name: String) -> Self {
+        Self(self.0.name(name.clone()), name)
+    }
+
+    #[track_caller]
+    pub(crate) fn spawn<F, T>(self, run: F) -> std::io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let Some(part) = part() else { return self.0.spawn(run).map(JoinHandle::Real) };
+        let outcome = Outcome::default();
+        let result = outcome.clone();
+        let number = part.schedule.add(self.1);
+        part.schedule.pool.seat(&part.schedule, number, move || {
+            let value = run();
+            *result.lock().expect("nobody panics with it") = Some(value);
+        })?;
+        point(Point::Spawn);
+        Ok(JoinHandle::Scheduled { number, outcome })
+    }
+}
+
+impl<T> JoinHandle<T> {
+    #[track_caller]
+    pub(crate) fn join(self) -> std::thread::Result<T> {
+        match self {
+            Self::Real(thread) => thread.join(),
+            Self::Scheduled { number, outcome } => {
+                wait_for_end(number, Location::caller());
+                let outcome = outcome.lock().expect("nobody panics with it").take();
+                Ok(outcome.expect("a scheduled thread that is over did not panic"))
+            }
+        }
+    }
+}
+
+fn wait_for_end(number: usize, place: &'static Location<'static>) {
+    let part = part().expect("joined by those who take part");
+    while !part.is_over(number) {
+        part.wait(Part::end_of(number), None, place);
+    }
+}
+
+/// Threads that are over before what they borrow is.
+pub(crate) struct Scope<'scope, 'env> {
+    real: &'scope std::thread::Scope<'scope, 'env>,
+    scheduled: Mutex<Vec<usize>>,
+}
+
+/// A thread of a scope.
+pub(crate) enum ScopedJoinHandle<'scope, T> {
+    Real(std::thread::ScopedJoinHandle<'scope, T>),
+    Scheduled { number: usize, outcome: Outcome<T> },
+}
+
+/// Runs `f`, and waits for the threads that it starts.
+#[track_caller]
+pub(crate) fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'s, 'scope> FnOnce(&'s Scope<'scope, 'env>) -> T,
+{
+    let place = Location::caller();
+    std::thread::scope(|real| {
+        let scope = Scope { real, scheduled: Mutex::default() };
+        let value = f(&scope);
+        for number in scope.scheduled.into_inner().expect("nobody panics with it") {
+            wait_for_end(number, place);
+        }
+        value
+    })
+}
+
+impl<'scope> Scope<'scope, '_> {
+    #[track_caller]
+    pub(crate) fn spawn<F, T>(&self, run: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let Some(part) = part() else { return ScopedJoinHandle::Real(self.real.spawn(run)) };
+        let outcome = Outcome::default();
+        let result = outcome.clone();
+        let number = part.schedule.add("scoped".to_owned());
+        let run: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
+            let value = run();
+            *result.lock().expect("nobody panics with it") = Some(value);
+        });
+        // SAFETY: `scope` waits until the thread is over, which is when `run` is gone, before it
+        // returns; a schedule that is given up stops both for good.
+        let run: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(run) };
+        let seated = part.schedule.pool.seat(&part.schedule, number, run);
+        seated.expect("threads for a schedule");
+        self.scheduled.lock().expect("nobody panics with it").push(number);
+        point(Point::Spawn);
+        ScopedJoinHandle::Scheduled { number, outcome }
+    }
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    #[track_caller]
+    pub(crate) fn join(self) -> std::thread::Result<T> {
+        match self {
+            Self::Real(thread) => thread.join(),
+            Self::Scheduled { number, outcome } => {
+                wait_for_end(number, Location::caller());
+                let outcome = outcome.lock().expect("nobody panics with it").take();
+                Ok(outcome.expect("a scheduled thread that is over did not panic"))
+            }
+        }
+    }
+}
+
+/// Names a thread, to be unparked.
+#[derive(Clone)]
+pub(crate) enum Thread {
+    Real(std::thread::Thread),
+    Scheduled { schedule: Arc<Schedule>, number: usize },
+}
+
+impl Thread {
+    pub(crate) fn unpark(&self) {
+        match self {
+            Self::Real(thread) => thread.unpark(),
+            Self::Scheduled { schedule, number } => {
+                let part = part().expect("scheduled threads are unparked by others of them");
+                assert!(Arc::ptr_eq(&part.schedule, schedule), "of one schedule");
+                part.unpark(*number);
+            }
+        }
+    }
+}
+
+pub(crate) fn current() -> Thread {
+    part().map_or_else(
+        || Thread::Real(std::thread::current()),
+        |part| Thread::Scheduled { schedule: part.schedule.clone(), number: part.number },
+    )
+}
+
+#[track_caller]
+pub(crate) fn park() {
+    match part() {
+        Some(part) => part.park(Location::caller()),
+        None => std::thread::park(),
+    }
+}
+
+pub(crate) fn available_parallelism() -> std::io::Result<NonZero<usize>> {
+    if part().is_some() { Ok(PARALLELISM) } else { std::thread::available_parallelism() }
+}
+
+/// Lets other threads run.
+#[track_caller]
+pub(crate) fn yield_thread() {
+    match part() {
+        Some(part) => part.give_way(Location::caller()),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// The time: virtual where a schedule is controlled.
+pub(crate) mod clock {
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
+
+    use super::{Point, part, point};
+
+    /// What time it is.
+    #[track_caller]
+    pub(crate) fn now() -> Instant {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        let Some(part) = part() else { return Instant::now() };
+        point(Point::Clock);
+        *BEGIN.get_or_init(Instant::now) + Duration::from_micros(part.now())
+    }
+}
