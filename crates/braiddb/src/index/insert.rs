@@ -160,7 +160,7 @@ impl Index {
 ///
 /// # Safety
 /// The word's cell, if it has one, is alive.
-unsafe fn with_bytes<R>(head: u64, word: Word, look: impl FnOnce(&[u8]) -> R) -> R {
+pub(super) unsafe fn with_bytes<R>(head: u64, word: Word, look: impl FnOnce(&[u8]) -> R) -> R {
     match word.cell() {
         // SAFETY: the caller's contract.
         Some(cell) => look(unsafe { cell.bytes() }),

@@ -6,11 +6,14 @@
 //! optimistic lock coupling: readers validate versions, writers latch, nobody suspends with a latch.
 
 mod append;
+#[cfg(all(test, not(loom)))]
+mod check;
 mod cursor;
 mod insert;
 mod key;
 mod latch;
 mod lookup;
+mod merge;
 mod node;
 mod remove;
 mod search;

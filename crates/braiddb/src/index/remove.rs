@@ -1,7 +1,8 @@
-//! Removing, and unlinking what is empty.
+//! Removing, and unlinking what is empty. What is only sparse is merged (`merge`).
 
 use super::key::{SearchKey, Word};
 use super::latch::Restart;
+use super::merge;
 use super::node::NodeRef;
 use super::tree::Index;
 use crate::reclaim;
@@ -11,21 +12,24 @@ impl Index {
     /// Removes `key` if it is mapped to `rid`. Does not suspend.
     pub(crate) fn remove(&self, key: &[u8], rid: Rid) -> bool {
         let key = SearchKey::new(key);
-        let emptied = loop {
+        let left = loop {
             match self.try_remove(&key, rid) {
                 Ok(None) => return false,
-                Ok(Some(emptied)) => break emptied,
+                Ok(Some(left)) => break left,
                 Err(Restart) => {}
             }
         };
-        if emptied {
+        if left == 0 {
             while self.try_unlink(&key).is_err() {}
+            self.merge_from(1, &key);
+        } else if merge::should_look(left) {
+            self.merge_from(0, &key);
         }
         true
     }
 
-    /// `None` if the key is not mapped to `rid`; else whether its leaf is empty now.
-    fn try_remove(&self, key: &SearchKey<'_>, rid: Rid) -> Result<Option<bool>, Restart> {
+    /// `None` if the key is not mapped to `rid`; else how many entries its leaf has left.
+    fn try_remove(&self, key: &SearchKey<'_>, rid: Rid) -> Result<Option<usize>, Restart> {
         let path = self.path(key)?;
         let leaf = *path.last().expect("a path ends in a leaf");
         // SAFETY: reached through validated links, under the caller's guard.
@@ -42,7 +46,7 @@ impl Index {
         // SAFETY: latched.
         unsafe { leaf.node.remove_at(place) };
         self.retire_key(word);
-        Ok(Some(node.count() == 0))
+        Ok(Some(node.count()))
     }
 
     /// Unlinks the leaf in whose range `key` is, if it is empty, with the inner nodes that lead
@@ -82,21 +86,20 @@ impl Index {
             // SAFETY: unlinked above, once, because the latches made it exclusive.
             unsafe { self.retire_node(step.node) };
         }
-        while self.try_lower_root().is_err() {}
         Ok(())
     }
 
-    /// Makes a root's only child the root.
-    fn try_lower_root(&self) -> Result<(), Restart> {
+    /// Makes a root's only child the root; whether it had only one.
+    pub(super) fn try_lower_root(&self) -> Result<bool, Restart> {
         let (root, version) = self.root()?;
         // SAFETY: linked when it was loaded, under the caller's guard.
         let node = unsafe { root.get() };
         if root.level() == 0 || node.count() > 1 {
-            return Ok(());
+            return Ok(false);
         }
         let mut latched = node.latch.acquire(version)?;
         if node.count() > 1 {
-            return Ok(());
+            return Ok(false);
         }
         latched.obsolete();
         let child: NodeRef = node.child(0);
@@ -104,11 +107,11 @@ impl Index {
         drop(latched);
         // SAFETY: no link leads to the old root any more.
         unsafe { self.retire_node(root) };
-        Ok(())
+        Ok(true)
     }
 
     /// Hands a long key's memory to reclamation.
-    fn retire_key(&self, word: Word) {
+    pub(super) fn retire_key(&self, word: Word) {
         if let Some(cell) = word.cell() {
             let memory = self.memory.clone();
             // SAFETY: unlinked by the caller under the latch, and freed once, after the grace

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
 use super::*;
 use crate::memory::{Kind, MemoryCounters};
-use crate::reclaim::{self, Domain};
+use crate::reclaim::{self, Domain, Participation};
 use crate::rid::Rid;
 use crate::sched::run_now;
 
@@ -90,6 +91,7 @@ proptest! {
             prop_assert_eq!(get(&index, &key), model.get(&key).copied());
             if number % 64 == 0 {
                 me.turn();
+                index.check();
             }
         }
         for (low, high) in bounds {
@@ -126,6 +128,125 @@ proptest! {
         drop(index);
         prop_assert_eq!(memory.bytes(Kind::Node), 0);
     }
+}
+
+/// A domain in which this thread participates, and an empty index.
+fn alone() -> (Participation, Index) {
+    let me = Arc::new(Domain::new(1)).participate();
+    (me, Index::new(Arc::new(MemoryCounters::new())))
+}
+
+/// One key in 64 is kept, by whatever order the others go in.
+#[test]
+fn sparse_nodes_are_merged() {
+    const KEYS: u64 = 64 * 1000;
+    let orders: [fn(u64) -> u64; 3] = [|n| n, |n| KEYS - 1 - n, |n| n * 7919 % KEYS];
+    for order in orders {
+        let (me, index) = alone();
+        for number in 0..KEYS {
+            insert(&index, &number.to_be_bytes(), number).unwrap();
+        }
+        for number in (0..KEYS).map(order).filter(|number| number % 64 != 0) {
+            assert!(remove(&index, &number.to_be_bytes(), number));
+            if number % 1024 == 1 {
+                me.turn();
+            }
+        }
+        index.check();
+        let nodes = index.nodes_by_level();
+        assert!(nodes[0] <= KEYS / 64 / 16 && nodes[1] <= nodes[0] / 16 + 2, "{nodes:?}");
+        let left: Vec<_> = (0..KEYS).step_by(64).map(|n| (n.to_be_bytes().to_vec(), n)).collect();
+        assert_eq!(entries(&index, Bound::Unbounded, Bound::Unbounded, false), left);
+    }
+}
+
+/// Keys come in at one end and go at the other, or some way behind it.
+#[test]
+fn a_queue_leaves_no_nodes_behind() {
+    for length in [1, 10, 100, 1000_u64] {
+        let (me, index) = alone();
+        for number in 0..50_000_u64 {
+            insert(&index, &number.to_be_bytes(), number).unwrap();
+            if let Some(gone) = number.checked_sub(length) {
+                assert!(remove(&index, &gone.to_be_bytes(), gone));
+            }
+            if number % 256 == 0 {
+                me.turn();
+                let nodes: u64 = index.nodes_by_level().iter().sum();
+                assert!(nodes <= length / 16 + 6, "{number}: {:?}", index.nodes_by_level());
+            }
+        }
+        index.check();
+    }
+}
+
+/// Nodes fill, become sparse and are merged beside scans in both directions: each scan meets every key
+/// that stays, once and in order.
+#[test]
+fn scans_beside_merges_and_splits_meet_what_stays() {
+    const KEYS: u64 = 6000;
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 12 } else { 60 };
+    let stays = |number: u64| number.is_multiple_of(100);
+    let name = |number: u64| match number % 3 {
+        0 => (number << 20).to_be_bytes().to_vec(),
+        1 => format!("a common prefix {number:08}").into_bytes(),
+        _ => [vec![7; 2040], number.to_be_bytes().to_vec()].concat(),
+    };
+    let (domain, index) = (Arc::new(Domain::new(4)), Index::new(Arc::new(MemoryCounters::new())));
+    let over = AtomicBool::new(false);
+    let mut staying: Vec<_> = (0..KEYS).filter(|n| stays(*n)).map(|n| (name(n), n)).collect();
+    staying.sort();
+    {
+        let _me = domain.participate();
+        staying.iter().for_each(|(key, number)| insert(&index, key, *number).unwrap());
+    }
+    std::thread::scope(|scope| {
+        let (domain, index, over, staying) = (&domain, &index, &over, &staying);
+        for reverse in [false, true] {
+            scope.spawn(move || {
+                let (me, mut scans) = (domain.participate(), 0);
+                while !over.load(Ordering::Relaxed) {
+                    let mut found = entries(index, Bound::Unbounded, Bound::Unbounded, reverse);
+                    if reverse {
+                        found.reverse();
+                    }
+                    assert!(found.is_sorted_by(|a, b| a.0 < b.0), "in order, each once");
+                    found.retain(|(_, number)| stays(*number));
+                    assert!(found == *staying, "{} of {}", found.len(), staying.len());
+                    scans += 1;
+                    me.turn();
+                }
+                assert!(scans > 0);
+            });
+        }
+        let changing = (0..2).map(|thread| {
+            scope.spawn(move || {
+                let (me, mut random) = (domain.participate(), fastrand::Rng::with_seed(thread));
+                let mine = |n: &u64| !stays(*n) && n % 2 == thread;
+                let mut numbers: Vec<_> = (0..KEYS).filter(mine).collect();
+                for _ in 0..ROUNDS {
+                    random.shuffle(&mut numbers);
+                    for number in &numbers {
+                        assert_eq!(insert(index, &name(*number), *number), Ok(()));
+                    }
+                    me.turn();
+                    random.shuffle(&mut numbers);
+                    for number in &numbers {
+                        assert_eq!(get(index, &name(*number)), Some(*number));
+                        assert!(remove(index, &name(*number), *number));
+                    }
+                    me.turn();
+                }
+            })
+        });
+        let changing: Vec<_> = changing.collect();
+        let changed: Vec<_> = changing.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(changed.iter().all(Result::is_ok));
+    });
+    index.check();
+    let leaves = index.nodes_by_level()[0];
+    assert!(leaves <= staying.len() as u64 / 8, "{leaves} leaves: sparse ones were merged");
 }
 
 #[test]
