@@ -17,7 +17,7 @@ use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code};
-use crate::transaction::{AbortCause, Intent, Worker};
+use crate::transaction::{AbortCause, Intent, InteractivePlace, Worker};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -68,7 +68,8 @@ impl Database {
     /// Begins a transaction whose steps come one by one. If the future is dropped, none is left.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Overloaded`].
+    /// [`Error::Closed`]; [`Error::Overloaded`] at once, if the worker has as many open as it may have
+    /// ([`Options::max_open`](crate::Options::max_open)).
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
         let (requests, inbox) = mpsc::unbounded();
         let (reply, begun) = oneshot::channel();
@@ -85,12 +86,11 @@ async fn serve(
     mut inbox: UntilRecorded<mpsc::UnboundedReceiver<Request>>,
     begun: UntilRecorded<oneshot::Sender<Result<()>>>,
 ) {
-    let core = match Worker::current().begin() {
-        Ok(core) => core,
-        Err(_) => {
-            send(begun.into_inner(), Err(Error::Overloaded));
-            return;
-        }
+    let worker = Worker::current();
+    let place = InteractivePlace::take(&worker);
+    let Ok((_place, core)) = place.and_then(|place| Ok((place, worker.begin()?))) else {
+        send(begun.into_inner(), Err(Error::Overloaded));
+        return;
     };
     let transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(()));

@@ -350,7 +350,7 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
     let memory = MemoryCounters::of_database();
     let options = EngineOptions {
         workers: options.workers,
-        contexts_per_worker: options.max_open,
+        most_open: options.max_open,
         durability: options.durability,
         memory_budget: options.memory_budget,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),

@@ -40,7 +40,13 @@ pub struct Options {
     /// stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
     /// memory. Default: no bound.
     pub memory_budget: Option<u64>,
-    /// Transactions a worker keeps open, waiting callers' own futures included. Default: 16 384.
+    /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait
+    /// for the engine; further requests wait in order until one of those is over, or comes to wait for
+    /// something outside the engine. As many again may wait for something outside, as a future of the
+    /// caller's, a nested [`Database::run`](crate::Database::run), or the next step of an interactive
+    /// transaction; these keep no request waiting, which may be what they wait for. Beyond both, a
+    /// request fails at once with [`Error::Overloaded`](crate::Error), which may be retried; so does
+    /// [`Database::begin`](crate::Database::begin) beyond this many interactive transactions.
     pub max_open: usize,
     /// When a result leaves the engine. Default: [`Durability::Group`].
     pub durability: Durability,
@@ -155,7 +161,7 @@ impl Options {
         range("workers", self.workers, 1, 256)?;
         range("cold_width", self.cold_width, 1, 1 << 14)?;
         range("read_depth", self.read_depth, 1, 1 << 12)?;
-        range("max_open", self.max_open, if SMALL { 8 } else { 64 }, 1 << 15)?;
+        range("max_open", self.max_open, if SMALL { 8 } else { 64 }, 1 << 14)?;
         if let Width::Fixed(width) = self.hot_width {
             range("hot_width", width, 1, 1024)?;
         }

@@ -18,7 +18,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
 };
-use crate::transaction::{AbortCause, OperationError, Worker};
+use crate::transaction::{AbortCause, NextAttempt, OperationError, Worker};
 
 impl Database {
     /// Runs `body` as one transaction on some worker, and commits it.
@@ -154,11 +154,11 @@ where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
     let worker = Worker::current();
+    let Ok(mut begun) = worker.begin() else { return Err(Failed::Engine(Error::Overloaded)) };
     let (mut attempt, mut stands_on) = (1, Lsn::ZERO);
     let failed = loop {
-        let Ok(core) = worker.begin() else { break Failed::Engine(Error::Overloaded) };
-        core.note_lsn(stands_on);
-        let transaction = Transaction::new(core, attempt);
+        begun.note_lsn(stands_on);
+        let transaction = Transaction::new(begun, attempt);
         let result = {
             // The closure is called within the future, so that this is contained too.
             let mut future = pin!(Some(async { body(&transaction).await }));
@@ -195,9 +195,11 @@ where
         if attempt >= options.max_attempts {
             break Failed::Engine(Error::Conflict { attempts: attempt });
         }
+        let next = NextAttempt::keep(&worker);
         worker.counters().retries.add(1);
         back_off(attempt).await;
         attempt += 1;
+        begun = next.begin();
     };
     let failed = Contained::new(failed);
     if !is_planted(Bug::ErrorBeforeDurable) {

@@ -96,6 +96,8 @@ pub struct SuspensionStats {
     pub commit: u64,
     /// For room in the log.
     pub log_space: u64,
+    /// For transactions that were active to be over; the engine's upkeep does.
+    pub grace_period: u64,
     /// For a future from outside the engine.
     pub foreign: u64,
 }
@@ -191,6 +193,7 @@ impl Stats {
         self.suspensions.storage += suspended(Cause::Storage);
         self.suspensions.commit += suspended(Cause::Commit);
         self.suspensions.log_space += suspended(Cause::LogSpace);
+        self.suspensions.grace_period += suspended(Cause::GracePeriod);
         self.suspensions.foreign += suspended(Cause::Foreign);
     }
 }

@@ -7,12 +7,13 @@ use futures_channel::oneshot;
 
 use super::counters::SchedulerCounters;
 use super::crew::Crew;
+use super::driver::Driver;
 use super::local;
 use super::panics::{Failure, UntilRecorded};
 use super::policy::{Policy, Width};
 use super::remote::{Remote, WorkerHandle};
+use super::source::{ErasedSource, Sending, Source};
 use super::thread::WorkerThread;
-use super::worker::{Driver, ErasedSource, Sending, Source};
 use crate::io::{Device, SimulatedDisk};
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle};

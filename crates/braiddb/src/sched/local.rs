@@ -10,6 +10,12 @@ use super::panics::Failure;
 use super::storage::Transfers;
 use super::waiter::Waiter;
 
+/// Steps that a task takes at most before its worker looks round: each is an operation, a cache line
+/// it may have to wait for, or as much work, about a tenth of a microsecond. Alone on its worker it is
+/// interrupted some ten thousand times a second; beside others it has its turn more often, and short.
+pub(super) const STEPS_ALONE: u32 = 256;
+pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
+
 /// Why a task suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -24,12 +30,14 @@ pub enum Cause {
     Commit,
     /// The log has no room for its commit yet.
     LogSpace,
+    /// Transactions that were active are not over yet.
+    GracePeriod,
     /// It awaits a future from outside the engine.
     Foreign,
 }
 
 impl Cause {
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 7;
 
     /// Whether a task suspended for it is polled again soon without being resumed.
     pub(super) fn is_hot(self) -> bool {
@@ -50,6 +58,10 @@ pub(super) struct WorkerLocal {
     pub(super) worker: u32,
     /// Whether a task that touches memory should suspend: others are there to run meanwhile.
     pub(super) interleave: Cell<bool>,
+    /// Steps that a task may take from one suspension to the next.
+    pub(super) slice: Cell<u32>,
+    /// Steps that are left to the task that is being polled.
+    pub(super) steps_left: Cell<u32>,
     /// Whether the task that is being polled does the engine's upkeep.
     pub(super) urgent: Cell<bool>,
     /// Why the task that is being polled suspends.
@@ -80,6 +92,8 @@ impl WorkerLocal {
         Self {
             worker: worker as u32,
             interleave: Cell::new(false),
+            slice: Cell::new(STEPS_ALONE),
+            steps_left: Cell::new(STEPS_ALONE),
             urgent: Cell::new(false),
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
@@ -98,8 +112,29 @@ impl WorkerLocal {
     pub(super) fn begin_poll(&self, slot: u32, waker: &Waker) {
         self.slot.set(slot);
         self.waker.set(waker);
+        self.steps_left.set(self.slice.get());
         // A future that says nothing waits for something foreign.
         self.cause.set(Cause::Foreign);
+    }
+
+    /// How tasks suspend that are polled from here on.
+    pub(super) fn set_interleaved(&self, interleave: bool) {
+        self.interleave.set(interleave);
+        self.slice.set(if interleave { STEPS_BESIDE_OTHERS } else { STEPS_ALONE });
+    }
+
+    /// Counts steps of the task that is being polled; whether it is to suspend, so that its worker
+    /// looks at what has come meanwhile.
+    #[inline(always)]
+    pub(super) fn take_steps(&self, steps: u32) -> bool {
+        let left = self.steps_left.get().saturating_sub(steps);
+        self.steps_left.set(left);
+        left == 0
+    }
+
+    /// Steps that the task took at its last poll before it suspended.
+    pub(super) fn steps_taken(&self) -> u32 {
+        self.slice.get().saturating_sub(self.steps_left.get())
     }
 
     /// The slot that is being polled.

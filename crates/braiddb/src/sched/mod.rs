@@ -7,6 +7,7 @@
 mod counters;
 mod crew;
 mod doorbell;
+mod driver;
 mod executor;
 mod local;
 mod panics;
@@ -14,6 +15,7 @@ mod policy;
 mod queues;
 mod remote;
 mod slot;
+mod source;
 mod storage;
 mod suspend;
 #[cfg(all(test, not(loom)))]
@@ -24,6 +26,7 @@ mod waiter;
 mod worker;
 
 pub(crate) use counters::{Counter, SchedulerCounters};
+pub(crate) use driver::{Driver, Turn};
 pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, WorkerHandles};
 pub use local::Cause;
 pub(crate) use local::on_worker;
@@ -32,9 +35,9 @@ pub(crate) use panics::{
     engine_code, hold_after_failure,
 };
 pub use policy::{Policy, Width};
+pub(crate) use source::FromFn;
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{
-    Interleaved, park, prefetch, run_now, suspend_memory, touch, upkeep, yield_now,
+    Interleaved, count_steps, park, prefetch, run_now, suspend_memory, touch, upkeep, yield_now,
 };
 pub(crate) use waiter::{Waiter, current_waiter, resume};
-pub(crate) use worker::{Driver, FromFn, Turn};

@@ -26,12 +26,17 @@ pub enum Width {
     Fixed(usize),
 }
 
+/// Long tasks beside which jobs that come are begun at once, by the policy that does so.
+const MOST_LONG: usize = 256;
+
 /// How full a worker's queues are; tasks that wait for foreign futures do not count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) hot: usize,
     pub(super) cold: usize,
     pub(super) staged: usize,
+    /// Of the hot and the staged ones, those that have run for long.
+    pub(super) long: usize,
     /// Whether the current batch still takes tasks.
     pub(super) batch_open: bool,
 }
@@ -48,11 +53,20 @@ impl Policy {
         }
     }
 
+    /// Whether a job from another thread may start where [`Policy::admits`] says that none may: it is
+    /// not to wait for the end of long ones, which may take seconds. The other policies are defined
+    /// by whom they let wait.
+    pub(super) fn admits_beside_long(self, load: Load, width: usize, cold_width: usize) -> bool {
+        let short = (load.hot + load.staged).saturating_sub(load.long.min(MOST_LONG));
+        self == Policy::DualQueue && short < width && load.cold < cold_width
+    }
+
     /// Whether a resumed task may join the hot queue.
     pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
         match self {
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
-            Policy::DualQueue => load.hot < width,
+            // As jobs, those that were resumed do not wait for the end of long ones.
+            Policy::DualQueue => load.hot.saturating_sub(load.long.min(MOST_LONG)) < width,
         }
     }
 }
@@ -62,7 +76,7 @@ mod tests {
     use super::*;
 
     fn load(hot: usize, cold: usize) -> Load {
-        Load { hot, cold, staged: 0, batch_open: true }
+        Load { hot, cold, staged: 0, long: 0, batch_open: true }
     }
 
     #[test]
@@ -77,5 +91,18 @@ mod tests {
         let closed = Load { batch_open: false, ..load(3, 1) };
         assert!(!Policy::Batch.admits(closed, 8, 64));
         assert!(Policy::Batch.admits(load(3, 1), 8, 64));
+    }
+
+    #[test]
+    fn jobs_do_not_wait_for_long_tasks() {
+        let beside = |hot, long| Load { long, ..load(hot, 0) };
+        assert!(!Policy::DualQueue.admits(beside(8, 8), 8, 64));
+        assert!(Policy::DualQueue.admits_beside_long(beside(8, 8), 8, 64));
+        assert!(Policy::DualQueue.admits_beside_long(beside(15, 8), 8, 64));
+        assert!(!Policy::DualQueue.admits_beside_long(beside(16, 8), 8, 64));
+        assert!(!Policy::DualQueue.admits_beside_long(beside(1000, 1000), 8, 64));
+        assert!(!Policy::Sequential.admits_beside_long(beside(1, 1), 1, 64));
+        assert!(Policy::DualQueue.takes_back(beside(8, 8), 8));
+        assert!(!Policy::DualQueue.takes_back(beside(16, 8), 8));
     }
 }

@@ -1,13 +1,14 @@
 //! A worker's slots and the queues they stand in.
 //!
 //! Invariant: every slot is free, or in exactly one of: the hot queue, the staging area, waiting;
-//! `cold` and `foreign` count the waiting ones by whether they wait for the engine or for others.
+//! `cold`, `grace` and `foreign` count the waiting ones by what they wait for; `long` the tasks that do
+//! not wait and took [`LONG_STEPS`] or more since they last did.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::local::{Cause, WorkerLocal};
+use super::local::{Cause, STEPS_ALONE, WorkerLocal};
 use super::panics::contain_destructor;
 use super::policy::Load;
 use super::remote::Remote;
@@ -20,6 +21,8 @@ const UNSTAGE_AHEAD: usize = 3;
 /// Bytes of a slot that are asked for.
 const PREFETCHED_BYTES: usize = 1024;
 const CACHE_LINE_BYTES: usize = 64;
+/// Steps after which a task counts as long: jobs that come are begun beside it.
+const LONG_STEPS: u32 = STEPS_ALONE;
 
 fn prefetch_slot<F>(slot: &Slot<F>) {
     let start = std::ptr::from_ref(slot).cast::<u8>();
@@ -37,20 +40,22 @@ pub(super) struct Queues<F> {
     pub(super) staged: VecDeque<u32>,
     pub(super) cold: usize,
     pub(super) foreign: usize,
+    grace: usize,
+    long: usize,
     remote: Arc<Remote>,
 }
 
 impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn new(remote: Arc<Remote>) -> Self {
         let (slots, free, hot, staged) = Default::default();
-        Self { slots, free, hot, staged, cold: 0, foreign: 0, remote }
+        Self { slots, free, hot, staged, cold: 0, foreign: 0, grace: 0, long: 0, remote }
     }
 
     /// The same slots and queues for typed tasks of another type.
     pub(super) fn convert<G: Future<Output = ()>>(self) -> Queues<G> {
         let slots = self.slots.into_iter().map(|slot| Box::new(slot.convert())).collect();
-        let Self { free, hot, staged, cold, foreign, remote, .. } = self;
-        Queues { slots, free, hot, staged, cold, foreign, remote }
+        let Self { free, hot, staged, cold, foreign, grace, long, remote, .. } = self;
+        Queues { slots, free, hot, staged, cold, foreign, grace, long, remote }
     }
 
     /// Tasks that have not ended.
@@ -58,9 +63,15 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.slots.len() - self.free.len()
     }
 
+    /// Open tasks that use the engine, or wait for what the engine itself will bring about. The others
+    /// wait for what may in turn wait for a task that is still to begin.
+    pub(super) fn running(&self) -> usize {
+        self.open() - self.foreign - self.grace
+    }
+
     pub(super) fn load(&self, batch_open: bool) -> Load {
         let (hot, cold, staged) = (self.hot.len(), self.cold, self.staged.len());
-        Load { hot, cold, staged, batch_open }
+        Load { hot, cold, staged, long: self.long, batch_open }
     }
 
     /// Gives a task a slot, which the caller puts into the hot queue.
@@ -72,7 +83,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         });
         let slot = &mut self.slots[index as usize];
         slot.fill(task);
-        slot.place = Place::Hot;
+        (slot.place, slot.steps) = (Place::Hot, 0);
         index
     }
 
@@ -88,9 +99,24 @@ impl<F: Future<Output = ()>> Queues<F> {
         slot.poll()
     }
 
+    /// Counts steps of the task at `position` of the hot queue.
+    #[inline(always)]
+    pub(super) fn count_steps(&mut self, position: usize, steps: u32) {
+        let slot = &mut self.slots[self.hot[position] as usize];
+        let before = slot.steps;
+        slot.steps = before.saturating_add(steps);
+        self.long += usize::from(before < LONG_STEPS && slot.steps >= LONG_STEPS);
+    }
+
+    fn forget_steps(&mut self, index: u32) {
+        let steps = std::mem::take(&mut self.slots[index as usize].steps);
+        self.long -= usize::from(steps >= LONG_STEPS);
+    }
+
     /// Takes out the task that stands at `position` of the hot queue, which ended.
     pub(super) fn finish(&mut self, position: usize) {
         let index = self.hot.swap_remove(position);
+        self.forget_steps(index);
         self.slots[index as usize].empty();
         self.free.push(index);
     }
@@ -98,6 +124,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     /// The task at `position` of the hot queue waits for something cold.
     pub(super) fn wait(&mut self, position: usize, cause: Cause) {
         let index = self.hot.swap_remove(position);
+        self.forget_steps(index);
         self.slots[index as usize].place = Place::Waiting(cause);
         *self.waiting(cause) += 1;
     }
@@ -110,7 +137,11 @@ impl<F: Future<Output = ()>> Queues<F> {
     }
 
     fn waiting(&mut self, cause: Cause) -> &mut usize {
-        if cause == Cause::Foreign { &mut self.foreign } else { &mut self.cold }
+        match cause {
+            Cause::Foreign => &mut self.foreign,
+            Cause::GracePeriod => &mut self.grace,
+            _ => &mut self.cold,
+        }
     }
 
     /// A task may go on: stages it, unless it was not waiting (a late or spurious wake-up).

@@ -39,12 +39,14 @@ pub(super) struct Slot<F> {
     task: Task<F>,
     pub(super) place: Place,
     pub(super) waker: Waker,
+    /// Steps its task took since it began, or last waited for something cold.
+    pub(super) steps: u32,
 }
 
 impl<F: Future<Output = ()>> Slot<F> {
     pub(super) fn new(remote: &Arc<Remote>, index: u32) -> Self {
         let waker = Waker::from(Arc::new(SlotWaker::new(remote.clone(), index)));
-        Self { task: Task::Empty, place: Place::Free, waker }
+        Self { task: Task::Empty, place: Place::Free, waker, steps: 0 }
     }
 
     /// Puts a task in. The slot is boxed, and a task is dropped where it lies: that pins it.
@@ -84,6 +86,6 @@ impl<F: Future<Output = ()>> Slot<F> {
             Task::Boxed(task) => Task::Boxed(task),
             Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
         };
-        Slot { task, place: self.place, waker: self.waker }
+        Slot { task, place: self.place, waker: self.waker, steps: self.steps }
     }
 }

@@ -5,7 +5,7 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use super::local::{Cause, local};
+use super::local::{Cause, WorkerLocal, local};
 use super::waiter::wake_polled;
 use crate::sync::yield_thread;
 
@@ -22,8 +22,8 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// Asks for the cache line at `pointer` and lets others run until it is there; does nothing when
-/// nobody else is there to run.
+/// Asks for the cache line at `pointer` and lets others run until it is there. When nobody else is
+/// there to run, it only counts a step, and every so many lets the worker look who has come.
 #[inline(always)]
 pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
     let suspend = suspend_memory();
@@ -33,11 +33,20 @@ pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
     suspend
 }
 
-/// Lets others run until cache lines that were just asked for are there.
+/// Lets others run until cache lines that were just asked for are there. As [`touch`] when nobody else
+/// is there to run.
 #[inline(always)]
 pub(crate) fn suspend_memory() -> Suspend {
-    let interleave = local(|local| local.is_some_and(|local| local.interleave.get()));
-    Suspend { cause: Cause::Memory, done: !interleave }
+    let suspend = |local: &WorkerLocal| local.interleave.get() || local.take_steps(1);
+    Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
+}
+
+/// Counts steps that may have touched no memory that is expected to be cold, and every so many lets
+/// others run: whatever a transaction does, nobody waits for long for its worker.
+#[inline(always)]
+pub(crate) fn count_steps(steps: u32) -> Suspend {
+    let suspend = |local: &WorkerLocal| local.take_steps(steps);
+    Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
 /// Runs long work of the engine's own. It does not suspend for memory, or it would go on by one cache
@@ -115,12 +124,17 @@ impl Future for Suspend {
 /// # Panics
 /// If it waits all the same.
 pub(crate) fn run_now<T>(future: impl Future<Output = T>) -> T {
-    let before = local(|local| local.is_some_and(|local| local.interleave.replace(false)));
+    let before = local(|local| {
+        local.map(|local| (local.interleave.replace(false), local.steps_left.replace(u32::MAX)))
+    });
     let mut future = pin!(future);
     let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    if before {
-        local(|local| local.expect("entered above").interleave.set(true));
-    }
+    local(|local| {
+        if let (Some(local), Some((interleave, steps_left))) = (local, before) {
+            local.interleave.set(interleave);
+            local.steps_left.set(steps_left);
+        }
+    });
     match polled {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the future was to wait for nothing"),
@@ -177,7 +191,10 @@ where
                 // Each round says anew whether one of them wants to be polled again soon.
                 local.inspect(|local| local.cause.set(Cause::Foreign));
                 this.round(context);
-                local.is_some_and(|local| local.cause.get().is_hot())
+                // The worker is to look round now and then, though nobody else is there to run.
+                local.is_some_and(|local| {
+                    local.cause.get().is_hot() && !local.take_steps(this.running.len() as u32)
+                })
             });
             let others = before.is_some_and(|(others, _)| others);
             if this.running.is_empty() || others || !again {

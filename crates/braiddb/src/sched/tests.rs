@@ -1,6 +1,7 @@
 //! The executor against a device that only sleeps: every policy runs every task, wake-ups from
 //! other threads are not lost, panics stay alone, idle workers sleep.
 
+mod arrivals;
 mod wake_ups;
 
 use std::cell::RefCell;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 
-use super::worker::Source;
+use super::source::Source;
 use super::*;
 use crate::io::{Completion, Device, Notify, Operation};
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::counters::SchedulerCounters;
 use super::crew::Crew;
+use super::driver::Driver;
 use super::executor::ExecutorOptions;
 use super::local::{self, WorkerLocal};
 use super::panics::{contain, drop_contained, message_of};
-use super::worker::{Driver, Worker};
+use super::worker::Worker;
 use crate::io::Device;
 use crate::sync::channel::Sender;
 

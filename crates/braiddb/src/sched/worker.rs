@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use super::counters::SchedulerCounters;
 use super::crew::Crew;
 use super::doorbell::{self, Doorbell, Next, Sleeper};
+use super::driver::{Driver, Turn};
 use super::executor::{ExecutorOptions, Message};
-use super::local::{Cause, WorkerLocal};
-use super::panics::{UntilRecorded, drop_contained};
+use super::local::{Cause, STEPS_ALONE, WorkerLocal};
+use super::panics::drop_contained;
 use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::remote::Remote;
-use super::slot::{NoTask, Task};
+use super::slot::{BoxedTask, NoTask, Task};
+use super::source::{ErasedSource, NoSource, Source};
 use super::storage::Transfers;
 use super::tuner::Tuner;
 use super::waiter::Waiter;
@@ -29,99 +31,16 @@ const TASKS_PER_TURN: u64 = 32;
 const ROUNDS_PER_TURN: u32 = 64;
 /// Rounds after which it has one while commits wait for the log: a round may take tens of microseconds.
 const ROUNDS_PER_FLUSH: u32 = 8;
+/// Steps after which it has one in any case: rounds of a task that never waits are long.
+const STEPS_PER_TURN: u32 = 4 * STEPS_ALONE;
 /// Transfers that are issued at once; fewer wait for the next turn.
 const TRANSFERS_AT_ONCE: usize = 8;
 /// How long tasks that wait for foreign futures may hold up the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
-/// What a turn of housekeeping found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Turn {
-    /// There is more to do: the worker must not sleep.
-    pub(crate) busy: bool,
-    /// Tasks wait for what only another turn will find.
-    pub(crate) waits: bool,
-    /// The worker should take its next turn at this time at the latest.
-    pub(crate) deadline: Option<Instant>,
-}
-
-/// The upper layers' housekeeping on a worker: flushing the log, collecting garbage.
-pub(crate) trait Driver {
-    /// Does what is due; may submit operations to the device. `idle` says that no task is ready.
-    fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn;
-
-    /// Takes the completion of an operation that `turn` or `drain` submitted.
-    fn complete(&mut self, completion: Completion);
-
-    /// The worker is about to sleep in the kernel.
-    fn before_sleep(&mut self);
-
-    /// The worker woke up, and will run tasks next.
-    fn after_sleep(&mut self);
-
-    /// No task is left and none will come: does a last turn's work; `true` once nothing is left.
-    fn drain(&mut self, device: &mut dyn Device) -> bool;
-}
-
-/// Where tasks come from, one after another, without a box each.
-pub(crate) trait Source: 'static {
-    /// The future of one task; it lives in a slot, unboxed.
-    type Task: Future<Output = ()>;
-
-    /// The next task, or `None` when there are no more. Called on the worker's thread.
-    fn next(&mut self) -> Option<Self::Task>;
-}
-
-/// A source whose tasks a closure makes.
-pub(crate) struct FromFn<N>(pub(crate) N);
-
-impl<N, T> Source for FromFn<N>
-where
-    N: FnMut() -> Option<T> + 'static,
-    T: Future<Output = ()> + 'static,
-{
-    type Task = T;
-
-    fn next(&mut self) -> Option<T> {
-        (self.0)()
-    }
-}
-
-/// The source that has nothing.
-struct NoSource;
-
-impl Source for NoSource {
-    type Task = NoTask;
-
-    fn next(&mut self) -> Option<NoTask> {
-        None
-    }
-}
-
-/// A typed source on its way to a worker, its type erased.
-pub(super) trait ErasedSource: Send {
-    fn run(self: Box<Self>, worker: &mut Worker<'_>);
-}
-
-/// What makes a source on its worker, and who is told of its end.
-pub(super) struct Sending<M> {
-    pub(super) make: M,
-    pub(super) done: UntilRecorded<futures_channel::oneshot::Sender<()>>,
-}
-
-impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
-    fn run(self: Box<Self>, worker: &mut Worker<'_>) {
-        let Self { make, done } = *self;
-        if worker.run(make()) == Exit::SourceDone {
-            // Nobody may be waiting for it.
-            drop_contained(done.into_inner().send(()));
-        }
-    }
-}
-
 /// Why a run of rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exit {
+pub(super) enum Exit {
     /// The source is exhausted and its tasks are over.
     SourceDone,
     /// The worker is told to stop, and has no task left, or none of the source.
@@ -148,6 +67,7 @@ pub(super) struct Worker<'w> {
     finished_since_turn: u64,
     commits_since_turn: u64,
     rounds_since_turn: u32,
+    steps_since_turn: u32,
     turn: Turn,
     stop_seen: Option<Instant>,
     /// What chance decides, if it does.
@@ -179,6 +99,7 @@ impl<'w> Worker<'w> {
             finished_since_turn: 0,
             commits_since_turn: 0,
             rounds_since_turn: 0,
+            steps_since_turn: 0,
             turn: Turn::default(),
             stop_seen: None,
             chance: options.seed.map(fastrand::Rng::with_seed),
@@ -222,7 +143,7 @@ impl<'w> Worker<'w> {
 
     /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
     /// worker is told to stop.
-    fn run<S: Source>(&mut self, source: S) -> Exit {
+    pub(super) fn run<S: Source>(&mut self, source: S) -> Exit {
         let Some(queues) = self.queues.take() else { return Exit::Failed };
         let queues = queues.convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
@@ -251,6 +172,7 @@ impl<'w> Worker<'w> {
         let rounds = if flush { ROUNDS_PER_FLUSH } else { ROUNDS_PER_TURN };
         self.finished_since_turn + self.commits_since_turn >= TASKS_PER_TURN
             || self.rounds_since_turn >= rounds
+            || self.steps_since_turn >= STEPS_PER_TURN
     }
 
     fn width(&self) -> usize {
@@ -330,8 +252,11 @@ impl<S: Source> Run<'_, '_, S> {
             let stays = match self.queues.poll(index, local) {
                 Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
                 Poll::Pending => {
-                    let cause = local.cause.get();
+                    let (cause, steps) = (local.cause.get(), local.steps_taken());
                     self.worker.counters.suspensions[cause as usize].add(1);
+                    self.worker.steps_since_turn += steps;
+                    // The suspension is as much work as a step.
+                    self.queues.count_steps(position, 1 + steps);
                     match cause {
                         Cause::Memory => true,
                         Cause::Undecided => self.stand_back(position),
@@ -402,30 +327,35 @@ impl<S: Source> Run<'_, '_, S> {
                 self.worker.batch_open = false;
             }
             let load = self.queues.load(self.worker.batch_open);
-            if !policy.admits(load, width, cold_width)
-                || self.queues.open() >= self.worker.options.max_open
-            {
+            let admits = policy.admits(load, width, cold_width);
+            if !admits && !policy.admits_beside_long(load, width, cold_width) {
                 break;
             }
-            let Some(task) = self.next_task() else {
-                self.worker.tuner.starve();
-                self.worker.batch_open = load.hot + load.cold + load.staged == 0;
+            let Some(task) = self.next_task(admits) else {
+                if admits {
+                    self.worker.tuner.starve();
+                    self.worker.batch_open = load.hot + load.cold + load.staged == 0;
+                }
                 break;
             };
             let index = self.queues.fill(task);
             self.queues.hot.push(index);
         }
-        self.worker.local.interleave.set(self.queues.hot.len() > 1);
+        self.worker.local.set_interleaved(self.queues.hot.len() > 1);
     }
 
-    fn next_task(&mut self) -> Option<Task<S::Task>> {
-        while let Some(message) = self.worker.remote.messages.pop() {
-            match message {
-                Message::Job(job) => return Some(Task::Boxed(job())),
-                Message::Source(source) => self.worker.waiting_sources.push_back(source),
-            }
+    /// The next task: a job, or one of the source's if that `may_be_typed`. Jobs wait only for tasks
+    /// that run, which end or come to wait for others themselves; never for tasks that wait for
+    /// something outside the engine, which may be such a job. A source's tasks may be many: all that
+    /// are open count.
+    fn next_task(&mut self, may_be_typed: bool) -> Option<Task<S::Task>> {
+        let most = self.worker.options.max_open;
+        if self.queues.running() < most
+            && let Some(job) = self.next_job()
+        {
+            return Some(Task::Boxed(job));
         }
-        if self.exhausted {
+        if self.exhausted || !may_be_typed || self.queues.open() >= most {
             return None;
         }
         match self.source.next() {
@@ -438,6 +368,16 @@ impl<S: Source> Run<'_, '_, S> {
                 None
             }
         }
+    }
+
+    fn next_job(&mut self) -> Option<BoxedTask> {
+        while let Some(message) = self.worker.remote.messages.pop() {
+            match message {
+                Message::Job(job) => return Some(job()),
+                Message::Source(source) => self.worker.waiting_sources.push_back(source),
+            }
+        }
+        None
     }
 
     /// Stages tasks that were resumed, on this thread or from others.
@@ -525,6 +465,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         let worker = &mut *self.worker;
         let finished = std::mem::take(&mut worker.finished_since_turn);
         (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
+        worker.steps_since_turn = 0;
         if worker.options.hot_width == Width::Auto {
             worker.tuner.advance(finished, clock::now());
         }

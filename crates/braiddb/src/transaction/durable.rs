@@ -110,7 +110,7 @@ impl Worker {
             }
             let waiter = sched::current_waiter().await;
             self.past.borrow_mut().push((now, waiter));
-            sched::park(Cause::Commit).await;
+            sched::park(Cause::GracePeriod).await;
         }
         Ok(true)
     }

@@ -42,7 +42,8 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineOptions {
     pub(crate) workers: usize,
-    pub(crate) contexts_per_worker: usize,
+    /// Transactions that a worker runs at most, and that wait on it for something outside.
+    pub(crate) most_open: usize,
     pub(crate) durability: Durability,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
@@ -95,14 +96,13 @@ impl Engine {
         domain: Arc<Domain>,
         memory: Arc<MemoryCounters>,
     ) -> Self {
-        let EngineOptions { workers, contexts_per_worker, durability, memory_budget, .. } =
-            *options;
+        let EngineOptions { workers, most_open, durability, memory_budget, .. } = *options;
         Self {
             log,
             store,
             budget: memory_budget.map(Budget::new),
             shed_beyond: options.shed_beyond,
-            status: StatusTable::new(workers, contexts_per_worker),
+            status: StatusTable::new(workers, 2 * most_open),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),

@@ -1,6 +1,7 @@
 //! Transactions: their snapshot and write set, how they commit and abort, and what is cleaned up
 //! behind them (CoroBase §4.5, MosaicDB §5).
 
+mod admission;
 mod budget;
 mod checkpoints;
 mod commit;
@@ -24,6 +25,7 @@ mod worker;
 mod write;
 mod write_set;
 
+pub(crate) use admission::{InteractivePlace, NextAttempt};
 pub(crate) use context::Transaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};
 pub(crate) use driver::WorkerDriver;

@@ -20,6 +20,7 @@ impl Transaction {
         key: &[u8],
     ) -> Result<Option<&'a [u8]>, OperationError> {
         let _operation = reclaim::enter();
+        sched::count_steps(1).await;
         let Some(rid) = table.index.get(key).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
         let seen = match unsafe { table.find(rid, self.view()).await } {

@@ -24,6 +24,8 @@ const BATCH: usize = 64;
 const FAR_AT_A_TIME: usize = 32;
 /// Bytes of records that are read from the log for one batch, unless a single one is larger.
 const FAR_BYTES: usize = 1 << 20;
+/// Records of a batch that are as much work as one step of a task.
+const RECORDS_PER_STEP: usize = 4;
 
 /// Where a scan starts and ends, by key.
 #[derive(Clone, Debug)]
@@ -152,6 +154,7 @@ impl<'tx> Scan<'tx> {
         if !cursor.peek(&mut entries, self.batch).await {
             return Ok(false);
         }
+        sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
         table.bring_near(entries.iter().map(|entry| entry.rid)).await;
         let mut batch = self.look(table, &entries);
         self.read_far(table, &entries, &mut batch).await?;

@@ -28,7 +28,7 @@ impl Bench {
     fn new() -> Self {
         let options = EngineOptions {
             workers: 1,
-            contexts_per_worker: 8,
+            most_open: 4,
             durability: Durability::Volatile,
             memory_budget: None,
             shed_beyond: None,
@@ -106,4 +106,22 @@ fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
     }
     assert_eq!(**scan.current().unwrap().0, DELETED.to_be_bytes());
     assert!(batches < DELETED / 32, "{batches} batches");
+}
+
+#[test]
+fn an_attempt_that_follows_another_is_not_refused() {
+    let bench = Bench::new();
+    let mut active: Vec<_> = (0..8).map(|_| bench.worker.begin().unwrap()).collect();
+    assert!(bench.worker.begin().is_err(), "all contexts are in use");
+    drop(active.pop());
+    let next = NextAttempt::keep(&bench.worker);
+    assert!(bench.worker.begin().is_err(), "the last one is kept");
+    active.push(next.begin());
+    drop(active.pop());
+    drop(NextAttempt::keep(&bench.worker));
+    assert!(bench.worker.begin().is_ok(), "one that is not used is given back");
+    let places: Vec<_> = (0..4).map(|_| InteractivePlace::take(&bench.worker).unwrap()).collect();
+    assert!(InteractivePlace::take(&bench.worker).is_err(), "half of them may be interactive");
+    drop(places);
+    assert!(InteractivePlace::take(&bench.worker).is_ok());
 }

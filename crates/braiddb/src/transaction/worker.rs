@@ -28,6 +28,10 @@ pub(crate) struct Worker {
     free: RefCell<Vec<Box<Context>>>,
     begins: RefCell<Vec<Lsn>>,
     active: Cell<usize>,
+    /// Contexts kept for transactions between two attempts.
+    pub(super) kept: Cell<usize>,
+    /// Interactive transactions that are open.
+    pub(super) interactive: Cell<usize>,
     pub(super) garbage: RefCell<GarbageList>,
     pub(super) commits: RefCell<CommitQueue>,
     /// Tasks that wait until the transactions of a moment are over.
@@ -55,6 +59,8 @@ impl Worker {
             free: RefCell::default(),
             begins: RefCell::default(),
             active: Cell::new(0),
+            kept: Cell::new(0),
+            interactive: Cell::new(0),
             garbage: RefCell::default(),
             commits: RefCell::default(),
             past: RefCell::default(),
@@ -112,15 +118,20 @@ impl Worker {
         Ok(Transaction::new(self.clone(), context, name, begin))
     }
 
+    pub(super) fn most_contexts(&self) -> usize {
+        self.engine.status.per_worker()
+    }
+
     fn take_context(&self) -> Result<Box<Context>, NoContext> {
+        if self.active.get() + self.kept.get() >= self.most_contexts() {
+            return Err(NoContext);
+        }
         if let Some(context) = self.free.borrow_mut().pop() {
             return Ok(context);
         }
         let mut begins = self.begins.borrow_mut();
         let number = begins.len();
-        if number == self.engine.status.per_worker() {
-            return Err(NoContext);
-        }
+        assert!(number < self.most_contexts(), "contexts not in use are free");
         begins.push(Lsn::MAX);
         Ok(Box::new(Context::new(number)))
     }

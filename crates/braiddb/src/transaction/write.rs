@@ -8,6 +8,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::{Base, Refusal, Table, TableRef};
 use crate::rid::Rid;
+use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
 /// What a write expects and leaves.
@@ -45,6 +46,7 @@ impl Transaction {
     ) -> Result<bool, OperationError> {
         check_lengths(key, &intent)?;
         let _operation = reclaim::enter();
+        sched::count_steps(1).await;
         loop {
             let rid = match self.recall(table, key) {
                 Some(rid) => Some(rid),

@@ -23,7 +23,7 @@ const MANY: u64 = 5000;
 fn engine() -> Arc<Engine> {
     let options = EngineOptions {
         workers: 2,
-        contexts_per_worker: 64,
+        most_open: 32,
         durability: Durability::Volatile,
         memory_budget: Some(1),
         shed_beyond: None,

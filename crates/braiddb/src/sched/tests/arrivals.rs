@@ -1,0 +1,77 @@
+//! How many steps a task takes at most before its worker sees who has come.
+
+use std::sync::mpsc;
+
+use super::super::local::{STEPS_ALONE, STEPS_BESIDE_OTHERS};
+use super::*;
+use crate::sync::atomic::AtomicU32;
+
+/// Steps that each long task takes, all in all.
+const STEPS: u32 = 1_000_000;
+/// When each has taken so many of its own, one of them sends a job.
+const WARM_UP: u32 = 1_000;
+
+/// A step of every kind.
+async fn step(number: u32) {
+    match number % 3 {
+        0 => touch(&raw const number).await,
+        1 => suspend_memory().await,
+        _ => count_steps(1).await,
+    }
+}
+
+/// Runs `long` tasks side by side; returns how many steps were taken, by all of them together, from
+/// the sending of a job to its first poll.
+fn steps_until_begun(long: usize, width: Width, steps_each: u32) -> u32 {
+    let executor = Arc::new(start(1, Policy::DualQueue, width));
+    let (taken, warm) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (begun, begins) = mpsc::channel();
+    for number in 0..long {
+        let (others, taken, begun) = (executor.clone(), taken.clone(), begun.clone());
+        let warm = warm.clone();
+        let job: Job = Box::new(move || {
+            Box::pin(async move {
+                let mut sends = number == 0;
+                for place in 0..STEPS {
+                    let now = taken.fetch_add(1, Ordering::SeqCst);
+                    warm.fetch_add(u32::from(place == WARM_UP), Ordering::SeqCst);
+                    if sends && warm.load(Ordering::SeqCst) as usize == long {
+                        sends = false;
+                        let (taken, begun) = (taken.clone(), begun.clone());
+                        let arrival: Job = Box::new(move || {
+                            Box::pin(async move {
+                                begun.send(taken.load(Ordering::SeqCst) - now).unwrap();
+                            })
+                        });
+                        others.spawn(arrival).unwrap();
+                    }
+                    if steps_each == 1 {
+                        step(place).await;
+                    } else {
+                        count_steps(steps_each).await;
+                    }
+                }
+            })
+        });
+        executor.spawn(job).unwrap();
+    }
+    begins.recv_timeout(Duration::from_secs(60)).unwrap()
+}
+
+#[test]
+fn a_job_begins_within_the_steps_of_one_slice_of_each_task() {
+    let widths = [Width::Auto, Width::Fixed(1), Width::Fixed(4), Width::Fixed(48)];
+    for width in widths {
+        let alone = steps_until_begun(1, width, 1);
+        // Its worker's next look, and a slice beside the job.
+        assert!(alone <= STEPS_ALONE + STEPS_BESIDE_OTHERS, "{width:?}: {alone} steps");
+        for long in [2, 8, 40] {
+            let beside = steps_until_begun(long, width, 1);
+            // A round that is under way, and the one in which it begins.
+            let most = 2 * long as u32 * STEPS_BESIDE_OTHERS + STEPS_ALONE;
+            assert!(beside <= most, "{width:?}, {long}: {beside} steps");
+        }
+    }
+    // Steps of more work are counted as such.
+    assert!(steps_until_begun(1, Width::Fixed(1), 64) <= STEPS_ALONE / 64 + 1);
+}
