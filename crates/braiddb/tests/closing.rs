@@ -174,7 +174,7 @@ fn several_threads_close_at_once() {
             let counts = Counts::default();
             let source = endless(&db, &table, 0, 5, &counts);
             let open_one = block_on(db.begin()).unwrap();
-            block_on(open_one.put(&table, &1_000, &round)).unwrap();
+            block_on(open_one.put(&table, &u64::MAX, &round)).unwrap();
             let closers: Vec<_> = (0..4)
                 .map(|_| {
                     let (db, directory) = (db.clone(), directory.path().to_owned());
