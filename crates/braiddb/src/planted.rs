@@ -22,12 +22,27 @@ pub enum Bug {
     StaleAddress,
     CheckpointRace,
     FreedLiveSegment,
+    SignalLoweredAfterLook,
+    OtherWorkersNotWoken,
+    EvictionBesidePruning,
+    LosingInsertFreesAtOnce,
+    CommitLsnAfterPhase,
+    CommittingTakenForActive,
+    StaleNameNotLookedUpAgain,
+    NewerVersionWrittenOver,
+    SplitUnnoticedByReaders,
+    RemovalUnnoticedByReaders,
+    OptimisticReadNotValidated,
+    FreedOneEpochEarly,
+    FreedAheadOfHorizon,
+    BeginNotPublished,
+    ReadersNotListed,
 }
 
 #[cfg(braid_simulation)]
 impl Bug {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
+    /// Those that crashes find.
+    pub const DURABILITY: [Self; 13] = [
         Self::SkippedSync,
         Self::EarlyAcknowledgement,
         Self::ReadAheadOfDurable,
@@ -41,6 +56,25 @@ impl Bug {
         Self::StaleAddress,
         Self::CheckpointRace,
         Self::FreedLiveSegment,
+    ];
+
+    /// Those that schedules of several workers find.
+    pub const CONCURRENCY: [Self; 15] = [
+        Self::SignalLoweredAfterLook,
+        Self::OtherWorkersNotWoken,
+        Self::EvictionBesidePruning,
+        Self::LosingInsertFreesAtOnce,
+        Self::CommitLsnAfterPhase,
+        Self::CommittingTakenForActive,
+        Self::StaleNameNotLookedUpAgain,
+        Self::NewerVersionWrittenOver,
+        Self::SplitUnnoticedByReaders,
+        Self::RemovalUnnoticedByReaders,
+        Self::OptimisticReadNotValidated,
+        Self::FreedOneEpochEarly,
+        Self::FreedAheadOfHorizon,
+        Self::BeginNotPublished,
+        Self::ReadersNotListed,
     ];
 }
 

@@ -34,6 +34,6 @@ pub use crate::planted::{Bug, plant};
 #[cfg(all(braid_simulation, not(loom)))]
 pub use crate::sync::controlled::{
     Client, Finding, FindingKind, Point, Ran, Runner, ScheduleOptions, ScheduleReport,
-    ThreadReport, TraceEntry, describe_by, found_wrong, give_way, planned_panics, spawn,
+    ThreadReport, TraceEntry, describe_by, found_wrong, give_way, pause, planned_panics, spawn,
     switch_threads,
 };

@@ -85,7 +85,8 @@ impl Command {
     /// The first seed that shows something lost, halved, out of order or stuck.
     pub fn run(self, json: bool) -> Result<()> {
         if self.plant {
-            return planted::run(self.from..self.from + self.seeds, self.plan(), json);
+            let seeds = self.from..self.from + self.seeds;
+            return planted::run(seeds, self.plan(), &self.campaign(0), json);
         }
         if let Some(seed) = self.replay {
             return self.campaign(1).replay(seed);

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use braiddb::simulation::{Bug, plant};
 use serde::Serialize;
 
+use super::schedules::Campaign;
 use super::seed::{self, Plan};
 
 /// The seed that found a bug, and how it showed.
@@ -17,19 +18,29 @@ struct Found {
     shown: String,
 }
 
-/// Plants one bug after another and runs seeds until one finds it.
+/// Schedules that look for one bug at most.
+const MOST_SCHEDULES: u64 = 20_000;
+
+/// Plants one bug after another, and runs crashes, or schedules from the same seed on, until one finds
+/// it.
 ///
 /// # Errors
-/// A bug that no seed finds.
-pub(super) fn run(seeds: Range<u64>, plan: Plan, json: bool) -> Result<()> {
-    for bug in Bug::ALL {
+/// A bug that nothing finds.
+pub(super) fn run(seeds: Range<u64>, plan: Plan, schedules: &Campaign, json: bool) -> Result<()> {
+    let crash = |seed| Some((seed, format!("{:#}", seed::run(seed, plan).err()?)));
+    let durability = Bug::DURABILITY.map(|bug| (bug, false));
+    for (bug, scheduled) in durability.into_iter().chain(Bug::CONCURRENCY.map(|bug| (bug, true))) {
         plant(Some(bug));
-        let found = seeds.clone().find_map(|seed| Some((seed, seed::run(seed, plan).err()?)));
-        plant(None);
-        let Some((seed, error)) = found else {
-            bail!("{bug:?} was planted, and none of {} seeds found it", seeds.end - seeds.start);
+        let found = if scheduled {
+            Campaign { count: MOST_SCHEDULES, ..*schedules }.first_finding()
+        } else {
+            seeds.clone().find_map(crash)
         };
-        let found = Found { bug: format!("{bug:?}"), seed, shown: format!("{error:#}") };
+        plant(None);
+        let Some((seed, shown)) = found else {
+            bail!("{bug:?} was planted, and nothing found it");
+        };
+        let found = Found { bug: format!("{bug:?}"), seed, shown };
         if json {
             writeln!(std::io::stdout(), "{}", serde_json::to_string(&found)?)?;
         } else {

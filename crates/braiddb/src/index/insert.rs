@@ -7,6 +7,7 @@ use super::key::{KeyCell, SearchKey, Word, inline_bytes};
 use super::latch::Restart;
 use super::node::{FANOUT, NodeRef};
 use super::tree::{Index, Path, Step};
+use crate::planted::{Bug, is_planted};
 use crate::rid::Rid;
 
 /// The lower end of a new right sibling's range.
@@ -72,8 +73,10 @@ impl Index {
         }
         let mut parent_latched = parent_node.latch.acquire(parent.version)?;
         let mut latched = node.latch.acquire(full.version)?;
-        parent_latched.changed();
-        latched.changed();
+        if !is_planted(Bug::SplitUnnoticedByReaders) {
+            parent_latched.changed();
+            latched.changed();
+        }
         let (right, separator) = self.split_latched(full, key);
         let (place, head) = (parent.place + 1, separator.head);
         // SAFETY: latched, and not full (its version has not changed since that was read).
@@ -86,7 +89,9 @@ impl Index {
         let node = unsafe { full.node.get() };
         // It is still the root: a root that stops being one changes its version.
         let mut latched = node.latch.acquire(full.version)?;
-        latched.changed();
+        if !is_planted(Bug::SplitUnnoticedByReaders) {
+            latched.changed();
+        }
         let (right, separator) = self.split_latched(full, key);
         let root = NodeRef::allocate(&self.memory, full.node.level() + 1);
         // SAFETY: unshared, and empty.

@@ -5,6 +5,7 @@ use super::latch::Restart;
 use super::merge;
 use super::node::NodeRef;
 use super::tree::Index;
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::rid::Rid;
 
@@ -42,7 +43,9 @@ impl Index {
             return Ok(None);
         }
         let word = Word(node.word(place));
-        latched.changed();
+        if !is_planted(Bug::RemovalUnnoticedByReaders) {
+            latched.changed();
+        }
         // SAFETY: latched.
         unsafe { leaf.node.remove_at(place) };
         self.retire_key(word);

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::planted::{Bug, is_planted};
 use crate::sched::Fuse;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -190,7 +191,9 @@ impl Participation {
         }
         let oldest = domain.oldest();
         loop {
-            let due = self.local.garbage.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest);
+            let early = u64::from(is_planted(Bug::FreedOneEpochEarly));
+            let due =
+                self.local.garbage.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest + early);
             let Some((_, garbage)) = due else { break };
             garbage();
         }

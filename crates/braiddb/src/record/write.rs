@@ -7,6 +7,7 @@ use super::indirection::Entry;
 use super::read::View;
 use super::table::Table;
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef};
@@ -83,7 +84,7 @@ impl Table {
                     }
                 },
             };
-            return if committed < view.begin {
+            return if committed < view.begin || is_planted(Bug::NewerVersionWrittenOver) {
                 Ok(Base::Committed(version, committed))
             } else {
                 Err(Refusal::Conflict)

@@ -16,6 +16,7 @@
 
 use crossbeam_utils::CachePadded;
 
+use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// The flags of one worker's sleep.
@@ -99,6 +100,11 @@ pub(super) trait Sleeper {
 
 /// Takes a turn.
 pub(super) fn turn<S: Sleeper>(sleeper: &mut S, idle: bool) {
+    if is_planted(Bug::SignalLoweredAfterLook) {
+        sleeper.look(idle);
+        sleeper.doorbell().lower();
+        return;
+    }
     sleeper.doorbell().lower();
     sleeper.look(idle);
 }

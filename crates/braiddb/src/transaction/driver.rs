@@ -10,6 +10,7 @@ use super::engine::{Durability, Engine};
 use super::worker::Worker;
 use crate::io::{Completion, Device};
 use crate::log::{FlushState, Lsn};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim::Participation;
 use crate::sched::{Driver, Turn, WorkerHandles};
 use crate::sync::clock;
@@ -65,7 +66,8 @@ impl WorkerDriver {
             }
             // An advance is told by the worker whose completion brought it; a failure, which may
             // have come without a completion, by whoever sees it.
-            if std::mem::take(&mut self.completed) || failed {
+            let tells = !is_planted(Bug::OtherWorkersNotWoken);
+            if (std::mem::take(&mut self.completed) || failed) && tells {
                 for other in engine.waiting.others(self.worker.number()) {
                     self.handles.get(other).wake();
                 }

@@ -128,7 +128,8 @@ impl Worker {
         let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else {
             return false;
         };
-        let oldest_begin = acting.oldest();
+        let oldest_begin =
+            if is_planted(Bug::FreedAheadOfHorizon) { engine.log.tail() } else { acting.oldest() };
         let durable =
             if is_planted(Bug::ReclaimedBeforeDurable) { Lsn::MAX } else { engine.log.durable() };
         for _ in 0..ITEMS_PER_TURN {

@@ -33,6 +33,7 @@
 use crossbeam_utils::CachePadded;
 
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What one worker says; written by that worker alone.
@@ -89,6 +90,9 @@ impl Horizon {
     /// Publishes for a worker that had published [`Lsn::MAX`]; to be called before it reads the
     /// tail for a begin stamp.
     pub(crate) fn wake(&self, worker: usize, tail: Lsn) {
+        if is_planted(Bug::BeginNotPublished) {
+            return;
+        }
         self.places[worker].published.store(tail.0, Ordering::SeqCst);
         // Orders the store before the load of the tail that becomes a begin stamp: either `oldest`
         // sees the store, or that load comes after the tail that `oldest` was given.
@@ -119,12 +123,15 @@ impl Horizon {
         fence(Ordering::SeqCst);
         let mut acting = Acting { place, oldest: Lsn::ZERO };
         // Acquire pairs with the Release of the last who pruned: its cuts are seen.
-        if self.pruning.load(Ordering::Acquire) {
+        if self.pruning.load(Ordering::Acquire) && !is_planted(Bug::EvictionBesidePruning) {
             return None;
         }
         acting.oldest = self.oldest(tail);
         // Relaxed: written by this worker alone; read by who prunes, after the end of `acting`.
         let before = place.acted_on.load(Ordering::Relaxed);
+        if is_planted(Bug::EvictionBesidePruning) {
+            return Some(acting);
+        }
         place.acted_on.store(before.max(acting.oldest.0), Ordering::Relaxed);
         Some(acting)
     }
@@ -139,7 +146,8 @@ impl Horizon {
         // See `act`.
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release at the end of `Acting`: what was done and recorded is seen.
-        let quiet = self.places.iter().all(|place| !place.acting.load(Ordering::Acquire));
+        let quiet = is_planted(Bug::EvictionBesidePruning)
+            || self.places.iter().all(|place| !place.acting.load(Ordering::Acquire));
         quiet.then_some(pruning)
     }
 }

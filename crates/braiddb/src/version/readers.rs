@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 
 use super::horizon::Pruning;
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,6 +62,10 @@ impl Readers {
         let told = &mut *self.workers[worker].lock();
         told.listed.clear();
         // A context without a transaction says so with the latest stamp.
+        if is_planted(Bug::ReadersNotListed) {
+            told.recent = recent;
+            return;
+        }
         told.listed.extend(listed.iter().filter(|begin| **begin != Lsn::MAX));
         told.recent = recent;
     }

@@ -19,6 +19,7 @@ use crossbeam_utils::CachePadded;
 
 use super::stamp::{Stamp, TransactionName};
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 const PHASE_BITS: u32 = 2;
@@ -115,6 +116,11 @@ impl StatusTable {
 
     /// The point of commit: from here on the transaction's versions are visible.
     pub(crate) fn committed(&self, name: TransactionName, lsn: Lsn) {
+        if is_planted(Bug::CommitLsnAfterPhase) {
+            self.set(name, Phase::Committing, Phase::Committed);
+            self.context(name).commit.store(lsn.0, Ordering::Release);
+            return;
+        }
         // Release pairs with the Acquire in `outcome`: who sees this LSN sees that the context no
         // longer serves an earlier transaction.
         self.context(name).commit.store(lsn.0, Ordering::Release);
@@ -136,6 +142,7 @@ impl StatusTable {
         }
         match word & PHASE_MASK {
             0 => Outcome::Active,
+            1 if is_planted(Bug::CommittingTakenForActive) => Outcome::Active,
             1 => Outcome::Undecided,
             2 => {
                 // Acquire pairs with the Release in `committed`, and keeps the second look at the state
@@ -186,6 +193,9 @@ impl StatusTable {
                 Outcome::Undecided => return None,
                 Outcome::Committed(lsn) if lsn < begin => return Some(Visible::Committed(lsn)),
                 Outcome::Committed(_) => return Some(Visible::No),
+                Outcome::Stale if is_planted(Bug::StaleNameNotLookedUpAgain) => {
+                    return Some(Visible::No);
+                }
                 Outcome::Stale => stamp = reload(),
             }
         }

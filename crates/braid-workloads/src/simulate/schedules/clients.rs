@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use braiddb::simulation::give_way;
+use braiddb::simulation::{give_way, pause};
 use braiddb::{Database, Error, Outcome, RunOptions, Table, Transaction};
 use fastrand::Rng;
 
@@ -195,9 +195,7 @@ impl Clients {
         let ended = pollster(async {
             let tx = self.db.begin().await?;
             let did = tx.step(async move |tx| tables.run(tx, seed, number).await).await;
-            for _ in 0..random.u32(0..6) {
-                give_way();
-            }
+            pause(random.u64(0..400));
             match (did, random.u32(0..4)) {
                 (Ok(value), 1..) => {
                     let commit_lsn = tx.commit().await?;
@@ -229,9 +227,7 @@ impl Clients {
                     tables.look(tx, &keys, &floors, async || Pause(false).await).await
                 };
                 tx.step::<_, Error, _>(look).await?;
-                for _ in 0..random.u32(1..30) {
-                    give_way();
-                }
+                pause(random.u64(1..4000));
             }
             tx.abort().await
         });

@@ -41,7 +41,7 @@ impl Campaign {
         let runner = Runner::on_core(0);
         (self.from..self.from + self.count).find_map(|seed| {
             let fault = one::run(&runner, seed, self.workers, false).err()?;
-            Some((seed, fault.to_string()))
+            Some((seed, format!("{:?}: {}", fault.kind, fault.told)))
         })
     }
 

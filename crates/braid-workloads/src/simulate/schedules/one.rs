@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{
     CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
-    describe_by, found_wrong, spawn, switch_threads,
+    describe_by, found_wrong, pause, spawn, switch_threads,
 };
 use braiddb::{Database, Error, Options, Policy, Transaction, Width};
 use fastrand::Rng;
@@ -233,9 +233,7 @@ impl Schedule {
             })
             .collect();
         if self.closes_early {
-            for _ in 0..random.u32(0..60) {
-                braiddb::simulation::give_way();
-            }
+            pause(random.u64(0..8000));
             // Relaxed: looked at by who is told that the database is closed.
             clients.closing.store(true, Ordering::Relaxed);
             self.close(&db)?;

@@ -16,7 +16,8 @@ pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};
 pub(crate) use lock::{Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue};
 pub(crate) use quarantine::{Quarantine, assert_not_freed};
 pub use run::{
-    Client, Ran, Runner, describe_by, found_wrong, give_way, planned_panics, spawn, switch_threads,
+    Client, Ran, Runner, describe_by, found_wrong, give_way, pause, planned_panics, spawn,
+    switch_threads,
 };
 pub(crate) use run::{announce, device_point, new_resource, virtual_now, wait_for};
 pub(crate) use schedule::takes_part;

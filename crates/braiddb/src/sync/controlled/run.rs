@@ -136,6 +136,13 @@ pub fn give_way() {
     super::thread::yield_thread();
 }
 
+/// Lets other threads run for so many microseconds of the schedule's own time.
+#[track_caller]
+pub fn pause(microseconds: u64) {
+    let part = part().expect("a thread that takes part");
+    part.wait(part.new_resource(), Some(microseconds), Location::caller());
+}
+
 /// Says what is to be told of the database with a finding; asked on a thread that takes no part.
 pub fn describe_by(describe: impl Fn() -> String + Send + 'static) {
     if let Some(part) = part() {

@@ -15,6 +15,9 @@ pub(super) type Candidate = usize;
 const USUAL_STEPS: u64 = 40_000;
 /// Steps for which one thread runs while others could, at most.
 const MOST_TURN: u64 = 3000;
+/// Steps after which every schedule goes on at random: it is fair, so what is not over soon then stands
+/// still by itself.
+const FAIR_AFTER: u64 = 150_000;
 
 #[derive(Debug)]
 enum Kind {
@@ -83,6 +86,9 @@ impl Strategy {
 
     /// Who runs after a switch point of `me`, which could go on.
     pub(super) fn at_point(&mut self, me: usize, step: u64, candidates: &[Candidate]) -> usize {
+        if step > FAIR_AFTER && !matches!(self.kind, Kind::Random { .. }) {
+            (self.kind, self.next) = (Kind::Random { gap: 64 }, step);
+        }
         let due = step >= self.next;
         let too_long = step > self.turn_began + MOST_TURN;
         match &mut self.kind {
