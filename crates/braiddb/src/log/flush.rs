@@ -5,13 +5,14 @@
 //! Durable advances over complete flushes in order, so it is always such an end: no durable sector
 //! is ever written again, and an LSN is durable if and only if it is below.
 //!
-//! Nobody waits here: what cannot go on is found again by a later turn.
+//! Nobody waits here. What cannot go on is carried on by a later turn; `leader` says whose, and why
+//! it comes.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::block::HEADER_BYTES;
+use super::leader::{Flush, Leader, Step};
 use super::prepare::Preparation;
 use super::reservation::Reservation;
 use super::ring::Ring;
@@ -23,57 +24,25 @@ use super::{LogError, Lsn};
 use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, WriteSource};
 use crate::planted::{Bug, is_planted};
 use crate::sched;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, OnceLock};
+use crate::sync::OnceLock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Marks the operations of the engine's housekeeping, of which the log's are.
 pub(crate) const LOG_TOKEN: u64 = sched::HOUSEKEEPING_TOKEN;
 /// Marks the operations that prepare space.
 pub(super) const PREPARE_TOKEN: u64 = LOG_TOKEN | 1 << 62;
 
-/// Flushes under way at a time.
-const MOST_FLIGHTS: usize = 2;
-/// So much goes to disk even if nobody asks.
-const EAGER_BYTES: u64 = 1 << 20;
 /// The largest single write.
 const WRITE_BYTES: u64 = 1 << 20;
-
-/// One flush under way.
-#[derive(Debug)]
-struct Flight {
-    number: u64,
-    from: Lsn,
-    to: Lsn,
-    /// Writes not yet complete.
-    writes: usize,
-}
-
-/// What the flush leader holds.
-///
-/// Invariants: `durable <= flights in order <= submitted <= target <= tail`; all but the tail are
-/// multiples of a sector.
-#[derive(Debug)]
-struct Leader {
-    submitted: Lsn,
-    /// The end of the next flush, padded already, not yet submitted.
-    target: Option<Lsn>,
-    flights: VecDeque<Flight>,
-    flights_made: u64,
-}
 
 /// The part of a log that is on disk.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) ring: Arc<Ring>,
     pub(super) segments: Arc<Segments>,
-    leader: Mutex<Leader>,
-    /// Copies of the leader's, to look at without the lock.
-    submitted: AtomicU64,
-    has_target: AtomicBool,
+    leader: Leader,
     started: AtomicU64,
     poison: OnceLock<Arc<LogError>>,
-    /// While one flush is under way, the next waits for this much: small ones share.
-    flush_unit: u64,
     pub(super) counters: Counters,
 }
 
@@ -110,17 +79,9 @@ impl Disk {
         Self {
             ring: Arc::new(ring),
             segments,
-            leader: Mutex::new(Leader {
-                submitted: Lsn::FIRST,
-                target: None,
-                flights: VecDeque::new(),
-                flights_made: 0,
-            }),
-            submitted: AtomicU64::new(Lsn::FIRST.0),
-            has_target: AtomicBool::new(false),
+            leader: Leader::new(flush_unit),
             started: AtomicU64::new(Lsn::FIRST.0),
             poison: OnceLock::new(),
-            flush_unit,
             counters: Counters::default(),
         }
     }
@@ -128,11 +89,10 @@ impl Disk {
     /// Starts at a sector, where everything before is durable.
     pub(super) fn start(&self, lsn: Lsn) {
         assert!(lsn.0.is_multiple_of(SECTOR_BYTES as u64), "flushes start at sectors");
-        self.leader.lock().submitted = lsn;
+        self.leader.start(lsn);
         // Relaxed: the threads that will look are started later.
-        self.submitted.store(lsn.0, Ordering::Relaxed);
         self.started.store(lsn.0, Ordering::Relaxed);
-        self.segments.set_ready(lsn);
+        self.segments.set_prepared(lsn);
     }
 
     pub(super) fn poisoned(&self) -> Option<&Arc<LogError>> {
@@ -158,12 +118,8 @@ impl Disk {
         let mut pending = false;
         if self.poison.get().is_none() {
             self.prepare(space, flush, device);
-            // Relaxed: a turn that misses something is followed by another.
-            let unsubmitted = space.tail().0 - self.submitted.load(Ordering::Relaxed);
-            if (wanted && unsubmitted > 0)
-                || unsubmitted >= EAGER_BYTES
-                || self.has_target.load(Ordering::Relaxed)
-            {
+            // After preparing: a flush that waited for it is carried on here.
+            if self.leader.is_due(space, &self.segments.prepared, wanted) {
                 pending = self.flush(space, padder, flush, device);
             }
         }
@@ -178,8 +134,7 @@ impl Disk {
         // Relaxed: set before the workers started.
         let started = Lsn(self.started.load(Ordering::Relaxed));
         let tail = space.tail();
-        // Relaxed: only says how large flushes are about to be.
-        let submitted = Lsn(self.submitted.load(Ordering::Relaxed));
+        let submitted = self.leader.submitted();
         match self.segments.prepare(&mut flush.preparation, device, started, submitted, tail) {
             Ok(prepared) => {
                 self.counters.segments_created.add(prepared.segments);
@@ -198,47 +153,21 @@ impl Disk {
         flush: &mut FlushState,
         device: &mut dyn Device,
     ) -> bool {
-        let Some(mut leader) = self.leader.try_lock() else { return true };
-        let target = match leader.target {
-            Some(target) => target,
-            None => {
-                let unsubmitted = space.tail().0 - leader.submitted.0;
-                let flights = leader.flights.len();
-                if unsubmitted == 0
-                    || flights >= MOST_FLIGHTS
-                    || (flights > 0 && unsubmitted < self.flush_unit)
-                {
-                    return false;
+        let prepared = &self.segments.prepared;
+        let (pad, writes) = (|| self.pad(space, padder), |from, to| self.writes(from, to));
+        match self.leader.next(space, prepared, pad, writes) {
+            Step::Rest => false,
+            Step::Repeat => true,
+            Step::Submit(Flush { number, bytes, writes }) => {
+                self.counters.flushes.add(1);
+                self.counters.bytes_written.add(bytes);
+                flush.outstanding += writes.len();
+                for write in writes {
+                    device.submit(write, LOG_TOKEN | number);
                 }
-                let target = self.pad(space, padder);
-                leader.target = Some(target);
-                self.has_target.store(true, Ordering::Relaxed);
-                target
+                false
             }
-        };
-        if space.buffered() < target {
-            return true;
         }
-        if self.segments.ready() < target {
-            // Whoever prepares flushes when done.
-            return false;
-        }
-        let (from, number) = (leader.submitted, leader.flights_made);
-        let writes = self.writes(from, target);
-        leader.flights.push_back(Flight { number, from, to: target, writes: writes.len() });
-        leader.flights_made += 1;
-        leader.submitted = target;
-        leader.target = None;
-        self.submitted.store(target.0, Ordering::Relaxed);
-        self.has_target.store(false, Ordering::Relaxed);
-        drop(leader);
-        self.counters.flushes.add(1);
-        self.counters.bytes_written.add(target.0 - from.0);
-        flush.outstanding += writes.len();
-        for write in writes {
-            device.submit(write, LOG_TOKEN | number);
-        }
-        false
     }
 
     /// Ends the tail at a sector, by a skip block if it does not end there. The leader's.
@@ -261,7 +190,7 @@ impl Disk {
             let ring_bytes = self.ring.bytes() as u64;
             let to_wrap = ring_bytes - at.0 % ring_bytes;
             let bytes = (to.0 - at.0).min(WRITE_BYTES).min(to_wrap).min(self.segments.rest(at));
-            let (file, offset) = self.segments.locate(at).expect("below `ready` segments exist");
+            let (file, offset) = self.segments.locate(at).expect("prepared space has its files");
             let pointer = MappedPointer(self.ring.at(at));
             let source =
                 WriteSource::Mapped { mapping: mapping.clone(), pointer, bytes: bytes as usize };
@@ -288,23 +217,12 @@ impl Disk {
             }
             return;
         }
-        let number = completion.token & !LOG_TOKEN;
-        let mut leader = self.leader.lock();
-        let flight = leader.flights.iter_mut().find(|flight| flight.number == number);
-        let flight = flight.expect("a flight stays until its writes complete");
-        if let Err(error) = completion.result {
-            let (path, offset) = self.segments.place(flight.from);
-            self.fail(LogError::io("write", &path, offset, error));
-        }
-        flight.writes -= 1;
-        // Once anything failed durable stands still: what was acknowledged stays true, and
-        // nothing else is.
-        while self.poison.get().is_none()
-            && leader.flights.front().is_some_and(|flight| flight.writes == 0)
-        {
-            let flight = leader.flights.pop_front().expect("seen just now");
-            assert_eq!(flight.from, space.released(), "flights are contiguous");
-            space.release(flight.to);
-        }
+        self.leader.complete(space, completion.token & !LOG_TOKEN, |from| {
+            if let Err(error) = completion.result {
+                let (path, offset) = self.segments.place(from);
+                self.fail(LogError::io("write", &path, offset, error));
+            }
+            self.poison.get().is_none()
+        });
     }
 }

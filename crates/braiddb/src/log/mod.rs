@@ -14,11 +14,13 @@ mod error;
 mod files;
 mod flush;
 mod identity;
+mod leader;
 mod location;
 mod lsn;
 #[cfg(all(test, loom))]
 mod model;
 mod prepare;
+mod prepared;
 mod reader;
 mod record;
 mod reservation;
@@ -31,6 +33,9 @@ mod tail;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tracker;
+mod waiting;
+#[cfg(all(test, loom))]
+mod wake_up_model;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +60,7 @@ use space::Space;
 pub use stats::LogStats;
 use tracker::AnyTracker;
 pub use tracker::HoleTracker;
+pub(crate) use waiting::WaitingWorkers;
 
 use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
 

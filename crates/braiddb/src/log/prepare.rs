@@ -4,7 +4,7 @@
 //! matters, space is only created: zeros would take half of the disk.
 //!
 //! One worker at a time does this, by asynchronous operations issued from its turns. Invariant:
-//! zeros go only past `ready`, log writes only below.
+//! zeros go only past the end of the prepared space, log writes only below.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::io::{
     AlignedBuffer, Completion, Device, File, MappedPointer, Operation, SECTOR_BYTES, WriteSource,
 };
 use crate::sync::OnceLock;
-use crate::sync::atomic::Ordering;
 
 /// By how much less is made ready where logs and segments are small.
 const LESS: u64 = if cfg!(braid_simulation) { 32 } else { 1 };
@@ -87,10 +86,7 @@ impl Segments {
             match state.take() {
                 None => {
                     let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, AHEAD_BYTES);
-                    // Acquire pairs with the Release below: `ready` is the last preparer's.
-                    if self.ready().0 >= tail.0 + ahead
-                        || self.preparing.swap(true, Ordering::Acquire)
-                    {
+                    if !self.prepared.begin(Lsn(tail.0 + ahead)) {
                         return Ok(prepared);
                     }
                     *state = self.begin(device, submitted, tail)?;
@@ -105,7 +101,7 @@ impl Segments {
                 }
             }
             if state.is_none() {
-                self.preparing.store(false, Ordering::Release);
+                self.prepared.finish();
             }
         }
     }
@@ -116,7 +112,7 @@ impl Segments {
         submitted: Lsn,
         tail: Lsn,
     ) -> Result<Option<Preparation>, LogError> {
-        let from = self.ready();
+        let from = self.prepared.end();
         let index = self.index(from);
         let Some((file, _)) = self.locate(from) else {
             let segment = match self.spares.take() {
@@ -129,7 +125,7 @@ impl Segments {
             return Ok(Preparation::new(Stage::Header { index, segment }, 1));
         };
         if tail.0 >= submitted.0 + LARGE_BACKLOG || self.was_written(from) {
-            self.set_ready(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
+            self.set_prepared(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
             return Ok(None);
         }
         // Little in all, but at once, when the log is already waiting.
@@ -184,7 +180,7 @@ impl Segments {
                 Ok(Preparation::new(Stage::Sync { to, file }, 1))
             }
             Stage::Sync { to, .. } => {
-                self.set_ready(to);
+                self.set_prepared(to);
                 Ok(None)
             }
         }

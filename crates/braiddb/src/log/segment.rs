@@ -4,7 +4,7 @@
 //! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
 //! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
 //! file has its final name, that of the first segment it is, only once it has a header, which says
-//! what segment it is now; below `ready` every segment exists durably, and nothing but log writes
+//! what segment it is now; in prepared space every segment exists durably, and nothing but log writes
 //! touch it. What was not logged yet is zero, or is what the file held as an earlier segment, in
 //! which no block is at its own LSN.
 
@@ -15,12 +15,13 @@ use std::sync::Arc;
 use super::files::copy;
 use super::identity::{Identity, META_NAME, UNFINISHED};
 use super::location::is_own;
+use super::prepared::PreparedSpace;
 use super::spare::Spares;
 use super::stats::Counter;
 use super::tail::Tail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
 const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
@@ -58,9 +59,7 @@ pub(super) struct Segments {
     pub(super) identity: Identity,
     files: RwLock<BTreeMap<u64, SegmentFile>>,
     pub(super) spares: Spares,
-    ready: AtomicU64,
-    /// Somebody is preparing space past `ready`.
-    pub(super) preparing: AtomicBool,
+    pub(super) prepared: PreparedSpace,
     /// Segments freed since the log was opened.
     pub(super) freed: Counter,
     /// How many there were when they were released.
@@ -101,8 +100,7 @@ impl Segments {
             identity,
             files: RwLock::default(),
             spares: Spares::default(),
-            ready: AtomicU64::new(0),
-            preparing: AtomicBool::new(false),
+            prepared: PreparedSpace::default(),
             freed: Counter::default(),
             released: AtomicU64::new(0),
             tail: Mutex::new(None),
@@ -298,15 +296,10 @@ impl Segments {
         self.start(last.map_or(0, |last| last + 1))
     }
 
-    /// Up to where space is prepared.
-    pub(super) fn ready(&self) -> Lsn {
-        // Acquire pairs with the Release of `set_ready`: the files are there.
-        Lsn(self.ready.load(Ordering::Acquire))
-    }
-
-    pub(super) fn set_ready(&self, ready: Lsn) {
-        assert!(self.locate(Lsn(ready.0 - 1)).is_some(), "prepared space has its file");
-        self.ready.store(ready.0, Ordering::Release);
+    /// Says that space is prepared up to `end`.
+    pub(super) fn set_prepared(&self, end: Lsn) {
+        assert!(self.locate(Lsn(end.0 - 1)).is_some(), "prepared space has its file");
+        self.prepared.advance(end);
     }
 
     /// A new file for a segment, under its unfinished name, all its space allocated.

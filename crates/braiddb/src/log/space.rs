@@ -96,9 +96,10 @@ impl<T: Tracker> Space<T> {
     pub(super) fn release(&self, lsn: Lsn) {
         // Relaxed: only advanced under the flush lock.
         assert!(self.released.load(Ordering::Relaxed) <= lsn.0, "durable never goes back");
-        // Release pairs with the Acquire in `released`; SeqCst so that a waiter which registered
-        // and looked once more, or else this thread's next look at the waiters, sees the other.
-        self.released.store(lsn.0, Ordering::SeqCst);
+        // Release pairs with the Acquire in `released`. That a waiter sees this, or else this
+        // thread's later look at the waiting workers sees the waiter, is due to the fences between
+        // (`WaitingWorkers`).
+        self.released.store(lsn.0, Ordering::Release);
     }
 
     /// Starts the log at `tail`; before anybody reserves.

@@ -19,12 +19,14 @@ mod modelled;
 mod plain;
 
 #[cfg(all(braid_simulation, not(loom)))]
+pub(crate) use controlled::Mutex as ModelMutex;
+#[cfg(all(braid_simulation, not(loom)))]
 pub(crate) use controlled::{
     Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue, atomic, channel, clock, spin_loop, thread,
     yield_thread,
 };
 #[cfg(loom)]
-pub(crate) use modelled::{RawLock, atomic, spin_loop, yield_thread};
+pub(crate) use modelled::{ModelMutex, RawLock, atomic, spin_loop, yield_thread};
 #[cfg(any(not(braid_simulation), loom))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::Once;

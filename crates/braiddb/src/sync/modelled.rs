@@ -7,6 +7,24 @@ pub(crate) mod atomic {
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::thread::yield_now as yield_thread;
 
+/// A mutex that models see.
+#[derive(Debug)]
+pub(crate) struct ModelMutex<T>(loom::sync::Mutex<T>);
+
+impl<T> ModelMutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+}
+
 /// A mutual exclusion that is taken in one call and left in another; models see its order.
 pub(crate) struct RawLock {
     held: loom::sync::Mutex<bool>,

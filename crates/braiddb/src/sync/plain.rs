@@ -33,6 +33,10 @@ pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::OnceLock;
 pub(crate) use std::thread::yield_now as yield_thread;
 
+/// A mutex that models see.
+#[cfg(not(loom))]
+pub(crate) use parking_lot::Mutex as ModelMutex;
+
 /// A mutual exclusion that is taken in one call and left in another.
 pub(crate) struct RawLock(parking_lot::RawMutex);
 

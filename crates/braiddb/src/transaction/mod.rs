@@ -20,7 +20,6 @@ mod scan;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod waiting;
 mod worker;
 mod write;
 mod write_set;

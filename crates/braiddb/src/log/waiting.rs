@@ -13,20 +13,20 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// A flag for each worker, written by that worker alone.
 #[derive(Debug)]
-pub(super) struct WaitingWorkers(Box<[CachePadded<AtomicBool>]>);
+pub(crate) struct WaitingWorkers(Box<[CachePadded<AtomicBool>]>);
 
 impl WaitingWorkers {
-    pub(super) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self((0..workers).map(|_| CachePadded::new(AtomicBool::new(false))).collect())
     }
 
     /// How many workers there are.
-    pub(super) fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         self.0.len()
     }
 
     /// Says that transactions of `worker` wait. Its caller looks at the log again afterwards.
-    pub(super) fn raise(&self, worker: usize) {
+    pub(crate) fn raise(&self, worker: usize) {
         let flag = &self.0[worker];
         // Relaxed: only this worker writes it. Where the flag was raised before, so was the fence
         // passed, and it stands between the flag and this look at the log too.
@@ -38,7 +38,7 @@ impl WaitingWorkers {
     }
 
     /// Says that no transaction of `worker` waits.
-    pub(super) fn lower(&self, worker: usize) {
+    pub(crate) fn lower(&self, worker: usize) {
         let flag = &self.0[worker];
         // Relaxed, both: only this worker writes it, and one that is woken for nothing takes a turn.
         if flag.load(Ordering::Relaxed) {
@@ -47,7 +47,7 @@ impl WaitingWorkers {
     }
 
     /// After the log advanced or failed: the workers, other than `me`, that are to be woken.
-    pub(super) fn others(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn others(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
         // Pairs with the fence in `raise`.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence.
