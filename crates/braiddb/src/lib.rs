@@ -36,6 +36,7 @@ mod reclaim;
 mod record;
 mod rid;
 mod sched;
+#[cfg(any(test, braid_simulation))]
 pub mod simulation;
 mod sync;
 mod transaction;

@@ -2,6 +2,8 @@
 //! so and so many times, dropped, and called again, for every number of polls it can take. Reads
 //! lose nothing, and a write was made exactly if its future became ready.
 
+#![cfg(braid_simulation)]
+
 mod common;
 
 use std::collections::BTreeMap;

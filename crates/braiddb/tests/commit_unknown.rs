@@ -1,6 +1,8 @@
 //! What a transaction's caller is told when the log fails: `Ok` says that it is there after
 //! reopening, `CommitUnknown` that it may be, every other error that it is not.
 
+#![cfg(braid_simulation)]
+
 mod common;
 
 use std::collections::BTreeMap;

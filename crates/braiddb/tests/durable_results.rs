@@ -7,6 +7,8 @@
 //! again by what is recovered. Everything runs on the one worker of a simulated disk, so a seed always
 //! does the same.
 
+#![cfg(braid_simulation)]
+
 mod common;
 
 use std::cell::RefCell;

@@ -37,13 +37,16 @@ use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 use crate::rid::TableId;
-use crate::sched::{self, Executor, ExecutorOptions, Failure, Job, Width};
+#[cfg(any(test, braid_simulation))]
+use crate::sched::Width;
+use crate::sched::{self, Executor, ExecutorOptions, Failure, Job};
+use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
-use crate::sync::{self, clock};
 use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::types::{Key, Value};
 
 /// The width of a worker on a simulated disk, which must not depend on time.
+#[cfg(any(test, braid_simulation))]
 const SIMULATED_WIDTH: usize = 8;
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
@@ -128,12 +131,13 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::open`].
+    #[cfg(any(test, braid_simulation))]
     pub fn open_simulated(disk: &SimulatedDisk, options: Options, seed: u64) -> Result<Self> {
         let hot_width = match options.hot_width {
             Width::Auto => Width::Fixed(SIMULATED_WIDTH),
             width @ Width::Fixed(_) => width,
         };
-        let workers = if sync::takes_part() { options.workers } else { 1 };
+        let workers = if crate::sync::takes_part() { options.workers } else { 1 };
         let options = options.workers(workers).hot_width(hot_width);
         Self::open_in("simulated".as_ref(), options, Some((disk, seed)), &mut |_| {})
     }

@@ -95,7 +95,7 @@ impl Directory {
     pub(crate) fn open_simulated(disk: &SimulatedDisk) -> Result<Self, DirectoryError> {
         let path = PathBuf::from("simulated");
         let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
-        let handle = Arc::new(File::simulated(lock.node(), path));
+        let handle = Arc::new(lock.handle(path));
         Ok(Self { handle, place: Place::Simulated(lock) })
     }
 

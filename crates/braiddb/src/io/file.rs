@@ -103,6 +103,7 @@ impl File {
     }
 
     /// What the file is on its simulated disk.
+    #[cfg(any(test, braid_simulation))]
     pub(super) fn node(&self) -> &Node {
         match &self.kind {
             Kind::Simulated(node) => node,

@@ -10,6 +10,10 @@ mod descriptors;
 mod directory;
 mod file;
 mod notify;
+#[cfg(any(test, braid_simulation))]
+mod simulated;
+#[cfg(not(any(test, braid_simulation)))]
+#[path = "unsimulated.rs"]
 mod simulated;
 #[cfg(test)]
 mod tests;
@@ -23,6 +27,9 @@ pub(crate) use buffer::AlignedBuffer;
 pub(crate) use descriptors::pool_stats;
 pub(crate) use directory::{Directory, DirectoryError, LOCK_NAME};
 pub(crate) use file::{File, OpenMode};
+#[cfg(not(any(test, braid_simulation)))]
+pub(crate) use simulated::SimulatedDisk;
+#[cfg(any(test, braid_simulation))]
 pub use simulated::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
 
 /// Every direct transfer starts, ends and lies in memory at a multiple of this many bytes.

@@ -68,6 +68,7 @@ impl Transfer {
     }
 
     /// What is left to write, and where.
+    #[cfg(any(test, braid_simulation))]
     pub(super) fn unwritten(&self) -> Option<(&File, u64, &[u8])> {
         let Operation::Write { file, offset, source, .. } = &self.operation else { return None };
         let (pointer, bytes) = source.bytes();

@@ -28,7 +28,9 @@ pub(crate) mod channel {
 }
 
 pub(crate) use crossbeam_queue::SegQueue;
-pub(crate) use parking_lot::{Condvar, Mutex, RwLock};
+#[cfg(test)]
+pub(crate) use parking_lot::Condvar;
+pub(crate) use parking_lot::{Mutex, RwLock};
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::OnceLock;
 pub(crate) use std::thread::yield_now as yield_thread;

@@ -1,7 +1,7 @@
 //! What the clients of a schedule do: transactions of every kind, given up now and then, beside
 //! upkeep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +30,10 @@ pub(super) struct Clients {
     pub(super) workers: usize,
     pub(super) oracle: std::sync::Arc<Mutex<Oracle>>,
     pub(super) numbers: AtomicU64,
+    /// Keys that two clients insert, so far, twice each.
+    pub(super) raced: AtomicU64,
+    /// Those that one of them has inserted.
+    pub(super) winners: Mutex<BTreeSet<u64>>,
     /// The turns that were acknowledged.
     pub(super) floors: Mutex<BTreeMap<u64, u64>>,
     /// What was shown that cannot be.
@@ -138,7 +142,8 @@ impl Clients {
                 18..20 => self.interact(&mut random),
                 20..22 => self.hold(&mut random),
                 22..24 => self.stream(&mut random),
-                24..29 => self.own(&mut random, client, clients, &mut owned),
+                24..27 => self.own(&mut random, client, clients, &mut owned),
+                27..29 => self.race(),
                 29 => self.compact(),
                 30 => self.checkpoint(),
                 _ => self.check(),
@@ -316,6 +321,24 @@ impl Clients {
         }));
         if let Err(error) = looked {
             self.excuse("a look at records of one client", &error);
+        }
+    }
+
+    /// Makes a record that another client makes too, at about the same time: one of them may.
+    fn race(&self) {
+        // Relaxed: a number for each.
+        let key = OWNED_KEYS * 2 + self.raced.fetch_add(1, Ordering::Relaxed) / 2;
+        let table = self.owned.clone();
+        let inserted =
+            pollster(self.db.run(async move |tx: &Transaction| tx.insert(&table, &key, &1).await));
+        match inserted {
+            Ok(()) => {
+                if !self.winners.lock().expect(NO_PANIC).insert(key) {
+                    self.tell(format!("key {key} was inserted by two transactions"));
+                }
+            }
+            Err(Error::KeyExists) => {}
+            Err(error) => self.excuse("an insert", &error),
         }
     }
 

@@ -219,6 +219,8 @@ impl Schedule {
             workers: self.workers,
             oracle: oracle.clone(),
             numbers: AtomicU64::new(1),
+            raced: AtomicU64::new(0),
+            winners: Mutex::default(),
             floors: Mutex::default(),
             problem: Mutex::default(),
             disk_fails,

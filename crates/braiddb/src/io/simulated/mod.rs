@@ -17,13 +17,14 @@ mod scheduled;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use device::{Operations, SimulatedDevice};
 pub use faults::{CrashCounts, FaultCounts, Faults};
 use nodes::Nodes;
 
-use super::{Device, OpenMode, SECTOR_BYTES};
+use super::{Device, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
 
@@ -358,8 +359,12 @@ impl SimulatedLock {
         }
     }
 
-    /// The directory.
-    pub(super) fn node(&self) -> Node {
+    /// The directory as a file.
+    pub(super) fn handle(&self, path: PathBuf) -> File {
+        File::simulated(self.node(), path)
+    }
+
+    fn node(&self) -> Node {
         Node { disk: self.disk.clone(), place: Place::Names }
     }
 
