@@ -36,6 +36,64 @@ fn runs_from_tokio_and_smol_and_a_bare_thread() {
     }
 }
 
+/// A timer, a task of the runtime and a channel with a time limit, all awaited by a transaction.
+async fn use_tokio(tx: &Transaction, table: &Records, key: &'static str) -> Result<(), Error> {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let spawned = tokio::spawn(async { 7 }).await.unwrap();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move { sender.send(spawned).unwrap() });
+    let waited = tokio::time::timeout(Duration::from_secs(60), receiver).await;
+    tx.put(table, key, &waited.unwrap().unwrap()).await?;
+    tokio::task::yield_now().await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    Ok(())
+}
+
+#[test]
+fn timers_and_tasks_of_the_callers_runtime_work_inside() {
+    let (db, table) = open();
+    let new_runtime = || {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    };
+    // Two runtimes, so that workers change from one to the other.
+    let runtimes = [new_runtime(), new_runtime()];
+    let threads = runtimes.into_iter().enumerate().map(|(number, runtime)| {
+        let (db, table) = (db.clone(), table.clone());
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                for _ in 0..20 {
+                    let inner = table.clone();
+                    let key = ["first", "second"][number];
+                    let run = db.run(async move |tx| use_tokio(tx, &inner, key).await);
+                    run.await.unwrap_or_else(|e: Error| panic!("{e}"));
+                }
+                let transaction = db.begin().await.unwrap();
+                let inner = table.clone();
+                let key = ["a step", "another step"][number];
+                let step = async move |tx: &Transaction| use_tokio(tx, &inner, key).await;
+                transaction.step(step).await.unwrap_or_else(|e: Error| panic!("{e}"));
+                transaction.commit().await.unwrap();
+                let (inner, keys) = (table.clone(), [["a", "b"], ["c", "d"]][number]);
+                let source = async move |tx: &Transaction, key: &&'static str| {
+                    use_tokio(tx, &inner, key).await
+                };
+                db.run_source(number, keys, source).unwrap().done().await.unwrap();
+            });
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+    for key in ["first", "second", "a step", "another step", "a", "b", "c", "d"] {
+        assert_eq!(get(&db, &table, key), Some(7));
+    }
+    let inner = table.clone();
+    let timer = db.run(async move |tx| {
+        smol::Timer::after(Duration::from_millis(1)).await;
+        tx.put(&inner, "smol", &8).await
+    });
+    smol::block_on(timer).unwrap_or_else(|e: Error| panic!("{e}"));
+    assert_eq!(get(&db, &table, "smol"), Some(8));
+}
+
 #[test]
 fn a_closures_error_comes_back_unchanged_and_aborts() {
     #[derive(Debug, PartialEq)]

@@ -16,7 +16,9 @@ use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code};
+use crate::sched::{
+    self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
+};
 use crate::transaction::{AbortCause, Intent, InteractivePlace, Worker};
 use crate::types::{Key, Value};
 
@@ -143,12 +145,15 @@ impl InteractiveTransaction {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
+        let runtime = CallerRuntime::current();
         let (reply, result) = oneshot::channel();
         let (step, reply) = (Contained::new(step), UntilRecorded::new(reply));
         let step: Step = Box::new(move |transaction| {
             Box::pin(async move {
                 let step = async move { step.into_inner()(transaction).await };
-                let result = ContainedFuture::new(pin!(Some(step)).as_mut()).await;
+                let mut step = pin!(Some(step));
+                let step = pin!(ContainedFuture::new(step.as_mut()));
+                let result = runtime.run(step).await;
                 let over = result.is_err();
                 let result = result.map_err(|Panic { message }| Error::Panicked(message));
                 let answer = once_durable(transaction, Contained::new(result)).await;

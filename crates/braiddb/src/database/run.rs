@@ -16,7 +16,8 @@ use super::transaction::Transaction;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
-    self, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
+    self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
+    drop_contained,
 };
 use crate::transaction::{AbortCause, NextAttempt, OperationError, Worker};
 
@@ -81,6 +82,7 @@ impl Database {
         // A handle of its own: the future may be sent away, and outlive the one it came from.
         let db = self.clone();
         async move {
+            let runtime = CallerRuntime::current();
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
             db.spawn(move || {
@@ -90,6 +92,7 @@ impl Database {
                         let body = Contained::new(body);
                         attempts(options, &*body).await
                     });
+                    let attempts = pin!(runtime.run(attempts));
                     Request { attempts, reply: Some(reply), watched: false }.await;
                 })
             })?;

@@ -3,6 +3,7 @@
 //! For what runs millions of times a second, a stored procedure or a benchmark: no request crosses
 //! threads, and nothing is allocated for a transaction.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
 use super::run::{Failed, attempts};
 use super::transaction::Transaction;
-use crate::sched::{self, Contained, Failure, Panic, UntilRecorded, contain};
+use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain};
 use crate::sync::OnceLock;
 
 /// A source under way.
@@ -50,6 +51,7 @@ impl SourceRun {
 
 /// What the transactions of one source share on their worker.
 struct Procedure<F, R> {
+    runtime: CallerRuntime,
     body: Contained<F>,
     reply: Contained<R>,
     /// Only the first is told.
@@ -170,6 +172,7 @@ impl Database {
         if worker >= workers {
             return Err(Error::Options(format!("there is no worker {worker} among {workers}")));
         }
+        let runtime = CallerRuntime::current();
         let first_error = Arc::new(OnceLock::new());
         let failure = self.shared.engine.failure.clone();
         let (body, reply) = (Contained::new(body), Contained::new(reply));
@@ -177,7 +180,7 @@ impl Database {
         let (first, engine_failure) = (first_error.clone(), failure.clone());
         let source = move || {
             let (first_error, failure) = (first, engine_failure);
-            let procedure = Rc::new(Procedure { body, reply, first_error, failure });
+            let procedure = Rc::new(Procedure { body, reply, runtime, first_error, failure });
             let mut inputs = match contain(|| inputs.into_inner().into_iter()) {
                 Ok(inputs) => Some(Contained::new(inputs)),
                 Err(panic) => {
@@ -200,7 +203,8 @@ impl Database {
                     let result = {
                         let (input, body) = (drawn.input(), &*drawn.procedure.body);
                         let options = RunOptions::default().max_attempts(u32::MAX);
-                        attempts(options, async |tx: &Transaction| body(tx, input).await).await
+                        let body = async |tx: &Transaction| body(tx, input).await;
+                        drawn.procedure.runtime.run(pin!(attempts(options, body))).await
                     };
                     drawn.into_inner().reply(result.map_err(Failed::into_error));
                 })

@@ -14,6 +14,7 @@ mod panics;
 mod policy;
 mod queues;
 mod remote;
+mod runtime;
 mod slot;
 mod source;
 mod storage;
@@ -35,6 +36,7 @@ pub(crate) use panics::{
     engine_code, hold_after_failure,
 };
 pub use policy::{Policy, Width};
+pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{

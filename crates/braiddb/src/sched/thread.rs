@@ -9,6 +9,7 @@ use super::driver::Driver;
 use super::executor::ExecutorOptions;
 use super::local::{self, WorkerLocal};
 use super::panics::{contain, drop_contained, message_of};
+use super::runtime;
 use super::worker::Worker;
 use crate::io::Device;
 use crate::sync::channel::Sender;
@@ -60,6 +61,7 @@ impl WorkerThread<'_> {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.main())) {
             crew.fail(&local, panic);
         }
+        runtime::leave();
         let Worker { device, driver, mut waiting_sources, .. } = worker;
         waiting_sources.drain(..).for_each(drop_contained);
         if crew.failure.message().is_none() {

@@ -16,6 +16,7 @@ use super::panics::drop_contained;
 use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::remote::Remote;
+use super::runtime;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
 use super::storage::Transfers;
@@ -494,6 +495,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
         let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
         worker.counters.sleeps.add(1);
+        runtime::leave();
         worker.driver.before_sleep();
         worker.wait_for_device(timeout);
         worker.driver.after_sleep();
