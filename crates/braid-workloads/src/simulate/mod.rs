@@ -1,6 +1,8 @@
 //! `braid simulate`: the whole engine on a disk that lies, crashed at its operations, over and over
 //! and each time the same way from the same seed.
 
+mod ask;
+mod crash;
 mod oracle;
 mod planted;
 mod schedules;
@@ -135,6 +137,14 @@ impl Command {
             tally.evicted,
             tally.poisoned,
             tally.not_opened
+        )?;
+        writeln!(
+            std::io::stdout(),
+            "answers: absences {}, refusals {}, errors {}, steps {}",
+            tally.answers.absences,
+            tally.answers.refusals,
+            tally.answers.errors,
+            tally.answers.steps
         )?;
         writeln!(
             std::io::stdout(),

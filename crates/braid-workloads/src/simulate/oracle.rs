@@ -4,16 +4,68 @@
 //! the turns of a key are the order of its writers. It lists in a journal which turns it took. So
 //! from what is recovered it shows which transactions are there, and for each key what its value
 //! must be; turns without a gap mean that nobody was lost and nobody written over.
+//!
+//! *Askers* are told of keys without writing: who took the last turn, whether a mark is there. Whatever
+//! the answer came with, a value or an absence, a refused write, an error of the asker's own, a step of
+//! an interactive transaction, it stands on the last writer of the key before the asker's snapshot.
+//! That writer must have written what the asker was told, and from the answer on no crash may undo it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
+use serde::Serialize;
 
 /// A transaction's number in its run, from 1.
 pub(super) type Number = u64;
 
 /// A key, and its place in the order of the key's writers.
 pub(super) type Taken = (u64, u64);
+
+/// What was seen of a key, as of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) snapshot: u64,
+    pub(super) key: u64,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Who took its last turn, if anybody did.
+    Taker(Option<Number>),
+    /// Whether it is marked.
+    Marked(bool),
+}
+
+/// How often askers were answered.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Answers {
+    /// That a mark is not there.
+    pub(super) absences: u64,
+    /// By a write that was refused.
+    pub(super) refusals: u64,
+    /// By an error of the transaction that saw something.
+    pub(super) errors: u64,
+    /// By a step of an interactive transaction.
+    pub(super) steps: u64,
+}
+
+impl Answers {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.absences += other.absences;
+        self.refusals += other.refusals;
+        self.errors += other.errors;
+        self.steps += other.steps;
+    }
+}
+
+/// What somebody was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Something that depends on this transaction: that it committed, or a value of its.
+    Transaction(Number),
+    Seen(Seen),
+}
 
 /// What a database holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,9 +94,15 @@ pub(super) struct Oracle {
     /// What was there before.
     base: Contents,
     ends: BTreeMap<Number, End>,
-    /// Transactions whose caller was told something that depends on them, in the order of the
-    /// telling: those that committed, and those that a committed reader saw.
-    told: Vec<Number>,
+    /// The turns that committed transactions took.
+    taken: BTreeMap<Number, Vec<Taken>>,
+    pub(super) answers: Answers,
+    /// In the order of the telling.
+    told: Vec<Told>,
+    /// What transactions have seen whose callers were not answered yet.
+    seen: BTreeMap<Number, Vec<Seen>>,
+    /// The keys of the last writer that was about to commit.
+    recent: Vec<u64>,
 }
 
 impl Oracle {
@@ -67,13 +125,42 @@ impl Oracle {
         self.ends.values().filter(|end| matches!(end, End::Committed { .. })).count() as u64
     }
 
-    pub(super) fn committed_writer(&mut self, number: Number, lsn: u64) {
+    pub(super) fn committed_writer(&mut self, number: Number, lsn: u64, taken: Vec<Taken>) {
         self.ends.insert(number, End::Committed { lsn });
-        self.told.push(number);
+        self.taken.insert(number, taken);
+        self.told.push(Told::Transaction(number));
     }
 
     pub(super) fn committed_reader(&mut self, seen: impl IntoIterator<Item = Number>) {
-        self.told.extend(seen);
+        self.told.extend(seen.into_iter().map(Told::Transaction));
+    }
+
+    /// Notes what a transaction saw, in whichever attempt: its caller may be told of it.
+    pub(super) fn saw(&mut self, number: Number, seen: Seen) {
+        self.seen.entry(number).or_default().push(seen);
+    }
+
+    /// The caller of a transaction, or of one of its steps, was answered, and may know what it saw.
+    pub(super) fn answered(&mut self, number: Number) {
+        let seen = self.seen.remove(&number).unwrap_or_default();
+        let absent = |seen: &&Seen| seen.what == What::Marked(false);
+        self.answers.absences += seen.iter().filter(absent).count() as u64;
+        self.told.extend(seen.into_iter().map(Told::Seen));
+    }
+
+    /// The caller of a transaction was told nothing of what it saw.
+    pub(super) fn unanswered(&mut self, number: Number) {
+        self.seen.remove(&number);
+    }
+
+    /// Notes keys whose writer is about to commit.
+    pub(super) fn writes(&mut self, taken: &[Taken]) {
+        self.recent = taken.iter().map(|(key, _)| *key).collect();
+    }
+
+    /// The keys of the last writer that was about to commit.
+    pub(super) fn recent(&self) -> &[u64] {
+        &self.recent
     }
 
     pub(super) fn aborted(&mut self, number: Number) {
@@ -86,12 +173,17 @@ impl Oracle {
 
     /// Checks what was recovered from a crash after `told` things had been told.
     pub(super) fn check(&self, found: &Contents, told: usize) -> Result<()> {
-        for number in self.base.journal.keys().chain(&self.told[..told]) {
+        let acknowledged = self.told[..told].iter().filter_map(|told| match told {
+            Told::Transaction(number) => Some(number),
+            Told::Seen(_) => None,
+        });
+        for number in self.base.journal.keys().chain(acknowledged) {
             ensure!(
                 found.journal.contains_key(number),
                 "transaction {number} was acknowledged, or seen by one that was, and is lost"
             );
         }
+        self.check_seen(found, told)?;
         let new = || found.journal.iter().filter(|(id, _)| !self.base.journal.contains_key(id));
         let lsn = |number: &Number| match self.ends.get(number) {
             Some(End::Committed { lsn }) => Some(*lsn),
@@ -118,6 +210,37 @@ impl Oracle {
         let odd = found.turns.iter().filter(|(_, (turn, _))| turn % 2 == 1);
         let marks: BTreeMap<u64, u64> = odd.map(|(key, (turn, _))| (*key, *turn)).collect();
         ensure!(found.marks == marks, "marked are {:?}, should be {marks:?}", found.marks);
+        Ok(())
+    }
+
+    /// Checks that what was told of keys was so at its snapshot, and that what it stands on is there.
+    fn check_seen(&self, found: &Contents, told: usize) -> Result<()> {
+        let mut writers: BTreeMap<u64, BTreeMap<u64, (u64, Number)>> = BTreeMap::new();
+        for (number, end) in &self.ends {
+            let End::Committed { lsn } = end else { continue };
+            for (key, turn) in self.taken.get(number).into_iter().flatten() {
+                writers.entry(*key).or_default().insert(*lsn, (*turn, *number));
+            }
+        }
+        for told in &self.told[..told] {
+            let Told::Seen(seen @ Seen { snapshot, key, what }) = told else { continue };
+            let before = writers.get(key).and_then(|lsns| lsns.range(..snapshot).next_back());
+            let last = before.map(|(_, last)| last).or_else(|| self.base.turns.get(key));
+            let so = match what {
+                What::Taker(taker) => *taker == last.map(|(_, number)| *number),
+                What::Marked(marked) => *marked == last.is_some_and(|(turn, _)| turn % 2 == 1),
+            };
+            ensure!(
+                so,
+                "told was {seen:?}, but the last turn before was {last:?} (turn, transaction)"
+            );
+            if let Some((_, number)) = last {
+                ensure!(
+                    found.journal.contains_key(number),
+                    "told was {seen:?}, which stands on transaction {number}, and that is lost"
+                );
+            }
+        }
         Ok(())
     }
 

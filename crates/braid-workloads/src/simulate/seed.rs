@@ -2,14 +2,14 @@
 //! operations, and each crash is recovered from and held against the oracle; some of those go on
 //! from there, and are crashed again.
 
-use std::sync::{Arc, Mutex};
-
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
 use braiddb::{Database, HoleTracker, Options, Policy, Width};
 use serde::Serialize;
 
-use super::oracle::{Contents, Oracle};
+use super::ask::Asker;
+use super::crash::{Crash, Witness};
+use super::oracle::{Answers, Contents, Oracle};
 use super::work::{self, Scale, Tables};
 
 /// Runs on top of one another: what recovered is run again, and crashed again.
@@ -49,6 +49,7 @@ pub(super) struct Tally {
     pub(super) poisoned: u64,
     /// Databases that could not be opened while the disk failed.
     pub(super) not_opened: u64,
+    pub(super) answers: Answers,
     pub(super) faults: FaultCounts,
     pub(super) crashes: CrashCounts,
 }
@@ -82,24 +83,10 @@ impl Tally {
         self.flips_told += other.flips_told;
         self.poisoned += other.poisoned;
         self.not_opened += other.not_opened;
+        self.answers.add(&other.answers);
         self.faults.add(&other.faults);
         self.crashes.add(&other.crashes);
     }
-}
-
-/// A disk as a crash left it, and how much had been told by then.
-struct Crash {
-    disk: SimulatedDisk,
-    operation: u64,
-    told: usize,
-}
-
-/// What is gathered while a generation runs.
-struct Watched {
-    crashes: Vec<Crash>,
-    counts: CrashCounts,
-    oracle: Arc<Mutex<Oracle>>,
-    random: fastrand::Rng,
 }
 
 /// Runs a seed.
@@ -124,52 +111,42 @@ fn generation(
     tally: &mut Tally,
 ) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(number) << 56);
-    let oracle = Arc::new(Mutex::new(Oracle::new(base.clone())));
-    let watched = Arc::new(Mutex::new(Watched {
-        crashes: Vec::new(),
-        counts: CrashCounts::default(),
-        oracle: oracle.clone(),
-        random: random.fork(),
-    }));
+    let witness = Witness::new(disk, Oracle::new(base.clone()), random.fork(), plan);
     let options = options(&mut random);
-    let every = (plan.transactions * OPERATIONS_PER_TRANSACTION / plan.crashes.max(1)).max(1);
-    watch(disk, &watched, every);
     disk.set_faults(faults(&mut random));
+    // The other policies admit nobody beside a batch, so that no transaction can run another.
+    let nests = options.policy == Policy::DualQueue;
     let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
         Ok(db) => {
-            let in_recovery = watched.lock().expect(NO_PANIC).crashes.len();
-            serve(&db, disk, &mut random, plan, &oracle, tally)
+            let in_recovery = witness.crashes();
+            serve(&db, disk, &mut random, (plan, nests), &witness, tally)
                 .with_context(|| format!("generation {number}"))?;
             in_recovery
         }
         Err(error) => {
             ensure!(disk.counts().any_failed(), "a disk without faults is refused: {error}");
             tally.not_opened += 1;
-            watched.lock().expect(NO_PANIC).crashes.len()
+            witness.crashes()
         }
     };
-    disk.unwatch();
+    let (mut crashes, counts) = witness.take();
     disk.set_faults(Faults::default());
     tally.faults.add(&disk.counts());
-    let (mut crashes, counts) = {
-        let mut watched = watched.lock().expect(NO_PANIC);
-        (std::mem::take(&mut watched.crashes), watched.counts)
-    };
     tally.crashes.add(&counts);
     tally.in_recovery += if number > 0 { in_recovery as u64 } else { 0 };
-    let oracle = oracle.lock().expect(NO_PANIC);
-    tally.committed += oracle.committed();
+    tally.committed += witness.with(|oracle| oracle.committed());
+    tally.answers.add(&witness.with(|oracle| oracle.answers));
     // Whatever happened, the disk as it is now is one more state to recover from.
-    let told = oracle.told();
-    crashes.push(Crash { disk: disk.copy(seed), operation: u64::MAX, told });
+    let told = witness.with(|oracle| oracle.told());
+    crashes.push(Crash { disk: disk.copy(seed), moment: CLOSED.to_owned(), told });
     for crash in crashes {
-        let place = || format!("generation {number}, crash at operation {}", crash.operation);
+        let place = || format!("generation {number}, crash at {}", crash.moment);
         let again = random.u64(0..plan.crashes.max(1)) < 2 && number + 1 < MOST_GENERATIONS;
         let untouched = again.then(|| crash.disk.copy(seed));
         let found = recover(&crash.disk, random.u64(..)).with_context(place)?;
-        oracle.check(&found, crash.told).with_context(place)?;
+        witness.with(|oracle| oracle.check(&found, crash.told)).with_context(place)?;
         tally.crash_states += 1;
-        if crash.operation == u64::MAX {
+        if crash.moment == CLOSED {
             // Closed in order just now, so it says itself up to where it is whole.
             damage(&crash.disk, &found, plan.flips, &mut random, tally).with_context(place)?;
         }
@@ -181,34 +158,19 @@ fn generation(
     Ok(())
 }
 
-const NO_PANIC: &str = "nobody panics with it";
-/// About.
-const OPERATIONS_PER_TRANSACTION: u64 = 2;
-
-fn watch(disk: &SimulatedDisk, watched: &Arc<Mutex<Watched>>, every: u64) {
-    let watched = watched.clone();
-    disk.watch(move |moment| {
-        let mut watched = watched.lock().expect(NO_PANIC);
-        if watched.random.u64(0..every) > 0 {
-            return;
-        }
-        let told = watched.oracle.lock().expect(NO_PANIC).told();
-        let seed = watched.random.u64(..);
-        let disk = moment.crash(seed, &mut watched.counts);
-        watched.crashes.push(Crash { disk, operation: moment.operation(), told });
-    });
-}
+/// The moment after everything, which is no crash.
+const CLOSED: &str = "the end, after closing";
 
 /// Runs the transactions and closes.
 fn serve(
     db: &Database,
     disk: &SimulatedDisk,
     random: &mut fastrand::Rng,
-    plan: Plan,
-    oracle: &Arc<Mutex<Oracle>>,
+    (plan, nests): (Plan, bool),
+    witness: &Witness,
     tally: &mut Tally,
 ) -> Result<()> {
-    let first = oracle.lock().expect(NO_PANIC).base().journal.keys().last().map_or(1, |n| n + 1);
+    let first = witness.with(|oracle| oracle.base().journal.keys().last().map_or(1, |n| n + 1));
     let stuck = || {
         // Nobody will ever wake what waits; closing would wait for it.
         std::mem::forget(db.clone());
@@ -228,7 +190,8 @@ fn serve(
         }
     };
     let seed = random.u64(..);
-    if !work::run(db, disk, &tables, seed, first..first + plan.transactions, oracle)? {
+    let asker = Asker::new(db, &tables, witness, nests);
+    if !work::run(db, disk, asker, seed, first..first + plan.transactions)? {
         return Err(stuck());
     }
     let stats = db.stats();

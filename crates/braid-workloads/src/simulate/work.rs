@@ -9,7 +9,8 @@ use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
 use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
 
-use super::oracle::{Contents, Number, Oracle, Taken};
+use super::ask::{self, Asker};
+use super::oracle::{Contents, Number, Taken};
 
 /// How much the transactions work on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +26,16 @@ impl Scale {
     pub(super) const LONG: Self = Self { keys: 24, large: (10, 1) };
 }
 
+/// Transactions that write, or only read turns, for one that asks.
+const WRITERS_PER_ASKER: u64 = 2;
+
 /// The tables.
 #[derive(Clone)]
 pub(super) struct Tables {
     scale: Scale,
     /// The value starts with the turn and the transaction, and goes on with bytes of its own.
-    turns: Table<u64, [u8]>,
-    marks: Table<str, u64>,
+    pub(super) turns: Table<u64, [u8]>,
+    pub(super) marks: Table<str, u64>,
     journal: Table<Number, [u8]>,
 }
 
@@ -39,6 +43,8 @@ pub(super) struct Tables {
 pub(super) enum Did {
     Wrote(Vec<Taken>),
     Read(Vec<Number>),
+    /// It asked, and what it saw was noted.
+    Asked,
 }
 
 /// Its own error: a transaction that takes everything back.
@@ -63,6 +69,11 @@ impl Tables {
             marks: tx.open_or_create_table("marks").await?,
             journal: tx.open_or_create_table("journal").await?,
         })
+    }
+
+    /// The keys that transactions take turns on.
+    pub(super) fn keys(&self) -> std::ops::Range<u64> {
+        0..self.scale.keys
     }
 
     /// Reads everything, by scans forward and backward, and by key.
@@ -140,10 +151,9 @@ impl Tables {
     pub(super) async fn run(
         &self,
         tx: &Transaction,
-        seed: u64,
+        mut random: fastrand::Rng,
         number: Number,
     ) -> Result<Did, Error> {
-        let mut random = fastrand::Rng::with_seed(seed ^ number << 20);
         let kind = random.u32(0..10);
         let mut keys: Vec<u64> =
             (0..random.u64(1..5)).map(|_| random.u64(0..self.scale.keys)).collect();
@@ -227,29 +237,41 @@ pub(super) fn once<T: Send + 'static>(
 pub(super) fn run(
     db: &Database,
     disk: &SimulatedDisk,
-    tables: &Tables,
+    asker: Asker,
     seed: u64,
     numbers: std::ops::Range<Number>,
-    oracle: &Arc<Mutex<Oracle>>,
 ) -> Result<bool> {
-    let (tables, oracle) = (tables.clone(), oracle.clone());
+    let (tables, witness) = (asker.tables.clone(), asker.witness.clone());
     let left = Arc::new(Mutex::new(numbers.end - numbers.start));
     let counted = left.clone();
     let source = db.run_source_with(
         0,
         numbers,
-        async move |tx, number| tables.run(tx, seed, *number).await,
+        async move |tx, number| {
+            let random = fastrand::Rng::with_seed(seed ^ number << 20);
+            if number.is_multiple_of(WRITERS_PER_ASKER + 1) {
+                return asker.run(tx, random, *number).await;
+            }
+            let did = tables.run(tx, random, *number).await?;
+            if let Did::Wrote(taken) = &did {
+                asker.witness.with(|oracle| oracle.writes(taken));
+            }
+            Ok(did)
+        },
         move |number, result: Result<Outcome<Did>, Error>| {
-            let mut oracle = oracle.lock().expect("nobody panics with it");
-            match result {
-                Ok(Outcome { value: Did::Wrote(_), commit_lsn, .. }) => {
-                    oracle.committed_writer(number, commit_lsn);
+            witness.answer(|oracle| match result {
+                Ok(Outcome { value: Did::Wrote(taken), commit_lsn, .. }) => {
+                    oracle.committed_writer(number, commit_lsn, taken);
                 }
                 Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
+                Ok(Outcome { value: Did::Asked, .. }) => oracle.answered(number),
                 Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
                 // Its own error, or one that says that nothing of it is there.
-                Err(_) => oracle.aborted(number),
-            }
+                Err(error) => {
+                    oracle.aborted(number);
+                    ask::answered_by(oracle, number, &error);
+                }
+            });
             *counted.lock().expect("nobody panics with it") -= 1;
             Ok(())
         },

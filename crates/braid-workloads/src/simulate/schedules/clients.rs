@@ -91,7 +91,7 @@ impl Clients {
         let mut oracle = self.oracle.lock().expect(NO_PANIC);
         match result {
             Ok(Outcome { value: Did::Wrote(taken), commit_lsn, .. }) => {
-                oracle.committed_writer(number, commit_lsn);
+                oracle.committed_writer(number, commit_lsn, taken.clone());
                 let mut floors = self.floors.lock().expect(NO_PANIC);
                 for (key, turn) in taken {
                     let floor = floors.entry(key).or_default();
@@ -99,6 +99,7 @@ impl Clients {
                 }
             }
             Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
+            Ok(Outcome { value: Did::Asked, .. }) => oracle.answered(number),
             Err(Error::Options(told)) if told == CHANGED_ITS_MIND => oracle.aborted(number),
             Err(Error::Conflict { .. }) => oracle.aborted(number),
             Err(error) => {

@@ -1,0 +1,209 @@
+//! Askers: transactions that write nothing, and learn of keys by all that may tell of them: values,
+//! absences, refused writes, errors of their own, steps of interactive transactions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use braiddb::{Database, Error, Transaction};
+use fastrand::Rng;
+
+use super::crash::Witness;
+use super::oracle::{Number, Oracle, Seen, What};
+use super::work::{CHANGED_ITS_MIND, Did, Tables, mark, parse};
+
+/// Interactive transactions at a time: each waits for its turn on the worker beside the transaction
+/// that runs its steps.
+const MOST_INTERACTIVE: u32 = 8;
+const MOST_STEPS: u32 = 4;
+
+/// What askers need.
+#[derive(Clone)]
+pub(super) struct Asker {
+    db: Database,
+    pub(super) tables: Tables,
+    pub(super) witness: Witness,
+    /// Whether a transaction can run another and wait for it.
+    nests: bool,
+    interactive: Arc<AtomicU32>,
+}
+
+/// Whether the caller of a transaction that failed knows what it saw.
+pub(super) fn answered_by(oracle: &mut Oracle, number: Number, error: &Error) {
+    match error {
+        Error::Options(_) => oracle.answers.errors += 1,
+        Error::KeyExists | Error::KeyNotFound => oracle.answers.refusals += 1,
+        // The disk's, or the end of the database.
+        _ => return oracle.unanswered(number),
+    }
+    oracle.answered(number);
+}
+
+/// What the asker returns in the place of what it would change.
+fn changed_its_mind<T>() -> Result<T, Error> {
+    Err(Error::Options(CHANGED_ITS_MIND.to_owned()))
+}
+
+impl Asker {
+    pub(super) fn new(db: &Database, tables: &Tables, witness: &Witness, nests: bool) -> Self {
+        let (db, tables, witness) = (db.clone(), tables.clone(), witness.clone());
+        Self { db, tables, witness, nests, interactive: Arc::default() }
+    }
+
+    /// Asks as transaction `number`.
+    pub(super) async fn run(
+        &self,
+        tx: &Transaction,
+        mut random: Rng,
+        number: Number,
+    ) -> Result<Did, Error> {
+        // Relaxed: all of them are on one worker.
+        let interactive = self.interactive.fetch_add(1, Ordering::Relaxed) < MOST_INTERACTIVE;
+        let asked = if self.nests && interactive && random.u32(0..3) == 0 {
+            self.ask_in_steps(&mut random, number).await
+        } else {
+            self.ask(tx, &mut random, number).await
+        };
+        self.interactive.fetch_sub(1, Ordering::Relaxed);
+        asked.map(|()| Did::Asked)
+    }
+
+    /// Asks in a transaction beside the one that `number` is of, in steps, each of which is answered.
+    async fn ask_in_steps(&self, random: &mut Rng, number: Number) -> Result<(), Error> {
+        let transaction = self.db.begin().await?;
+        for _ in 0..random.u32(1..=MOST_STEPS) {
+            let (asker, mut random) = (self.clone(), random.fork());
+            let step = async move |tx: &Transaction| asker.ask(tx, &mut random, number).await;
+            let answer = transaction.step(step).await;
+            self.witness.answer(|oracle| match &answer {
+                Ok(()) => {
+                    oracle.answers.steps += 1;
+                    oracle.answered(number);
+                }
+                Err(error) => answered_by(oracle, number, error),
+            });
+            if answer.is_err() {
+                // Perhaps it has written by now.
+                return transaction.abort().await;
+            }
+        }
+        transaction.commit().await.map(drop)
+    }
+
+    /// Asks once.
+    async fn ask(&self, tx: &Transaction, random: &mut Rng, number: Number) -> Result<(), Error> {
+        let see = |key, what| {
+            let seen = Seen { snapshot: tx.snapshot_lsn(), key, what };
+            self.witness.with(|oracle| oracle.saw(number, seen));
+        };
+        let key = self.key(random);
+        let marks = &self.tables.marks;
+        match random.u32(0..8) {
+            0 => {
+                let value = tx.get(&self.tables.turns, &key).await?;
+                see(key, What::Taker(value.and_then(parse).map(|(_, by)| by)));
+            }
+            1 => see(key, What::Marked(tx.get(marks, &mark(key)).await?.is_some())),
+            2 => see(key, What::Marked(tx.contains(marks, &mark(key)).await?)),
+            3 => {
+                let keys = [key, self.key(random)];
+                let names = keys.map(mark);
+                let found = tx.multi_get(marks, names.iter().map(String::as_str)).await?;
+                for (key, found) in keys.into_iter().zip(found) {
+                    see(key, What::Marked(found.is_some()));
+                }
+            }
+            4 => self.scan(tx, random.bool(), see).await?,
+            5 => self.ask_for_an_end(tx, random.bool(), see).await?,
+            _ => return self.ask_by_writing(tx, key, random, see).await,
+        }
+        if random.u32(0..3) == 0 { changed_its_mind() } else { Ok(()) }
+    }
+
+    /// A key, more often than not one that was just written.
+    fn key(&self, random: &mut Rng) -> u64 {
+        let recent = self.witness.with(|oracle| oracle.recent().to_vec());
+        if recent.is_empty() || random.u32(0..3) == 0 {
+            return random.u64(self.tables.keys());
+        }
+        recent[random.usize(0..recent.len())]
+    }
+
+    async fn scan(
+        &self,
+        tx: &Transaction,
+        reverse: bool,
+        see: impl Fn(u64, What),
+    ) -> Result<(), Error> {
+        let scan = tx.scan(&self.tables.marks, ..)?;
+        let (mut scan, mut found) = (if reverse { scan.rev() } else { scan }, Vec::new());
+        while let Some((name, _)) = scan.next().await? {
+            found.push(name);
+        }
+        for key in self.tables.keys() {
+            see(key, What::Marked(found.contains(&mark(key))));
+        }
+        Ok(())
+    }
+
+    /// Asks for the first mark, or the last: all before it, or after, are not there.
+    async fn ask_for_an_end(
+        &self,
+        tx: &Transaction,
+        last: bool,
+        see: impl Fn(u64, What),
+    ) -> Result<(), Error> {
+        let marks = &self.tables.marks;
+        let found = if last { tx.last(marks).await? } else { tx.first(marks).await? };
+        let found = found.map(|(name, _)| name);
+        for key in self.tables.keys() {
+            let name = mark(key);
+            let beyond =
+                found.as_ref().is_none_or(|end| if last { name > *end } else { name < *end });
+            if beyond || found.as_ref() == Some(&name) {
+                see(key, What::Marked(!beyond));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks by a write, which is taken back if it is carried out.
+    async fn ask_by_writing(
+        &self,
+        tx: &Transaction,
+        key: u64,
+        random: &mut Rng,
+        see: impl Fn(u64, What),
+    ) -> Result<(), Error> {
+        let (marks, name) = (&self.tables.marks, mark(key));
+        let written = match random.u32(0..3) {
+            0 => {
+                let there = tx.delete(marks, &name).await?;
+                see(key, What::Marked(there));
+                return if there { changed_its_mind() } else { Ok(()) };
+            }
+            1 => {
+                let updated = tx.update(marks, &name, &0).await;
+                match &updated {
+                    Ok(()) => see(key, What::Marked(true)),
+                    Err(Error::KeyNotFound) => see(key, What::Marked(false)),
+                    Err(_) => {}
+                }
+                updated
+            }
+            _ => {
+                let inserted = tx.insert(marks, &name, &0).await;
+                match &inserted {
+                    Ok(()) => see(key, What::Marked(false)),
+                    Err(Error::KeyExists) => see(key, What::Marked(true)),
+                    Err(_) => {}
+                }
+                inserted
+            }
+        };
+        match written {
+            Ok(()) => changed_its_mind(),
+            Err(Error::KeyExists | Error::KeyNotFound) if random.bool() => Ok(()),
+            refused => refused,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! When the disk is crashed: now and then after an operation, and now and then at the very moment at
+//! which somebody is answered.
+
+use std::sync::{Arc, Mutex};
+
+use braiddb::simulation::{CrashCounts, SimulatedDisk};
+
+use super::oracle::Oracle;
+use super::seed::Plan;
+
+const NO_PANIC: &str = "nobody panics with it";
+/// About.
+const OPERATIONS_PER_TRANSACTION: u64 = 2;
+/// One in so many answers crashes the disk.
+const ANSWERS_PER_CRASH: u64 = 6;
+
+/// A disk as a crash left it, and how much had been told by then.
+pub(super) struct Crash {
+    pub(super) disk: SimulatedDisk,
+    pub(super) moment: String,
+    pub(super) told: usize,
+}
+
+/// What a generation's transactions are told, and the crashes meanwhile. Handles of the same.
+#[derive(Clone)]
+pub(super) struct Witness {
+    disk: SimulatedDisk,
+    oracle: Arc<Mutex<Oracle>>,
+    crashes: Arc<Mutex<Crashes>>,
+}
+
+struct Crashes {
+    all: Vec<Crash>,
+    counts: CrashCounts,
+    random: fastrand::Rng,
+}
+
+impl Witness {
+    /// Watches the disk from now on.
+    pub(super) fn new(
+        disk: &SimulatedDisk,
+        oracle: Oracle,
+        mut random: fastrand::Rng,
+        plan: Plan,
+    ) -> Self {
+        let every = (plan.transactions * OPERATIONS_PER_TRANSACTION / plan.crashes.max(1)).max(1);
+        let oracle = Arc::new(Mutex::new(oracle));
+        let crashes =
+            Crashes { all: Vec::new(), counts: CrashCounts::default(), random: random.fork() };
+        let crashes = Arc::new(Mutex::new(crashes));
+        let (noted, told) = (crashes.clone(), oracle.clone());
+        disk.watch(move |moment| {
+            if random.u64(0..every) > 0 {
+                return;
+            }
+            let told = told.lock().expect(NO_PANIC).told();
+            let crashes = &mut *noted.lock().expect(NO_PANIC);
+            let disk = moment.crash(random.u64(..), &mut crashes.counts);
+            let moment = format!("operation {}", moment.operation());
+            crashes.all.push(Crash { disk, moment, told });
+        });
+        Self { disk: disk.clone(), oracle, crashes }
+    }
+
+    /// Looks at, or changes, what is known of the transactions.
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut Oracle) -> T) -> T {
+        look(&mut self.oracle.lock().expect(NO_PANIC))
+    }
+
+    /// Somebody is answered: notes what is told, and perhaps crashes the disk at this moment.
+    pub(super) fn answer(&self, tell: impl FnOnce(&mut Oracle)) {
+        let (before, told) = self.with(|oracle| {
+            let before = oracle.told();
+            tell(oracle);
+            (before, oracle.told())
+        });
+        let mut random = {
+            let crashes = &mut *self.crashes.lock().expect(NO_PANIC);
+            if told == before || crashes.random.u64(0..ANSWERS_PER_CRASH) > 0 {
+                return;
+            }
+            crashes.random.fork()
+        };
+        let mut counts = CrashCounts::default();
+        let disk = self.disk.crash(random.u64(..), &mut counts);
+        let moment = format!("answer {told}");
+        let crashes = &mut *self.crashes.lock().expect(NO_PANIC);
+        crashes.counts.add(&counts);
+        crashes.all.push(Crash { disk, moment, told });
+    }
+
+    /// How many crashes there were.
+    pub(super) fn crashes(&self) -> usize {
+        self.crashes.lock().expect(NO_PANIC).all.len()
+    }
+
+    /// Ends the watch; the crashes, and what they did.
+    pub(super) fn take(&self) -> (Vec<Crash>, CrashCounts) {
+        self.disk.unwatch();
+        let crashes = &mut *self.crashes.lock().expect(NO_PANIC);
+        (std::mem::take(&mut crashes.all), crashes.counts)
+    }
+}
