@@ -28,8 +28,8 @@ const MOST_SCHEDULES: u64 = 20_000;
 /// A bug that nothing finds.
 pub(super) fn run(seeds: Range<u64>, plan: Plan, schedules: &Campaign, json: bool) -> Result<()> {
     let crash = |seed| Some((seed, format!("{:#}", seed::run(seed, plan).err()?)));
-    let durability = Bug::DURABILITY.map(|bug| (bug, false));
-    for (bug, scheduled) in durability.into_iter().chain(Bug::CONCURRENCY.map(|bug| (bug, true))) {
+    let concurrency = Bug::CONCURRENCY.map(|bug| (bug, true));
+    for (bug, scheduled) in concurrency.into_iter().chain(Bug::DURABILITY.map(|bug| (bug, false))) {
         plant(Some(bug));
         let found = if scheduled {
             Campaign { count: MOST_SCHEDULES, ..*schedules }.first_finding()

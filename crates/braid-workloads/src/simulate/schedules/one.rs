@@ -35,7 +35,6 @@ pub(super) struct Counts {
     pub(super) freed: u64,
     pub(super) reclaimed: u64,
     pub(super) segments_freed: u64,
-    pub(super) waited_for_space: u64,
     pub(super) crashes: u64,
     pub(super) closed_early: u64,
 }
@@ -52,7 +51,6 @@ impl Counts {
         self.freed += other.freed;
         self.reclaimed += other.reclaimed;
         self.segments_freed += other.segments_freed;
-        self.waited_for_space += other.waited_for_space;
         self.crashes += other.crashes;
         self.closed_early += other.closed_early;
     }
