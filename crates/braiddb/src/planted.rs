@@ -53,8 +53,7 @@ impl Bug {
         Self::FreedLiveSegment,
     ];
 
-    /// Those of answers other than values, ahead of what they stand on: crashes at answers find them
-    /// (`tests/durable_results.rs`).
+    /// Those of answers other than values, ahead of what they stand on: crashes find them too.
     pub const ANSWERS: [Self; 5] = [
         Self::TombstoneNotNoted,
         Self::RefusalNotNoted,

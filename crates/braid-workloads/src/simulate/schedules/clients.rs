@@ -155,9 +155,9 @@ impl Clients {
 
     fn write(&self, _random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
-        let run = self
-            .db
-            .run_with(RunOptions::default(), async move |tx| tables.run(tx, seed, number).await);
+        let run = self.db.run_with(RunOptions::default(), async move |tx| {
+            tables.run(tx, choices(seed, number), number).await
+        });
         self.note(number, pollster(run));
     }
 
@@ -180,7 +180,7 @@ impl Clients {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
         let mut run = pin!(self.db.run_with(RunOptions::default(), async move |tx| {
-            let did = tables.run(tx, seed, number).await;
+            let did = tables.run(tx, choices(seed, number), number).await;
             Pause(false).await;
             did
         }));
@@ -200,7 +200,8 @@ impl Clients {
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
         let ended = pollster(async {
             let tx = self.db.begin().await?;
-            let did = tx.step(async move |tx| tables.run(tx, seed, number).await).await;
+            let did =
+                tx.step(async move |tx| tables.run(tx, choices(seed, number), number).await).await;
             pause(random.u64(0..400));
             match (did, random.u32(0..4)) {
                 (Ok(value), 1..) => {
@@ -254,7 +255,7 @@ impl Clients {
         let source = self.db.run_source_with(
             random.usize(0..self.workers),
             numbers,
-            async move |tx, number| tables.run(tx, seed, *number).await,
+            async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
             move |number, result| {
                 told.lock().expect(NO_PANIC).push((number, result));
                 Ok(())
@@ -362,6 +363,11 @@ impl Clients {
             Err(error) => self.excuse("the check", &error),
         }
     }
+}
+
+/// What transaction `number` chooses by: the same at each attempt.
+fn choices(seed: u64, number: Number) -> Rng {
+    Rng::with_seed(seed ^ number << 20)
 }
 
 /// Runs a future on this thread, which waits as a schedule's threads do.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use super::finding::{Finding, FindingKind, ThreadReport, TraceEntry};
-use super::strategy::{Candidate, Strategy};
+use super::strategy::{Candidate, PLACES, Strategy};
 
 /// Threads of a schedule at most, those included that are over.
 const MOST_THREADS: usize = 256;
@@ -97,6 +97,8 @@ struct Core {
     hash: u64,
     /// The step at which the strategy or a bound wants to be asked.
     ask_at: u64,
+    /// The class of places at which the strategy wants to be asked each time.
+    residue: Option<u32>,
     /// Virtual time that passed without steps.
     skipped: u64,
     switching: bool,
@@ -187,6 +189,7 @@ impl Schedule {
             switches: 0,
             hash: options.seed,
             ask_at: 0,
+            residue: None,
             skipped: 0,
             switching: false,
             threads: Vec::new(),
@@ -289,7 +292,7 @@ impl Part {
     fn step(&self, kind: Point, place: &'static Location<'static>) {
         self.count(kind, place);
         let core = self.core();
-        if core.steps >= core.ask_at {
+        if core.steps >= core.ask_at || core.residue == Some(place.line() % PLACES) {
             self.ask(kind, place);
         }
     }
@@ -320,7 +323,9 @@ impl Part {
             return;
         }
         let candidates = core.candidates();
-        let next = core.strategy.at_point(self.number, core.steps, &candidates);
+        let chosen_place = core.residue == Some(place.line() % PLACES);
+        let next = core.strategy.at_point(self.number, core.steps, chosen_place, &candidates);
+        core.residue = core.strategy.residue();
         core.ask_at = core.next_ask();
         self.switch(next);
     }

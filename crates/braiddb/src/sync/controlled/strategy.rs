@@ -1,10 +1,12 @@
-//! Who runs next: three ways to choose, one of them by the seed.
+//! Who runs next: four ways to choose, one of them by the seed.
 //!
 //! - *Random*: at about every n-th switch point somebody else runs, each as likely as the other.
 //! - *Priorities* (PCT, Burckhardt et al. 2010): whoever has the highest priority runs; at a few switch
 //!   points the one that runs gets the lowest. It finds what needs few changes at the right places.
 //! - *Stalls*: at a few switch points the one that runs is held up for a long while, in which the
 //!   others run on, as if the operating system had taken it off its core there.
+//! - *Places*: the same, but at few places of the source, each time a thread comes by there or every
+//!   other time: for what goes wrong only between two instructions that few threads ever pass.
 
 use fastrand::Rng;
 
@@ -15,6 +17,8 @@ pub(super) type Candidate = usize;
 const USUAL_STEPS: u64 = 40_000;
 /// Steps for which one thread runs while others could, at most.
 const MOST_TURN: u64 = 3000;
+/// Of so many classes of lines of the source one is chosen.
+pub(super) const PLACES: u32 = 61;
 /// Steps after which every schedule goes on at random: it is fair, so what is not over soon then stands
 /// still by itself.
 const FAIR_AFTER: u64 = 150_000;
@@ -24,6 +28,7 @@ enum Kind {
     Random { gap: u64 },
     Priorities { changes: Vec<u64>, priorities: Vec<u64>, lowest: u64 },
     Stalls { gap: u64, longest: u64, until: Vec<u64> },
+    Places { residue: u32, longest: u64, until: Vec<u64> },
 }
 
 /// What decides who runs.
@@ -39,7 +44,7 @@ pub(super) struct Strategy {
 impl Strategy {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed ^ 0x5ced);
-        let kind = match random.u32(0..10) {
+        let kind = match random.u32(0..14) {
             0..4 => Kind::Random { gap: 1 << random.u32(2..10) },
             4..7 => {
                 let count = random.usize(1..8);
@@ -47,7 +52,12 @@ impl Strategy {
                 changes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
                 Kind::Priorities { changes, priorities: Vec::new(), lowest: 1 << 32 }
             }
-            _ => Kind::Stalls {
+            10.. => Kind::Places {
+                residue: random.u32(0..PLACES),
+                longest: 1 << random.u32(6..12),
+                until: Vec::new(),
+            },
+            7..10 => Kind::Stalls {
                 gap: 1 << random.u32(5..12),
                 longest: 1 << random.u32(6..14),
                 until: Vec::new(),
@@ -63,7 +73,7 @@ impl Strategy {
             Kind::Priorities { priorities, .. } => {
                 priorities.push(self.random.u64(1 << 33..1 << 62));
             }
-            Kind::Stalls { until, .. } => until.push(0),
+            Kind::Stalls { until, .. } | Kind::Places { until, .. } => until.push(0),
         }
     }
 
@@ -76,7 +86,16 @@ impl Strategy {
     pub(super) fn patience(&self) -> u64 {
         match self.kind {
             Kind::Priorities { .. } => 1,
-            Kind::Random { .. } | Kind::Stalls { .. } => u64::MAX / 2,
+            Kind::Random { .. } | Kind::Stalls { .. } | Kind::Places { .. } => u64::MAX / 2,
+        }
+    }
+
+    /// Of the lines of the source, counted modulo [`PLACES`], the one whose switch points are looked at
+    /// each time.
+    pub(super) fn residue(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Places { residue, .. } => Some(residue),
+            _ => None,
         }
     }
 
@@ -85,7 +104,13 @@ impl Strategy {
     }
 
     /// Who runs after a switch point of `me`, which could go on.
-    pub(super) fn at_point(&mut self, me: usize, step: u64, candidates: &[Candidate]) -> usize {
+    pub(super) fn at_point(
+        &mut self,
+        me: usize,
+        step: u64,
+        chosen_place: bool,
+        candidates: &[Candidate],
+    ) -> usize {
         if step > FAIR_AFTER && !matches!(self.kind, Kind::Random { .. }) {
             (self.kind, self.next) = (Kind::Random { gap: 64 }, step);
         }
@@ -110,6 +135,13 @@ impl Strategy {
                 }
                 let change = changes.last().copied().unwrap_or(u64::MAX);
                 self.next = change.min(step + MOST_TURN).max(step + 1);
+            }
+            Kind::Places { longest, until, .. } => {
+                self.next = u64::MAX;
+                if !chosen_place || self.random.bool() {
+                    return me;
+                }
+                until[me] = step + self.random.u64(0..*longest);
             }
             Kind::Stalls { gap, longest, until } => {
                 if !due {
@@ -145,7 +177,7 @@ impl Strategy {
                 let highest = candidates.iter().copied().max_by_key(|thread| priorities[*thread]);
                 highest.expect("somebody can go on")
             }
-            Kind::Stalls { until, .. } => {
+            Kind::Stalls { until, .. } | Kind::Places { until, .. } => {
                 let free: smallvec::SmallVec<[Candidate; 16]> =
                     candidates.iter().copied().filter(|thread| until[*thread] <= step).collect();
                 if free.is_empty() {
