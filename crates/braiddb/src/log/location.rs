@@ -15,7 +15,7 @@ pub(crate) const CHECKPOINT_SUFFIX: &str = ".ckpt";
 pub(super) fn is_own(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
     [LOCK_NAME, META_NAME, CHECKPOINT_NAME].contains(&name)
-        || (name.starts_with("wal-") && name.ends_with(".seg"))
+        || name.ends_with(".seg")
         || (name.starts_with(CHECKPOINT_NAME) && name.ends_with(CHECKPOINT_SUFFIX))
 }
 
