@@ -10,6 +10,9 @@ use crate::transaction::Durability;
 const SMALL: bool = cfg!(braid_simulation);
 const LEAST_SEGMENT: u64 = if SMALL { 8 << 10 } else { 64 << 10 };
 
+/// More than a checkpoint itself logs where nobody writes, or one would make the next one due.
+const LEAST_CHECKPOINT: u64 = if SMALL { 8 << 10 } else { 32 << 10 };
+
 /// How to open a database. Start from `Options::default()` and change what matters.
 ///
 /// ```
@@ -62,7 +65,8 @@ pub struct Options {
     pub flush_unit: u64,
     /// Bytes of log after which a checkpoint is written, so that the next opening need not replay
     /// them. Of the segments freed then, about as much is kept on disk for the log to come; closing,
-    /// and [`Database::compact`](crate::Database::compact), give it back. Default: 1 GiB.
+    /// and [`Database::compact`](crate::Database::compact), give it back. At least 32 KiB.
+    /// Default: 1 GiB.
     pub checkpoint_bytes: u64,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
@@ -170,6 +174,12 @@ impl Options {
         if !self.log_ring_bytes.is_power_of_two() {
             return Err(format!("log_ring_bytes is {}, no power of two", self.log_ring_bytes));
         }
+        if self.checkpoint_bytes < LEAST_CHECKPOINT {
+            return Err(format!(
+                "checkpoint_bytes is {}, but must be at least {LEAST_CHECKPOINT}",
+                self.checkpoint_bytes
+            ));
+        }
         if self.log_segment_bytes < LEAST_SEGMENT || !self.log_segment_bytes.is_multiple_of(4096) {
             return Err(format!(
                 "log_segment_bytes is {}, but must be a multiple of 4096 and at least 64 KiB",
@@ -212,4 +222,22 @@ pub struct Outcome<T> {
     pub attempts: u32,
     /// The LSN the transaction committed at; if it wrote nothing, the LSN it read at.
     pub commit_lsn: u64,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_that_would_follow_one_another_without_end_are_refused() {
+        for bytes in [0, 1, LEAST_CHECKPOINT - 1] {
+            let told = Options::default().checkpoint_bytes(bytes).check().unwrap_err();
+            assert!(
+                told.contains("checkpoint_bytes") && told.contains(&LEAST_CHECKPOINT.to_string())
+            );
+        }
+        for bytes in [LEAST_CHECKPOINT, u64::MAX] {
+            Options::default().checkpoint_bytes(bytes).check().unwrap();
+        }
+    }
 }

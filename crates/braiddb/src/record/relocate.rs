@@ -78,7 +78,8 @@ impl Table {
             // The entry leads to what is below by now.
             return Newest::Deciding;
         }
-        if version.is_tombstone() {
+        // An insert that lost its race and is not unlinked yet never was.
+        if version.is_tombstone() || version.stamp() == Stamp::ABORTED {
             return Newest::Gone;
         }
         Kept::of_version(version)

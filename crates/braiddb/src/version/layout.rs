@@ -232,6 +232,10 @@ impl<'a> Version<'a> {
 
     /// Where the record of a committed version is in the log, if it is there.
     pub(crate) fn record(self) -> Option<Lsn> {
+        if self.stamp() == Stamp::ABORTED {
+            // Its place is still that in its transaction's write set.
+            return None;
+        }
         let (stamp, place) = (self.stamp().lsn()?, self.place() as i32);
         (place != NOWHERE).then(|| Lsn((stamp.0 as i64 + i64::from(place) * PLACE_UNIT) as u64))
     }
