@@ -43,7 +43,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
             let (ended, watched, begun) = (ended.clone(), db.clone(), Instant::now());
             let inputs = std::iter::from_fn(move || {
                 let n = drawn.fetch_add(1, Ordering::Relaxed);
-                if n % 1024 == 0 && begun.elapsed() > SHORTEST {
+                if n.is_multiple_of(1024) && begun.elapsed() > SHORTEST {
                     let stats = watched.stats();
                     if stats.versions_evicted > 0 && stats.versions_pruned > 0 {
                         drawn.fetch_sub(1, Ordering::Relaxed);
@@ -55,7 +55,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
             });
             let body = async move |tx: &Transaction, n: &u64| {
                 let value = [*n as u8; 60];
-                let key = if n % 16 == 0 { *n } else { n % HOT_RECORDS };
+                let key = if n.is_multiple_of(16) { *n } else { n % HOT_RECORDS };
                 tx.put(&table, &key, &value[..]).await
             };
             db.run_source_with(0, inputs, body, move |_, result| {
@@ -88,7 +88,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
         assert_eq!(drawn, answered.load(Ordering::Relaxed));
         assert!(snapshots > 0);
         let keys: HashSet<u64> =
-            (0..drawn).map(|n| if n % 16 == 0 { n } else { n % HOT_RECORDS }).collect();
+            (0..drawn).map(|n| if n.is_multiple_of(16) { n } else { n % HOT_RECORDS }).collect();
         let left = block_on(db.run(async move |tx| {
             let (mut scan, mut left) = (tx.scan(&table, ..)?, 0);
             while scan.next().await?.is_some() {
