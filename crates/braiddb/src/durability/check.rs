@@ -48,10 +48,10 @@ async fn check_table(
     checked: &mut Checked,
 ) -> Result<(), OperationError> {
     let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
-    let mut entries = Vec::<Entry>::new();
     loop {
-        let _operation = reclaim::enter();
-        if !cursor.next_batch(&mut entries, BATCH).await {
+        let operation = reclaim::enter();
+        let mut entries = Vec::with_capacity(BATCH);
+        if !cursor.next_batch(&operation, &mut entries, BATCH).await {
             return Ok(());
         }
         table.bring_near(entries.iter().map(|entry| entry.rid)).await;
@@ -68,11 +68,11 @@ async fn check_table(
     }
 }
 
-/// What is wrong with a record, if anything. The caller's guard is older than `entry`.
+/// What is wrong with a record, if anything.
 async fn check_record(
     store: &ColdStore,
     table: &Table,
-    entry: &Entry,
+    entry: &Entry<'_>,
     address: Address,
 ) -> Option<String> {
     let record = match store.read(address.lsn(), address.read_bytes()).await {
@@ -80,8 +80,7 @@ async fn check_record(
         Err(error) => return Some(error.to_string()),
     };
     let (found, mut key) = (record.view(), KeyBuffer::new());
-    // SAFETY: the caller's guard.
-    unsafe { entry.copy_key(key.inner_mut()) };
+    entry.copy_key(key.inner_mut());
     let same = (found.table, found.rid, found.key) == (table.id, entry.rid, &*key);
     (!same).then(|| {
         let lsn = address.lsn();

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use super::{RecoveryError, RecoveryStep, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::record::{Entry, Table};
 use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
@@ -128,10 +128,10 @@ impl Share<'_> {
         let mut applied = 0;
         for block in blocks {
             for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
-                let _operation = reclaim::enter();
+                let operation = reclaim::enter();
                 let table = self.engine.table(record.table);
                 table.raise_rid(record.rid)?;
-                self.apply(&table, &record, lsn);
+                self.apply(&table, &record, lsn, &operation);
                 applied += 1;
             }
             participation.turn();
@@ -143,21 +143,23 @@ impl Share<'_> {
         crc32c::crc32c(record.key) as usize % self.threads == self.number
     }
 
-    fn apply(&self, table: &Table, record: &RecordView<'_>, lsn: Lsn) {
+    fn apply(&self, table: &Table, record: &RecordView<'_>, lsn: Lsn, operation: &OperationGuard) {
         let (rid, key) = (record.rid, record.key);
         match record.kind {
             RecordKind::Delete => {
-                table.index.remove(key, rid);
+                table.index.remove(key, rid, operation);
                 self.set(table, rid, lsn, None);
             }
             RecordKind::Insert | RecordKind::Update => {
                 self.set(table, rid, lsn, Some(Address::new(lsn, record.value.len())));
                 if record.kind == RecordKind::Insert {
                     // The key's last record, if the index still leads to it, is long deleted.
-                    if let Some(old) = run_now(table.index.get(key)).filter(|old| *old != rid) {
-                        table.index.remove(key, old);
+                    if let Some(old) =
+                        run_now(table.index.get(key, operation)).filter(|old| *old != rid)
+                    {
+                        table.index.remove(key, old, operation);
                     }
-                    let inserted = table.index.insert(key, rid);
+                    let inserted = table.index.insert(key, rid, operation);
                     assert!(inserted.is_ok() || inserted == Err(rid), "one thread has the key");
                 }
             }

@@ -5,6 +5,7 @@
 //! which the separators on the way told. So it survives splits and removals of any kind: what is
 //! in its range for the whole scan is met once, in order.
 
+use std::marker::PhantomData;
 use std::ops::Bound;
 
 use smallvec::SmallVec;
@@ -13,29 +14,27 @@ use super::key::{KeyCell, SearchKey, Word, inline_bytes};
 use super::latch::Restart;
 use super::node::{Node, NodeRef};
 use super::tree::Index;
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 
 type Bytes = SmallVec<[u8; 24]>;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// An entry of the index, as a cursor copied it.
+/// An entry of the index, as a cursor copied it under an operation guard that lasts for `'g`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Entry<'g> {
     head: u64,
     word: Word,
     pub(crate) rid: Rid,
+    operation: PhantomData<&'g OperationGuard>,
 }
 
-impl Entry {
+impl Entry<'_> {
     /// Appends the key's bytes to `out`.
-    ///
-    /// # Safety
-    /// The caller has held an operation guard since before the cursor met the entry, or is an
-    /// active transaction that sees the entry's record.
-    pub(crate) unsafe fn copy_key<A: smallvec::Array<Item = u8>>(&self, out: &mut SmallVec<A>) {
+    pub(crate) fn copy_key<A: smallvec::Array<Item = u8>>(&self, out: &mut SmallVec<A>) {
         match self.word.cell() {
-            // SAFETY: the caller's contract.
+            // SAFETY: linked when the cursor met it, under the guard that the entry is bound to.
             Some(cell) => out.extend_from_slice(unsafe { KeyCell::bytes(cell) }),
             None => {
                 let (bytes, length) = inline_bytes(self.head, self.word);
@@ -94,10 +93,14 @@ impl Cursor<'_> {
     /// Copies the next entries, `most` at most and all from one leaf, to `out`, and moves behind
     /// them; `false` if there are none.
     ///
-    /// The caller holds an operation guard across the call and while it uses the entries. Dropping
-    /// the future loses nothing: the cursor moves when the call ends.
-    pub(crate) async fn next_batch(&mut self, out: &mut Vec<Entry>, most: usize) -> bool {
-        let found = self.peek(out, most).await;
+    /// Dropping the future loses nothing: the cursor moves when the call ends.
+    pub(crate) async fn next_batch<'g>(
+        &mut self,
+        operation: &'g OperationGuard,
+        out: &mut Vec<Entry<'g>>,
+        most: usize,
+    ) -> bool {
+        let found = self.peek(operation, out, most).await;
         if found {
             self.next = self.after.take();
         }
@@ -105,17 +108,21 @@ impl Cursor<'_> {
     }
 
     /// As `next_batch`, and stays before the entries until they are passed.
-    pub(crate) async fn peek(&mut self, out: &mut Vec<Entry>, most: usize) -> bool {
+    pub(crate) async fn peek<'g>(
+        &mut self,
+        operation: &'g OperationGuard,
+        out: &mut Vec<Entry<'g>>,
+        most: usize,
+    ) -> bool {
         assert!(most > 0);
         while let Some(start) = &self.next {
             out.clear();
-            let visited = match self.visit(start, out, most).await {
+            let visited = match self.visit(operation, start, out, most).await {
                 Ok(visited) => visited,
                 Err(Restart) => continue,
             };
             let after = match (visited.stopped, visited.fence) {
-                // SAFETY: the caller has held its guard since before the entry was met.
-                (Stopped::Full, _) => Some(unsafe { behind(&out[most - 1]) }),
+                (Stopped::Full, _) => Some(behind(&out[most - 1])),
                 (Stopped::LeafEnd, Some(fence)) if self.may_go_on(&fence) => {
                     Some(if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) })
                 }
@@ -132,15 +139,11 @@ impl Cursor<'_> {
     }
 
     /// Moves behind the first `count` of the entries that `peek` just gave.
-    ///
-    /// # Safety
-    /// The caller has held its guard since before `peek`.
-    pub(crate) unsafe fn pass(&mut self, entries: &[Entry], count: usize) {
+    pub(crate) fn pass(&mut self, entries: &[Entry<'_>], count: usize) {
         if count == entries.len() {
             self.next = self.after.take();
         } else if let Some(last) = count.checked_sub(1) {
-            // SAFETY: the caller's contract.
-            self.next = Some(unsafe { behind(&entries[last]) });
+            self.next = Some(behind(&entries[last]));
         }
     }
 
@@ -155,10 +158,11 @@ impl Cursor<'_> {
     }
 
     /// Descends to the leaf at `start` and copies its entries in the range.
-    async fn visit(
+    async fn visit<'g>(
         &self,
+        operation: &'g OperationGuard,
         start: &Bound<Bytes>,
-        out: &mut Vec<Entry>,
+        out: &mut Vec<Entry<'g>>,
         most: usize,
     ) -> Result<Visited, Restart> {
         let (mut node, mut version) = self.index.root()?;
@@ -167,7 +171,7 @@ impl Cursor<'_> {
             // SAFETY: reached through validated links, under the caller's guard.
             let here = unsafe { node.get() };
             if node.level() == 0 {
-                let stopped = self.copy_leaf(node, start, out, most);
+                let stopped = self.copy_leaf(operation, node, start, out, most);
                 here.latch.validate(version)?;
                 return Ok(Visited { fence, stopped });
             }
@@ -212,11 +216,12 @@ impl Cursor<'_> {
     }
 
     /// Copies a leaf's first `most` entries in the range, in scan direction.
-    fn copy_leaf(
+    fn copy_leaf<'g>(
         &self,
+        _operation: &'g OperationGuard,
         node: NodeRef,
         start: &Bound<Bytes>,
-        out: &mut Vec<Entry>,
+        out: &mut Vec<Entry<'g>>,
         most: usize,
     ) -> Stopped {
         // SAFETY: the caller reached `node` under a guard.
@@ -257,7 +262,8 @@ impl Cursor<'_> {
                 return Stopped::Full;
             }
             // SAFETY: as above.
-            out.push(Entry { head, word, rid: unsafe { word.rid() } });
+            let rid = unsafe { word.rid() };
+            out.push(Entry { head, word, rid, operation: PhantomData });
         }
         Stopped::LeafEnd
     }
@@ -276,13 +282,9 @@ impl Cursor<'_> {
 }
 
 /// Where a scan goes on behind an entry.
-///
-/// # Safety
-/// As for [`Entry::copy_key`].
-unsafe fn behind(entry: &Entry) -> Bound<Bytes> {
+fn behind(entry: &Entry<'_>) -> Bound<Bytes> {
     let mut key = Bytes::new();
-    // SAFETY: the caller's contract.
-    unsafe { entry.copy_key(&mut key) };
+    entry.copy_key(&mut key);
     Bound::Excluded(key)
 }
 
@@ -293,9 +295,8 @@ unsafe fn key_at(node: NodeRef, place: usize) -> Bytes {
     // SAFETY: the caller's contract.
     let (head, word) = unsafe { (node.get().head(place), node.key_word(place)) };
     if word != Word::NONE {
-        let entry = Entry { head, word, rid: Rid::new(0) };
-        // SAFETY: the caller's contract.
-        unsafe { entry.copy_key(&mut key) };
+        let entry = Entry { head, word, rid: Rid::new(0), operation: PhantomData };
+        entry.copy_key(&mut key);
     }
     key
 }

@@ -8,6 +8,7 @@ use super::latch::Restart;
 use super::node::{FANOUT, NodeRef};
 use super::tree::{Index, Path, Step};
 use crate::planted::{Bug, is_planted};
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
 /// The lower end of a new right sibling's range.
@@ -22,7 +23,12 @@ impl Index {
     ///
     /// # Errors
     /// The record id that `key` is mapped to.
-    pub(crate) fn insert(&self, key: &[u8], rid: Rid) -> Result<(), Rid> {
+    pub(crate) fn insert(
+        &self,
+        key: &[u8],
+        rid: Rid,
+        _operation: &OperationGuard,
+    ) -> Result<(), Rid> {
         assert!(key.len() <= super::MAX_KEY_BYTES);
         let key = SearchKey::new(key);
         loop {

@@ -4,13 +4,14 @@ use super::key::SearchKey;
 use super::latch::{NodeVersion, Restart};
 use super::node::Node;
 use super::tree::Index;
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 
 impl Index {
-    /// The record id of `key`.
+    /// The record id of `key`; it stays that record's at least as long as the guard lasts.
     #[inline]
-    pub(crate) async fn get(&self, key: &[u8]) -> Option<Rid> {
+    pub(crate) async fn get(&self, key: &[u8], _operation: &OperationGuard) -> Option<Rid> {
         let key = SearchKey::new(key);
         loop {
             if let Ok(found) = self.try_get(&key).await {

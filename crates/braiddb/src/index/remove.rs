@@ -6,12 +6,12 @@ use super::merge;
 use super::node::NodeRef;
 use super::tree::Index;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::rid::Rid;
 
 impl Index {
     /// Removes `key` if it is mapped to `rid`. Does not suspend.
-    pub(crate) fn remove(&self, key: &[u8], rid: Rid) -> bool {
+    pub(crate) fn remove(&self, key: &[u8], rid: Rid, _operation: &OperationGuard) -> bool {
         let key = SearchKey::new(key);
         let left = loop {
             match self.try_remove(&key, rid) {

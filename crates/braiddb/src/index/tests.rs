@@ -22,15 +22,14 @@ fn entries(
     high: Bound<&[u8]>,
     reverse: bool,
 ) -> Vec<(Vec<u8>, u64)> {
-    let _guard = reclaim::enter();
+    let guard = reclaim::enter();
     let (mut cursor, mut batch, mut found) =
         (index.cursor(low, high, reverse), Vec::new(), Vec::new());
     let most = if reverse { 7 } else { 64 };
-    while run_now(cursor.next_batch(&mut batch, most)) {
+    while run_now(cursor.next_batch(&guard, &mut batch, most)) {
         for entry in &batch {
             let mut key = SmallVec::<[u8; 8]>::new();
-            // SAFETY: the guard above.
-            unsafe { entry.copy_key(&mut key) };
+            entry.copy_key(&mut key);
             found.push((key.to_vec(), entry.rid.number()));
         }
     }
@@ -38,18 +37,18 @@ fn entries(
 }
 
 fn get(index: &Index, key: &[u8]) -> Option<u64> {
-    let _guard = reclaim::enter();
-    run_now(index.get(key)).map(Rid::number)
+    let guard = reclaim::enter();
+    run_now(index.get(key, &guard)).map(Rid::number)
 }
 
 fn insert(index: &Index, key: &[u8], rid: u64) -> Result<(), u64> {
-    let _guard = reclaim::enter();
-    index.insert(key, Rid::new(rid)).map_err(Rid::number)
+    let guard = reclaim::enter();
+    index.insert(key, Rid::new(rid), &guard).map_err(Rid::number)
 }
 
 fn remove(index: &Index, key: &[u8], rid: u64) -> bool {
-    let _guard = reclaim::enter();
-    index.remove(key, Rid::new(rid))
+    let guard = reclaim::enter();
+    index.remove(key, Rid::new(rid), &guard)
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {

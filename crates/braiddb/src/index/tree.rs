@@ -16,8 +16,8 @@ const MOST_LEVELS: usize = 16;
 
 /// An index: a map from keys to record ids that many workers read and change at once.
 ///
-/// Invariant: every key is in the one leaf to which its descent from the root leads. Callers hold
-/// an operation guard for the length of each call, or for as long as they use a cursor's entries.
+/// Invariant: every key is in the one leaf to which its descent from the root leads. Every call takes
+/// the caller's operation guard: what it reaches through validated links stays allocated meanwhile.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(super) root: AtomicU64,

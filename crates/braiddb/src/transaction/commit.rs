@@ -20,7 +20,7 @@ use super::garbage::Garbage;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
 use crate::planted::{Bug, is_planted};
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::version::{Link, Stamp, VersionRef};
 
 /// The parts of a transaction that was too large for one block.
@@ -183,14 +183,14 @@ impl Transaction {
 
     /// Takes back everything the transaction did.
     pub(super) fn abort_now(&mut self) {
-        let _operation = reclaim::enter();
+        let operation = reclaim::enter();
         let worker = self.worker().clone();
         let engine = worker.engine();
         engine.status.aborted(self.name());
         {
             let mut writes = self.writes().borrow_mut();
             for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-                self.take_back(&writes, write);
+                self.take_back(&writes, write, &operation);
             }
             retire_replaced(&mut writes);
         }
@@ -201,12 +201,12 @@ impl Transaction {
     }
 
     /// Unlinks one version in flight.
-    fn take_back(&self, writes: &WriteSet, write: &Write) {
+    fn take_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
         if write.base.is_none() {
             // The record never was: its key goes before its id does.
-            table.index.remove(writes.key(write), write.rid);
+            table.index.remove(writes.key(write), write.rid, operation);
         }
         // SAFETY: this transaction installed the version on that base, and will not commit; a new
         // record's key was removed above.

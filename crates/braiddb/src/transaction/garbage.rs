@@ -159,7 +159,7 @@ impl Worker {
 
     /// Removes a deleted record for good, unless it was written again.
     fn reclaim_record(&self, table: TableRef, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
-        let _operation = reclaim::enter();
+        let operation = reclaim::enter();
         // SAFETY: tables live as long as the engine.
         let table = unsafe { table.get() };
         // The word alone could name a later version at the same address: only a head that is a
@@ -174,7 +174,7 @@ impl Worker {
         if !same || !table.array().replace(rid, Entry::Version(tombstone), Entry::Dead) {
             return;
         }
-        table.index.remove(head.payload(), rid);
+        table.index.remove(head.payload(), rid, &operation);
         table.retire_rid(rid);
         // SAFETY: unlinked by the replacement, which only one list can have done.
         unsafe { table.retire_version(tombstone) };

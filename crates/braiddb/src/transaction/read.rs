@@ -19,9 +19,9 @@ impl Transaction {
         table: &Table,
         key: &[u8],
     ) -> Result<Option<&'a [u8]>, OperationError> {
-        let _operation = reclaim::enter();
+        let operation = reclaim::enter();
         sched::count_steps(1).await;
-        let Some(rid) = table.index.get(key).await else { return Ok(None) };
+        let Some(rid) = table.index.get(key, &operation).await else { return Ok(None) };
         // SAFETY: the guard above covers the call, and `self` is active for `'a`.
         let seen = match unsafe { table.find(rid, self.view()).await } {
             Ok(seen) => seen,

@@ -140,7 +140,7 @@ impl<'tx> Scan<'tx> {
     /// Reads the next batch of records; `false` at the end of the range.
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
-        let _operation = reclaim::enter();
+        let operation = reclaim::enter();
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Table = unsafe { self.table.get() };
         // SAFETY: nothing is ready, so nothing leads to what was read before.
@@ -151,7 +151,7 @@ impl<'tx> Scan<'tx> {
             table.index.cursor(as_bytes(low), as_bytes(high), reverse)
         });
         let mut entries = Vec::with_capacity(self.batch);
-        if !cursor.peek(&mut entries, self.batch).await {
+        if !cursor.peek(&operation, &mut entries, self.batch).await {
             return Ok(false);
         }
         sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
@@ -163,13 +163,11 @@ impl<'tx> Scan<'tx> {
         for (entry, seen) in entries.iter().zip(batch.seen).rev() {
             if self.transaction.note(seen).is_some() {
                 let mut key = KeyBuffer::new();
-                // SAFETY: the guard above is older than the entry.
-                unsafe { entry.copy_key(key.inner_mut()) };
+                entry.copy_key(key.inner_mut());
                 self.ready.extend(seen.map(|seen| (key, seen)));
             }
         }
-        // SAFETY: as above.
-        unsafe { self.cursor.as_mut().expect("made above").pass(&entries, passed) };
+        self.cursor.as_mut().expect("made above").pass(&entries, passed);
         if self.ready.is_empty() {
             // Among deleted records, a few at a time would take a descent for each few.
             self.batch = (2 * self.batch).min(BATCH);
@@ -179,7 +177,7 @@ impl<'tx> Scan<'tx> {
 
     /// What is near of the records of a batch, up to as many as are asked for, and to as many bytes
     /// as are read from the log at once. The caller holds the guard under which it met the entries.
-    fn look(&self, table: &'tx Table, entries: &[Entry]) -> Batch<'tx> {
+    fn look(&self, table: &'tx Table, entries: &[Entry<'_>]) -> Batch<'tx> {
         let view = self.transaction.view();
         let (mut batch, mut live, mut far_bytes) = (Batch::default(), 0, 0);
         for entry in entries {
@@ -217,7 +215,7 @@ impl<'tx> Scan<'tx> {
     async fn read_far(
         &self,
         table: &'tx Table,
-        entries: &[Entry],
+        entries: &[Entry<'_>],
         batch: &mut Batch<'tx>,
     ) -> Result<(), OperationError> {
         let Some(&first) = batch.far.first() else { return Ok(()) };

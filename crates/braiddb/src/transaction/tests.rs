@@ -61,11 +61,11 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
     let table = &bench.table;
     let (winner, loser) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
     let operation = reclaim::enter();
-    assert!(winner.write_new(table, b"key", b"winner").unwrap());
+    assert!(winner.write_new(table, b"key", b"winner", &operation).unwrap());
     let before = bench.version_bytes();
     // Both found the key absent. Whoever looks at entries by their record id, as eviction and
     // compaction do, may have loaded the loser's version just before this fails.
-    assert!(!loser.write_new(table, b"key", b"loser").unwrap());
+    assert!(!loser.write_new(table, b"key", b"loser", &operation).unwrap());
     bench.participation.turn();
     bench.participation.turn();
     let lost = Rid::new(1);

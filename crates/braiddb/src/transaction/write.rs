@@ -5,7 +5,7 @@ use super::error::OperationError;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::record::{Base, Refusal, Table, TableRef};
 use crate::rid::Rid;
 use crate::sched;
@@ -45,13 +45,13 @@ impl Transaction {
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
         check_lengths(key, &intent)?;
-        let _operation = reclaim::enter();
+        let operation = reclaim::enter();
         sched::count_steps(1).await;
         loop {
             let rid = match self.recall(table, key) {
                 Some(rid) => Some(rid),
                 None => {
-                    let rid = table.index.get(key).await;
+                    let rid = table.index.get(key, &operation).await;
                     if let Some(rid) = rid {
                         // SAFETY: the guard above, and `self` is active.
                         unsafe { table.approach(rid).await };
@@ -64,7 +64,7 @@ impl Transaction {
                     Intent::Update(_) => return Err(OperationError::KeyNotFound),
                     Intent::Delete => return Ok(false),
                     Intent::Insert(value) | Intent::Put(value) => {
-                        if self.write_new(table, key, value)? {
+                        if self.write_new(table, key, value, &operation)? {
                             return Ok(true);
                         }
                         continue;
@@ -74,7 +74,7 @@ impl Transaction {
             match self.write_on(table, rid, key, intent) {
                 Ok(written) => return written,
                 // Finish what its reclaimer has begun, then look again.
-                Err(Dead) => _ = table.index.remove(key, rid),
+                Err(Dead) => _ = table.index.remove(key, rid, &operation),
             }
         }
     }
@@ -135,13 +135,13 @@ impl Transaction {
         Ok(Ok(true))
     }
 
-    /// Inserts a record under a new id; `false` if the key turned out to have one. The caller holds
-    /// an operation guard.
+    /// Inserts a record under a new id; `false` if the key turned out to have one.
     pub(super) fn write_new(
         &self,
         table: &Table,
         key: &[u8],
         value: &[u8],
+        operation: &OperationGuard,
     ) -> Result<bool, OperationError> {
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
@@ -155,7 +155,7 @@ impl Transaction {
             writes.push(TableRef::new(table), rid, version, None, WriteKind::Insert, key);
             place
         };
-        if table.index.insert(key, rid).is_ok() {
+        if table.index.insert(key, rid, operation).is_ok() {
             return Ok(true);
         }
         self.writes().borrow_mut().void(place);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::chunk::{CHUNK_BYTES, ChunkWriter};
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
-use crate::index::Entry;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
 use crate::planted::{Bug, is_planted};
@@ -98,19 +97,19 @@ impl Output {
     ) -> Result<(), OperationError> {
         let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
         let mut chunk = ChunkWriter::new(table.id);
-        let (mut entries, mut key) = (Vec::<Entry>::new(), KeyBuffer::new());
+        let mut key = KeyBuffer::new();
         loop {
-            let _operation = reclaim::enter();
+            let operation = reclaim::enter();
+            let mut entries = Vec::with_capacity(BATCH);
             let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-            if !cursor.next_batch(&mut entries, BATCH).await {
+            if !cursor.next_batch(&operation, &mut entries, BATCH).await {
                 break;
             }
             table.bring_near(entries.iter().map(|entry| entry.rid)).await;
             for entry in &entries {
                 let Some(address) = transaction.locate(table, entry.rid).await? else { continue };
                 key.inner_mut().clear();
-                // SAFETY: the guard above is older than the batch.
-                unsafe { entry.copy_key(key.inner_mut()) };
+                entry.copy_key(key.inner_mut());
                 if !chunk.push(&key, entry.rid, address) {
                     let full = std::mem::replace(&mut chunk, ChunkWriter::new(table.id));
                     self.write_chunk(full).await?;
