@@ -18,7 +18,7 @@ const MERGED_MOST: usize = FANOUT / 4 * 3;
 /// Entries that a node may have and look for a neighbour.
 const SPARSE: usize = FANOUT / 2;
 /// A sparse leaf looks whenever its entries are a multiple of this, or fewer.
-const STEP: usize = FANOUT / 8;
+const STEP: usize = FANOUT.div_ceil(8);
 
 /// Whether a leaf from which a key was removed is to look for a neighbour to merge with.
 pub(super) fn should_look(count: usize) -> bool {

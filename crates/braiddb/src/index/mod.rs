@@ -14,6 +14,8 @@ mod key;
 mod latch;
 mod lookup;
 mod merge;
+#[cfg(all(test, loom))]
+mod model;
 mod node;
 mod remove;
 mod search;

@@ -26,9 +26,15 @@ use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Entries of a node.
+#[cfg(not(loom))]
 pub(super) const FANOUT: usize = 64;
+#[cfg(loom)]
+pub(super) const FANOUT: usize = 4;
 /// Entries that one hint stands for; their heads and their words are one cache line each.
+#[cfg(not(loom))]
 pub(super) const GROUP: usize = 8;
+#[cfg(loom)]
+pub(super) const GROUP: usize = 2;
 const LINE_BYTES: usize = 64;
 
 /// A leaf, or the common part of an inner node.
