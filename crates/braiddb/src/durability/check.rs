@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::index::Entry;
+use crate::index::LeafEntry;
 use crate::log::{ColdStore, Lsn};
 use crate::reclaim;
 use crate::record::Table;
@@ -72,7 +72,7 @@ async fn check_table(
 async fn check_record(
     store: &ColdStore,
     table: &Table,
-    entry: &Entry<'_>,
+    entry: &LeafEntry<'_>,
     address: Address,
 ) -> Option<String> {
     let record = match store.read(address.lsn(), address.read_bytes()).await {

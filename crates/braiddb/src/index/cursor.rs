@@ -5,14 +5,13 @@
 //! which the separators on the way told. So it survives splits and removals of any kind: what is
 //! in its range for the whole scan is met once, in order.
 
-use std::marker::PhantomData;
 use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use super::key::{KeyCell, SearchKey, Word, inline_bytes};
+use super::key::{HeldKey, SearchKey, Word};
 use super::latch::Restart;
-use super::node::{Node, NodeRef};
+use super::node::{HeldNode, Node, NodeRef};
 use super::tree::Index;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -21,26 +20,17 @@ use crate::sched;
 type Bytes = SmallVec<[u8; 24]>;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// An entry of the index, as a cursor copied it under an operation guard that lasts for `'g`.
+/// An entry of a leaf, as a cursor copied it under an operation guard that lasts for `'g`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'g> {
-    head: u64,
-    word: Word,
+pub(crate) struct LeafEntry<'g> {
+    key: HeldKey<'g>,
     pub(crate) rid: Rid,
-    operation: PhantomData<&'g OperationGuard>,
 }
 
-impl Entry<'_> {
+impl LeafEntry<'_> {
     /// Appends the key's bytes to `out`.
     pub(crate) fn copy_key<A: smallvec::Array<Item = u8>>(&self, out: &mut SmallVec<A>) {
-        match self.word.cell() {
-            // SAFETY: linked when the cursor met it, under the guard that the entry is bound to.
-            Some(cell) => out.extend_from_slice(unsafe { KeyCell::bytes(cell) }),
-            None => {
-                let (bytes, length) = inline_bytes(self.head, self.word);
-                out.extend_from_slice(&bytes[..length]);
-            }
-        }
+        self.key.with_bytes(|bytes| out.extend_from_slice(bytes));
     }
 }
 
@@ -97,7 +87,7 @@ impl Cursor<'_> {
     pub(crate) async fn next_batch<'g>(
         &mut self,
         operation: &'g OperationGuard,
-        out: &mut Vec<Entry<'g>>,
+        out: &mut Vec<LeafEntry<'g>>,
         most: usize,
     ) -> bool {
         let found = self.peek(operation, out, most).await;
@@ -111,7 +101,7 @@ impl Cursor<'_> {
     pub(crate) async fn peek<'g>(
         &mut self,
         operation: &'g OperationGuard,
-        out: &mut Vec<Entry<'g>>,
+        out: &mut Vec<LeafEntry<'g>>,
         most: usize,
     ) -> bool {
         assert!(most > 0);
@@ -139,7 +129,7 @@ impl Cursor<'_> {
     }
 
     /// Moves behind the first `count` of the entries that `peek` just gave.
-    pub(crate) fn pass(&mut self, entries: &[Entry<'_>], count: usize) {
+    pub(crate) fn pass(&mut self, entries: &[LeafEntry<'_>], count: usize) {
         if count == entries.len() {
             self.next = self.after.take();
         } else if let Some(last) = count.checked_sub(1) {
@@ -162,45 +152,39 @@ impl Cursor<'_> {
         &self,
         operation: &'g OperationGuard,
         start: &Bound<Bytes>,
-        out: &mut Vec<Entry<'g>>,
+        out: &mut Vec<LeafEntry<'g>>,
         most: usize,
     ) -> Result<Visited, Restart> {
-        let (mut node, mut version) = self.index.root()?;
+        let (mut node, mut version) = self.index.root(operation)?;
         let mut fence = None;
         loop {
-            // SAFETY: reached through validated links, under the caller's guard.
-            let here = unsafe { node.get() };
             if node.level() == 0 {
-                let stopped = self.copy_leaf(operation, node, start, out, most);
-                here.latch.validate(version)?;
+                let stopped = self.copy_leaf(node, start, out, most);
+                node.latch.validate(version)?;
                 return Ok(Visited { fence, stopped });
             }
             let (place, boundary) = self.child_place(node, start);
-            let child = here.child(place);
-            here.latch.validate(version)?;
+            let child = node.child(place, version)?;
             fence = boundary.or(fence);
             if self.index.is_cold(child.level()) {
-                prefetch_node(child);
+                prefetch_node(child.reference());
                 sched::suspend_memory().await;
             }
-            // SAFETY: as above: the link was validated.
-            let child_version = unsafe { child.get() }.latch.version()?;
-            here.latch.validate(version)?;
+            let child_version = child.latch.version()?;
+            node.latch.validate(version)?;
             (node, version) = (child, child_version);
         }
     }
 
     /// The child in which the scan goes on, and the end of that child's range in scan direction if
     /// this node tells it. Means nothing until validated.
-    fn child_place(&self, node: NodeRef, start: &Bound<Bytes>) -> (usize, Option<Bytes>) {
-        // SAFETY: the caller reached `node` under a guard.
-        let last = unsafe { node.get() }.count().saturating_sub(1);
+    fn child_place(&self, node: HeldNode<'_>, start: &Bound<Bytes>) -> (usize, Option<Bytes>) {
+        let last = node.count().saturating_sub(1);
         let place = match start {
             Bound::Unbounded if self.reverse => last,
             Bound::Unbounded => 0,
             Bound::Included(key) | Bound::Excluded(key) => {
-                // SAFETY: as above.
-                let (place, equal) = unsafe { node.lower_bound(&SearchKey::new(key)) };
+                let (place, equal) = node.lower_bound(&SearchKey::new(key));
                 // Below an excluded upper bound that is a separator lies the child before it.
                 let inside = equal && !(self.reverse && matches!(start, Bound::Excluded(_)));
                 if inside { place } else { place.saturating_sub(1) }
@@ -211,22 +195,20 @@ impl Cursor<'_> {
             (true, place) => Some(place),
             (false, place) => (place < last).then_some(place + 1),
         };
-        // SAFETY: as above.
-        (place, boundary.map(|place| unsafe { key_at(node, place) }))
+        (place, boundary.map(|place| key_at(node, place)))
     }
 
-    /// Copies a leaf's first `most` entries in the range, in scan direction.
+    /// Copies a leaf's first `most` entries in the range, in scan direction. They mean nothing until
+    /// validated.
     fn copy_leaf<'g>(
         &self,
-        _operation: &'g OperationGuard,
-        node: NodeRef,
+        node: HeldNode<'g>,
         start: &Bound<Bytes>,
-        out: &mut Vec<Entry<'g>>,
+        out: &mut Vec<LeafEntry<'g>>,
         most: usize,
     ) -> Stopped {
-        // SAFETY: the caller reached `node` under a guard.
-        let (count, lower_bound) =
-            unsafe { (node.get().count(), |key: &Bytes| node.lower_bound(&SearchKey::new(key))) };
+        let count = node.count();
+        let lower_bound = |key: &Bytes| node.lower_bound(&SearchKey::new(key));
         let places: &mut dyn Iterator<Item = usize> = if self.reverse {
             let high = match start {
                 Bound::Unbounded => count,
@@ -249,56 +231,47 @@ impl Cursor<'_> {
             &mut (low..count)
         };
         for place in places {
-            // SAFETY: as above.
-            let (head, word) = unsafe { (node.get().head(place), node.key_word(place)) };
-            if word == Word::NONE {
+            let key = node.key(place);
+            if key.word() == Word::NONE {
                 // A place that is being emptied: validation will fail.
                 continue;
             }
-            if self.is_beyond_end(head, word) {
+            if self.is_beyond_end(key) {
                 return Stopped::RangeEnd;
             }
             if out.len() == most {
                 return Stopped::Full;
             }
-            // SAFETY: as above.
-            let rid = unsafe { word.rid() };
-            out.push(Entry { head, word, rid, operation: PhantomData });
+            out.push(LeafEntry { key, rid: key.rid() });
         }
         Stopped::LeafEnd
     }
 
-    fn is_beyond_end(&self, head: u64, word: Word) -> bool {
+    fn is_beyond_end(&self, key: HeldKey<'_>) -> bool {
         let (end, included) = match &self.end {
             Bound::Unbounded => return false,
             Bound::Included(end) => (end, true),
             Bound::Excluded(end) => (end, false),
         };
-        // SAFETY: the caller read the word under a guard.
-        let order = unsafe { SearchKey::new(end).compare(head, word) };
+        let order = key.compared_with(&SearchKey::new(end));
         let order = if self.reverse { order.reverse() } else { order };
         if included { order.is_lt() } else { order.is_le() }
     }
 }
 
 /// Where a scan goes on behind an entry.
-fn behind(entry: &Entry<'_>) -> Bound<Bytes> {
+fn behind(entry: &LeafEntry<'_>) -> Bound<Bytes> {
     let mut key = Bytes::new();
     entry.copy_key(&mut key);
     Bound::Excluded(key)
 }
 
-/// # Safety
-/// `node` was reached under a guard.
-unsafe fn key_at(node: NodeRef, place: usize) -> Bytes {
-    let mut key = Bytes::new();
-    // SAFETY: the caller's contract.
-    let (head, word) = unsafe { (node.get().head(place), node.key_word(place)) };
-    if word != Word::NONE {
-        let entry = Entry { head, word, rid: Rid::new(0), operation: PhantomData };
-        entry.copy_key(&mut key);
+fn key_at(node: HeldNode<'_>, place: usize) -> Bytes {
+    let key = node.key(place);
+    if key.word() == Word::NONE {
+        return Bytes::new();
     }
-    key
+    key.with_bytes(Bytes::from_slice)
 }
 
 fn prefetch_node(node: NodeRef) {

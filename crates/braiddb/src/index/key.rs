@@ -14,6 +14,7 @@
 
 use std::alloc::Layout;
 use std::cmp::Ordering as Order;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::memory::{Kind, MemoryCounters};
@@ -59,18 +60,6 @@ impl Word {
         let address = (self.0 & PAYLOAD_MASK) as *mut Header;
         (self.tag() == LONG).then(|| KeyCell(NonNull::new(address).expect("a long key's address")))
     }
-
-    /// The record id in a leaf's word.
-    ///
-    /// # Safety
-    /// As for [`KeyCell::bytes`].
-    pub(super) unsafe fn rid(self) -> Rid {
-        match self.cell() {
-            None => Rid::new(self.payload()),
-            // SAFETY: the caller's contract.
-            Some(cell) => unsafe { cell.rid() },
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -114,9 +103,8 @@ impl KeyCell {
     /// The whole key.
     ///
     /// # Safety
-    /// The cell is not freed for `'a`: the caller holds an operation guard from before it found the
-    /// cell, or is an active transaction that sees the key's record.
-    pub(super) unsafe fn bytes<'a>(self) -> &'a [u8] {
+    /// The cell is not freed for `'a`.
+    unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: initialised by `allocate` before its address was published, never changed, and
         // alive by the caller's contract.
         unsafe {
@@ -128,9 +116,10 @@ impl KeyCell {
     /// The record id.
     ///
     /// # Safety
-    /// As for `bytes`.
-    pub(super) unsafe fn rid(self) -> Rid {
-        // SAFETY: the caller's contract.
+    /// The cell is not freed before the call ends.
+    unsafe fn rid(self) -> Rid {
+        // SAFETY: initialised before its address was published, never changed, and alive by the
+        // caller's contract.
         Rid::new(unsafe { self.0.as_ref() }.rid)
     }
 
@@ -167,23 +156,65 @@ impl<'a> SearchKey<'a> {
     pub(super) fn is_long(&self) -> bool {
         self.tag == LONG
     }
+}
 
-    /// How this key compares with the one that `head` and `word` hold.
+/// The key of an entry as a node holds it, whose cell, if it has one, stays allocated for `'n`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldKey<'n> {
+    head: u64,
+    word: Word,
+    held: PhantomData<&'n Header>,
+}
+
+impl<'n> HeldKey<'n> {
+    /// The key that `head` and `word` hold.
     ///
     /// # Safety
-    /// As for [`KeyCell::bytes`], for the cell of `word`.
+    /// The word's cell, if it has one, is not freed for `'n`.
+    #[inline(always)]
+    pub(super) unsafe fn new(head: u64, word: Word) -> Self {
+        Self { head, word, held: PhantomData }
+    }
+
+    pub(super) fn head(self) -> u64 {
+        self.head
+    }
+
+    #[inline(always)]
+    pub(super) fn word(self) -> Word {
+        self.word
+    }
+
+    /// The record id, if this is the key of a leaf's entry.
+    #[inline(always)]
+    pub(super) fn rid(self) -> Rid {
+        match self.word.cell() {
+            None => Rid::new(self.word.payload()),
+            // SAFETY: alive for `'n` (the type's invariant).
+            Some(cell) => unsafe { cell.rid() },
+        }
+    }
+
+    /// Hands the key's bytes to `look`.
+    pub(super) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        match self.word.cell() {
+            // SAFETY: alive for `'n` (the type's invariant).
+            Some(cell) => look(unsafe { cell.bytes() }),
+            None => {
+                let bytes = self.head.to_be_bytes();
+                look(&bytes[..self.word.tag() as usize - 1])
+            }
+        }
+    }
+
+    /// How a key that is searched for compares with this one.
     #[inline]
-    pub(super) unsafe fn compare(&self, head: u64, word: Word) -> Order {
-        let order = self.head.cmp(&head).then_with(|| self.tag.cmp(&word.tag()));
-        match word.cell() {
-            // SAFETY: the caller's contract.
-            Some(cell) if order == Order::Equal => self.bytes.cmp(unsafe { cell.bytes() }),
+    pub(super) fn compared_with(self, key: &SearchKey<'_>) -> Order {
+        let order = key.head.cmp(&self.head).then_with(|| key.tag.cmp(&self.word.tag()));
+        match self.word.cell() {
+            // SAFETY: alive for `'n` (the type's invariant).
+            Some(cell) if order == Order::Equal => key.bytes.cmp(unsafe { cell.bytes() }),
             _ => order,
         }
     }
-}
-
-/// The bytes of an inline key.
-pub(super) fn inline_bytes(head: u64, word: Word) -> ([u8; 8], usize) {
-    (head.to_be_bytes(), word.tag() as usize - 1)
 }

@@ -91,6 +91,15 @@ impl Latch {
         fence(Ordering::Release);
         Ok(Latched { latch: self, word: version.0 })
     }
+
+    /// Latches a node that no other thread knows yet.
+    pub(super) fn acquire_unshared(&self) -> Latched<'_> {
+        // Relaxed, both: nobody else is there; the link that makes it known is stored with Release.
+        let word = self.0.load(Ordering::Relaxed);
+        assert_eq!(word & (LATCHED | OBSOLETE), 0);
+        self.0.store(word | LATCHED, Ordering::Relaxed);
+        Latched { latch: self, word }
+    }
 }
 
 /// A latch that is held; let go of when dropped, with nothing changed unless `changed` was called.

@@ -9,9 +9,10 @@
 //! period. So a reader of either starts again, unless it was done with the node before.
 
 use super::key::{SearchKey, Word};
-use super::latch::{Latched, Restart};
-use super::node::{FANOUT, NodeRef};
+use super::latch::Restart;
+use super::node::{FANOUT, LatchedNode};
 use super::tree::{Index, Step};
+use crate::reclaim::OperationGuard;
 
 /// Entries that a merged node has at most: it is not to be split again at once.
 const MERGED_MOST: usize = FANOUT / 4 * 3;
@@ -28,28 +29,36 @@ pub(super) fn should_look(count: usize) -> bool {
 impl Index {
     /// Merges the node of a level in whose range `key` is with a neighbour, if they fit well into one;
     /// then its parent, which has lost a child, and so on.
-    pub(super) fn merge_from(&self, mut level: u64, key: &SearchKey<'_>) {
+    pub(super) fn merge_from(
+        &self,
+        mut level: u64,
+        key: &SearchKey<'_>,
+        operation: &OperationGuard,
+    ) {
         loop {
-            match self.try_merge(level, key) {
+            match self.try_merge(level, key, operation) {
                 Ok(true) => level += 1,
                 Ok(false) => break,
                 Err(Restart) => {}
             }
         }
-        while self.try_lower_root() != Ok(false) {}
+        while self.try_lower_root(operation) != Ok(false) {}
     }
 
     /// Whether the node of a level in whose range `key` is was merged with a neighbour.
-    fn try_merge(&self, level: u64, key: &SearchKey<'_>) -> Result<bool, Restart> {
-        let path = self.path(key)?;
+    fn try_merge(
+        &self,
+        level: u64,
+        key: &SearchKey<'_>,
+        operation: &OperationGuard,
+    ) -> Result<bool, Restart> {
+        let path = self.path(key, operation)?;
         let Some(above) = path.iter().position(|step| step.node.level() == level + 1) else {
             // It is the root.
             return Ok(false);
         };
         let parent = path[above];
-        // SAFETY: all nodes of the path were reached through validated links, under the guard.
-        let count = unsafe { path[above + 1].node.get() }.count();
-        if count > SPARSE {
+        if path[above + 1].node.count() > SPARSE {
             return Ok(false);
         }
         for left in [parent.place.checked_sub(1), Some(parent.place)].into_iter().flatten() {
@@ -61,62 +70,54 @@ impl Index {
     }
 
     /// Whether the child at the place `left` of a parent was merged with the next one.
-    fn try_merge_pair(&self, parent: Step, left: usize) -> Result<bool, Restart> {
-        // SAFETY: the caller reached it through validated links, under its guard.
-        let parent_node = unsafe { parent.node.get() };
-        if left + 1 >= parent_node.count() {
-            parent_node.latch.validate(parent.version)?;
+    fn try_merge_pair(&self, parent: Step<'_>, place: usize) -> Result<bool, Restart> {
+        if place + 1 >= parent.node.count() {
+            parent.node.latch.validate(parent.version)?;
             return Ok(false);
         }
-        let (left_ref, right_ref) = (parent_node.child(left), parent_node.child(left + 1));
-        parent_node.latch.validate(parent.version)?;
-        // SAFETY: as above: the links were validated.
-        let (left_node, right_node) = unsafe { (left_ref.get(), right_ref.get()) };
-        let (left_version, right_version) =
-            (left_node.latch.version()?, right_node.latch.version()?);
-        let fits = left_node.count() + right_node.count() <= MERGED_MOST;
+        let left = parent.node.child(place, parent.version)?;
+        let right = parent.node.child(place + 1, parent.version)?;
+        let (left_version, right_version) = (left.latch.version()?, right.latch.version()?);
+        let fits = left.count() + right.count() <= MERGED_MOST;
         if !fits {
-            left_node.latch.validate(left_version)?;
-            right_node.latch.validate(right_version)?;
+            left.latch.validate(left_version)?;
+            right.latch.validate(right_version)?;
             return Ok(false);
         }
-        let mut parent_latched = parent_node.latch.acquire(parent.version)?;
-        let mut left_latched = left_node.latch.acquire(left_version)?;
-        let mut right_latched = right_node.latch.acquire(right_version)?;
-        parent_latched.changed();
-        left_latched.changed();
-        right_latched.obsolete();
-        // SAFETY: all three are latched, unchanged since they were found to be neighbours that fit.
-        let separator = unsafe { absorb(parent.node, left, left_ref, right_ref) };
-        drop::<[Latched<'_>; 3]>([right_latched, left_latched, parent_latched]);
-        if let Some(word) = separator {
+        // Unchanged since they were found to be neighbours that fit.
+        let mut parent = parent.node.acquire(parent.version)?;
+        let mut left = left.acquire(left_version)?;
+        let mut right = right.acquire(right_version)?;
+        parent.changed();
+        left.changed();
+        right.obsolete();
+        if let Some(word) = absorb(&parent, place, &left, &right) {
             self.retire_key(word);
         }
-        // SAFETY: unlinked above, once, because the latches made it exclusive.
-        unsafe { self.retire_node(right_ref) };
+        // SAFETY: the parent alone led to it, and was latched when that link was removed.
+        unsafe { self.retire_node(right) };
         Ok(true)
     }
 }
 
 /// Moves all entries of `right` to the end of `left`, the child of `parent` at `place`, and unlinks
 /// `right`, the next child. Returns the separator's word if nothing leads to it any more.
-///
-/// # Safety
-/// As for [`NodeRef::get`]; all three are latched, and the entries fit.
-unsafe fn absorb(parent: NodeRef, place: usize, left: NodeRef, right: NodeRef) -> Option<Word> {
-    // SAFETY: the caller's contract, for the whole function.
-    unsafe {
-        let (head, separator) = (parent.get().head(place + 1), parent.key_word(place + 1));
-        let (start, count) = (left.get().count(), right.get().count());
-        for from in 0..count {
-            // An inner node's first separator stands for the lower end of its range.
-            let (head, tail) = match (right.level(), from) {
-                (1.., 0) => (head, separator),
-                _ => (right.get().head(from), right.key_word(from)),
-            };
-            left.insert_at(start + from, head, right.get().word(from), tail);
-        }
-        parent.remove_at(place + 1);
-        (right.level() == 0).then_some(separator)
+fn absorb(
+    parent: &LatchedNode<'_>,
+    place: usize,
+    left: &LatchedNode<'_>,
+    right: &LatchedNode<'_>,
+) -> Option<Word> {
+    let separator = parent.key(place + 1);
+    let start = left.count();
+    for from in 0..right.count() {
+        // An inner node's first separator stands for the lower end of its range.
+        let key = match (right.level(), from) {
+            (1.., 0) => separator,
+            _ => right.key(from),
+        };
+        left.insert_at(start + from, key.head(), right.word(from), key.word());
     }
+    parent.remove_at(place + 1);
+    (right.level() == 0).then_some(separator.word())
 }

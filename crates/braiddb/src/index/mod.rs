@@ -24,6 +24,6 @@ mod tests;
 mod tree;
 
 pub(crate) use append::Appender;
-pub(crate) use cursor::{Cursor, Entry};
+pub(crate) use cursor::{Cursor, LeafEntry};
 pub use key::MAX_KEY_BYTES;
 pub(crate) use tree::Index;

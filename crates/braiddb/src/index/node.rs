@@ -1,4 +1,5 @@
-//! Nodes: their layout, and the changes made under a latch.
+//! Nodes: their layout, how they are held while they are looked at, and the changes made under a
+//! latch.
 //!
 //! ```text
 //! line  0      latch word, 7 hints: the heads of entries 8, 16, … 56
@@ -17,11 +18,14 @@
 //! is initialised even for a reader that will fail its validation.
 
 use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
-use super::key::Word;
-use super::latch::Latch;
+use super::key::{HeldKey, Word};
+use super::latch::{Latch, Latched, NodeVersion, Restart};
 use crate::memory::{Kind, MemoryCounters};
+use crate::reclaim::OperationGuard;
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -121,115 +125,189 @@ impl NodeRef {
         (self.0 & !LEVEL_MASK) as *const Node
     }
 
-    /// The node.
+    /// The node, to be looked at.
     ///
     /// # Safety
     /// The node was linked when the reference was loaded, and the caller has held an operation
     /// guard since before, or owns the tree, for all of `'n`.
     #[inline(always)]
-    pub(super) unsafe fn get<'n>(self) -> &'n Node {
+    pub(super) unsafe fn hold<'n>(self) -> HeldNode<'n> {
+        HeldNode { reference: self, held: PhantomData }
+    }
+}
+
+/// A node that stays allocated for `'n`.
+///
+/// Invariant: it was reached through validated links under an operation guard that lasts for `'n`, or
+/// belongs to a tree that its owner alone uses. So what it leads to is allocated for `'n` too, even if
+/// it was unlinked meanwhile: a long key is retired after the node that led to it, or with it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldNode<'n> {
+    reference: NodeRef,
+    held: PhantomData<&'n OperationGuard>,
+}
+
+impl<'n> HeldNode<'n> {
+    /// The address and level that links hold.
+    #[inline(always)]
+    pub(super) fn reference(self) -> NodeRef {
+        self.reference
+    }
+
+    #[inline(always)]
+    pub(super) fn level(self) -> u64 {
+        self.reference.level()
+    }
+
+    /// The node itself.
+    #[inline(always)]
+    pub(super) fn node(self) -> &'n Node {
         // SAFETY: a node's first word is its latch.
-        unsafe { sync::assert_not_freed(self.pointer().cast()) };
-        // SAFETY: allocated by `allocate`, and freed only after every guard that could have found
-        // it is gone (the caller's contract).
-        unsafe { &*self.pointer() }
+        unsafe { sync::assert_not_freed(self.reference.pointer().cast()) };
+        // SAFETY: allocated for `'n` (the type's invariant), and made of atomics alone.
+        unsafe { &*self.reference.pointer() }
     }
 
     /// The separators' words of an inner node.
-    ///
-    /// # Safety
-    /// As for `get`.
-    unsafe fn tails<'n>(self) -> &'n [AtomicU64; FANOUT] {
+    fn tails(self) -> &'n [AtomicU64; FANOUT] {
         assert!(self.level() > 0, "leaves have no separators");
-        // SAFETY: nodes above level 0 are allocated as `InnerNode`; the rest as for `get`.
-        unsafe { &(*self.pointer().cast::<InnerNode>()).tails }
+        // SAFETY: allocated for `'n` (the type's invariant), and as `InnerNode`, as all nodes above
+        // level 0 are.
+        unsafe { &(*self.reference.pointer().cast::<InnerNode>()).tails }
     }
 
-    /// The word that tells, with its head, the key of entry `place`.
-    ///
-    /// # Safety
-    /// As for `get`.
-    pub(super) unsafe fn key_word(self, place: usize) -> Word {
-        if self.level() == 0 {
-            // SAFETY: the caller's contract.
-            return Word(unsafe { self.get() }.word(place));
-        }
+    /// The key of an entry of a leaf, or a separator of an inner node. Means nothing until validated,
+    /// unless latched.
+    #[inline(always)]
+    pub(super) fn key(self, place: usize) -> HeldKey<'n> {
         // Acquire: see the module's invariants.
-        // SAFETY: the caller's contract.
-        Word(unsafe { self.tails() }[place].load(Ordering::Acquire))
+        let word = match self.level() {
+            0 => self.word(place),
+            _ => self.tails()[place].load(Ordering::Acquire),
+        };
+        // SAFETY: a long key that a node leads to is allocated as long as the node may be looked at
+        // (this type's invariant).
+        unsafe { HeldKey::new(self.head(place), Word(word)) }
+    }
+
+    /// The child at `place`, if the node has not changed since `version` was taken.
+    #[inline(always)]
+    pub(super) fn child(self, place: usize, version: NodeVersion) -> Result<Self, Restart> {
+        let child = self.child_reference(place);
+        self.latch.validate(version)?;
+        // SAFETY: linked when it was loaded, from a node that is part of the tree, since it is not
+        // obsolete; and under the guard for which this node is held.
+        Ok(unsafe { child.hold() })
+    }
+
+    /// Latches the node if it has not changed since `version` was taken.
+    pub(super) fn acquire(self, version: NodeVersion) -> Result<LatchedNode<'n>, Restart> {
+        let latched = self.node().latch.acquire(version)?;
+        Ok(LatchedNode { node: self, latched })
+    }
+}
+
+impl Deref for HeldNode<'_> {
+    type Target = Node;
+
+    #[inline(always)]
+    fn deref(&self) -> &Node {
+        self.node()
+    }
+}
+
+/// A node that nobody else changes: its latch is held until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct LatchedNode<'n> {
+    node: HeldNode<'n>,
+    latched: Latched<'n>,
+}
+
+impl<'n> LatchedNode<'n> {
+    /// A new, empty node, linked nowhere yet.
+    pub(super) fn allocate(memory: &MemoryCounters, level: u64) -> Self {
+        let reference = NodeRef::allocate(memory, level);
+        // SAFETY: nobody else knows the node; it is freed, as all nodes, only once it was linked.
+        let node = unsafe { reference.hold::<'n>() };
+        let latched = node.node().latch.acquire_unshared();
+        Self { node, latched }
+    }
+
+    /// Lets go of the latch; for a new node, before it is linked.
+    pub(super) fn release(self) -> NodeRef {
+        self.node.reference
+    }
+
+    /// The node is about to change: readers of the version before will start again.
+    pub(super) fn changed(&mut self) {
+        self.latched.changed();
+    }
+
+    /// The node is no part of the tree any more.
+    pub(super) fn obsolete(&mut self) {
+        self.latched.obsolete();
     }
 
     /// Inserts an entry at `place`; `word` is a leaf's key word or an inner node's child.
     ///
-    /// # Safety
-    /// As for `get`; the node is latched and not full.
-    pub(super) unsafe fn insert_at(self, place: usize, head: u64, word: u64, tail: Word) {
-        // SAFETY: the caller's contract.
-        let node = unsafe { self.get() };
-        let count = node.count();
+    /// # Panics
+    /// If the node is full.
+    pub(super) fn insert_at(&self, place: usize, head: u64, word: u64, tail: Word) {
+        let count = self.count();
         assert!(place <= count && count < FANOUT);
-        shift_up(node.heads.as_flattened(), place, count, head);
-        shift_up(&node.words, place, count, word);
+        shift_up(self.heads.as_flattened(), place, count, head);
+        shift_up(&self.words, place, count, word);
         if self.level() > 0 {
-            // SAFETY: the caller's contract.
-            shift_up(unsafe { self.tails() }, place, count, tail.0);
+            shift_up(self.tails(), place, count, tail.0);
         }
-        node.set_count(count + 1);
-        node.refresh_hints(place);
+        self.set_count(count + 1);
+        self.refresh_hints(place);
     }
 
     /// Removes the entry at `place`.
-    ///
-    /// # Safety
-    /// As for `get`; the node is latched.
-    pub(super) unsafe fn remove_at(self, place: usize) {
-        // SAFETY: the caller's contract.
-        let node = unsafe { self.get() };
-        let count = node.count();
+    pub(super) fn remove_at(&self, place: usize) {
+        let count = self.count();
         assert!(place < count);
-        shift_down(node.heads.as_flattened(), place, count, u64::MAX);
-        shift_down(&node.words, place, count, 0);
+        shift_down(self.heads.as_flattened(), place, count, u64::MAX);
+        shift_down(&self.words, place, count, 0);
         if self.level() > 0 {
-            // SAFETY: the caller's contract.
-            shift_down(unsafe { self.tails() }, place, count, 0);
+            shift_down(self.tails(), place, count, 0);
         }
-        node.set_count(count - 1);
-        node.refresh_hints(place);
+        self.set_count(count - 1);
+        self.refresh_hints(place);
     }
 
-    /// Moves the entries from `from` on to `right`, which is empty and unshared.
-    ///
-    /// # Safety
-    /// As for `get`; the node is latched.
-    pub(super) unsafe fn move_tail(self, from: usize, right: NodeRef) {
-        // SAFETY: the caller's contract, for both nodes.
-        let (node, target) = unsafe { (self.get(), right.get()) };
-        let count = node.count();
+    /// Moves the entries from `from` on to `right`, which is empty.
+    pub(super) fn move_tail(&self, from: usize, right: &LatchedNode<'_>) {
+        let count = self.count();
         for place in from..count {
-            let (head, word) = (node.head(place), node.word(place));
-            // SAFETY: the caller's contract; `right` is unshared.
-            unsafe { right.insert_at(place - from, head, word, self.key_word(place)) };
+            let (head, word) = (self.head(place), self.word(place));
+            right.insert_at(place - from, head, word, self.key(place).word());
         }
         for place in from..count {
-            store(&node.heads.as_flattened()[place], u64::MAX);
-            store(&node.words[place], 0);
+            store(&self.heads.as_flattened()[place], u64::MAX);
+            store(&self.words[place], 0);
         }
-        node.set_count(from);
-        node.refresh_hints(0);
-        assert_eq!(target.count(), count - from);
+        self.set_count(from);
+        self.refresh_hints(0);
+        assert_eq!(right.count(), count - from);
     }
 
-    /// Gives entry `place` of a latched inner node another separator.
-    ///
-    /// # Safety
-    /// As for `get`; the node is latched.
-    pub(super) unsafe fn set_separator(self, place: usize, head: u64, tail: Word) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            store(&self.get().heads.as_flattened()[place], head);
-            store(&self.tails()[place], tail.0);
-            self.get().refresh_hints(place);
-        }
+    /// Gives entry `place` of an inner node another separator.
+    pub(super) fn set_separator(&self, place: usize, head: u64, tail: Word) {
+        store(&self.heads.as_flattened()[place], head);
+        store(&self.tails()[place], tail.0);
+        self.refresh_hints(place);
+    }
+}
+
+impl<'n> Deref for LatchedNode<'n> {
+    type Target = HeldNode<'n>;
+
+    #[inline(always)]
+    fn deref(&self) -> &HeldNode<'n> {
+        &self.node
     }
 }
 
@@ -258,8 +336,9 @@ impl Node {
         self.words[place].load(Ordering::Acquire)
     }
 
+    /// An inner node's child. Means nothing until validated, unless latched.
     #[inline(always)]
-    pub(super) fn child(&self, place: usize) -> NodeRef {
+    pub(super) fn child_reference(&self, place: usize) -> NodeRef {
         NodeRef(self.word(place))
     }
 

@@ -3,7 +3,7 @@
 use super::key::{SearchKey, Word};
 use super::latch::Restart;
 use super::merge;
-use super::node::NodeRef;
+use super::node::LatchedNode;
 use super::tree::Index;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -11,103 +11,94 @@ use crate::rid::Rid;
 
 impl Index {
     /// Removes `key` if it is mapped to `rid`. Does not suspend.
-    pub(crate) fn remove(&self, key: &[u8], rid: Rid, _operation: &OperationGuard) -> bool {
+    pub(crate) fn remove(&self, key: &[u8], rid: Rid, operation: &OperationGuard) -> bool {
         let key = SearchKey::new(key);
         let left = loop {
-            match self.try_remove(&key, rid) {
+            match self.try_remove(&key, rid, operation) {
                 Ok(None) => return false,
                 Ok(Some(left)) => break left,
                 Err(Restart) => {}
             }
         };
         if left == 0 {
-            while self.try_unlink(&key).is_err() {}
-            self.merge_from(1, &key);
+            while self.try_unlink(&key, operation).is_err() {}
+            self.merge_from(1, &key, operation);
         } else if merge::should_look(left) {
-            self.merge_from(0, &key);
+            self.merge_from(0, &key, operation);
         }
         true
     }
 
     /// `None` if the key is not mapped to `rid`; else how many entries its leaf has left.
-    fn try_remove(&self, key: &SearchKey<'_>, rid: Rid) -> Result<Option<usize>, Restart> {
-        let path = self.path(key)?;
+    fn try_remove(
+        &self,
+        key: &SearchKey<'_>,
+        rid: Rid,
+        operation: &OperationGuard,
+    ) -> Result<Option<usize>, Restart> {
+        let path = self.path(key, operation)?;
         let leaf = *path.last().expect("a path ends in a leaf");
-        // SAFETY: reached through validated links, under the caller's guard.
-        let node = unsafe { leaf.node.get() };
-        let mut latched = node.latch.acquire(leaf.version)?;
-        // SAFETY: as above, and latched: what is read holds.
-        let (place, found) = unsafe { leaf.node.lower_bound(key) };
-        // SAFETY: as above.
-        if !found || unsafe { Word(node.word(place)).rid() } != rid {
+        let mut node = leaf.node.acquire(leaf.version)?;
+        let (place, found) = node.lower_bound(key);
+        if !found || node.key(place).rid() != rid {
             return Ok(None);
         }
-        let word = Word(node.word(place));
+        let word = node.key(place).word();
         if !is_planted(Bug::RemovalUnnoticedByReaders) {
-            latched.changed();
+            node.changed();
         }
-        // SAFETY: latched.
-        unsafe { leaf.node.remove_at(place) };
+        node.remove_at(place);
         self.retire_key(word);
         Ok(Some(node.count()))
     }
 
     /// Unlinks the leaf in whose range `key` is, if it is empty, with the inner nodes that lead
     /// nowhere else. Its range goes to a neighbour.
-    fn try_unlink(&self, key: &SearchKey<'_>) -> Result<(), Restart> {
-        let path = self.path(key)?;
-        // SAFETY: all nodes of the path were reached through validated links, under the guard.
-        let count = |depth: usize| unsafe { path[depth].node.get() }.count();
+    fn try_unlink(&self, key: &SearchKey<'_>, operation: &OperationGuard) -> Result<(), Restart> {
+        let path = self.path(key, operation)?;
+        let count = |depth: usize| path[depth].node.count();
         let leaf = path.len() - 1;
         if count(leaf) > 0 {
             return Ok(());
         }
         // The lowest ancestor with another child keeps standing.
         let Some(above) = (0..leaf).rev().find(|&depth| count(depth) > 1) else { return Ok(()) };
-        let mut latches = Vec::with_capacity(path.len() - above);
-        for step in &path[above..] {
-            // SAFETY: as above.
-            latches.push(unsafe { step.node.get() }.latch.acquire(step.version)?);
-        }
-        let (ancestor, place) = (path[above].node, path[above].place);
-        latches[0].changed();
-        latches[1..].iter_mut().for_each(|latched| latched.obsolete());
-        // SAFETY: latched.
-        unsafe {
-            if place == 0 {
-                // The next child takes over the range, from its very start.
-                self.retire_key(ancestor.key_word(1));
-                ancestor.remove_at(0);
-                ancestor.set_separator(0, 0, Word::NONE);
-            } else {
-                self.retire_key(ancestor.key_word(place));
-                ancestor.remove_at(place);
-            }
-        }
-        drop(latches);
+        let mut ancestor = path[above].node.acquire(path[above].version)?;
+        let mut unlinked = Vec::with_capacity(leaf - above);
         for step in &path[above + 1..] {
-            // SAFETY: unlinked above, once, because the latches made it exclusive.
-            unsafe { self.retire_node(step.node) };
+            unlinked.push(step.node.acquire(step.version)?);
+        }
+        ancestor.changed();
+        unlinked.iter_mut().for_each(LatchedNode::obsolete);
+        let place = path[above].place;
+        if place == 0 {
+            // The next child takes over the range, from its very start.
+            self.retire_key(ancestor.key(1).word());
+            ancestor.remove_at(0);
+            ancestor.set_separator(0, 0, Word::NONE);
+        } else {
+            self.retire_key(ancestor.key(place).word());
+            ancestor.remove_at(place);
+        }
+        for node in unlinked {
+            // SAFETY: the ancestor alone led to the uppermost of them, and each of them alone to the next.
+            unsafe { self.retire_node(node) };
         }
         Ok(())
     }
 
     /// Makes a root's only child the root; whether it had only one.
-    pub(super) fn try_lower_root(&self) -> Result<bool, Restart> {
-        let (root, version) = self.root()?;
-        // SAFETY: linked when it was loaded, under the caller's guard.
-        let node = unsafe { root.get() };
-        if root.level() == 0 || node.count() > 1 {
+    pub(super) fn try_lower_root(&self, operation: &OperationGuard) -> Result<bool, Restart> {
+        let (root, version) = self.root(operation)?;
+        if root.level() == 0 || root.count() > 1 {
             return Ok(false);
         }
-        let mut latched = node.latch.acquire(version)?;
-        if node.count() > 1 {
+        let mut root = root.acquire(version)?;
+        if root.count() > 1 {
             return Ok(false);
         }
-        latched.obsolete();
-        let child: NodeRef = node.child(0);
-        self.set_root(child);
-        drop(latched);
+        root.obsolete();
+        self.set_root(root.child_reference(0));
         // SAFETY: no link leads to the old root any more.
         unsafe { self.retire_node(root) };
         Ok(true)

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering as Order;
 
-use super::key::{SearchKey, Word};
-use super::node::{GROUP, Node, NodeRef};
+use super::key::{HeldKey, SearchKey};
+use super::node::{GROUP, HeldNode, Node};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How many of some sorted words are at most `head`, counted without branches.
@@ -32,19 +32,14 @@ impl Node {
     }
 }
 
-impl NodeRef {
-    /// The first entry whose key is at least `key` (at most, count); `true` if it is equal.
-    ///
-    /// # Safety
-    /// As for [`NodeRef::get`]; means nothing until validated, unless latched.
-    pub(super) unsafe fn lower_bound(self, key: &SearchKey<'_>) -> (usize, bool) {
-        // SAFETY: the caller's contract.
-        let node = unsafe { self.get() };
-        let (mut low, mut high) = (0, node.count());
+impl<'n> HeldNode<'n> {
+    /// The first entry whose key is at least `key` (at most, count); `true` if it is equal. Means
+    /// nothing until validated, unless latched; so do the answers of the functions below.
+    pub(super) fn lower_bound(self, key: &SearchKey<'_>) -> (usize, bool) {
+        let (mut low, mut high) = (0, self.count());
         while low < high {
             let middle = (low + high) / 2;
-            // SAFETY: the caller's contract; cells live as long as the guard.
-            match unsafe { key.compare(node.head(middle), self.key_word(middle)) } {
+            match self.key(middle).compared_with(key) {
                 Order::Greater => low = middle + 1,
                 Order::Less => high = middle,
                 Order::Equal => return (middle, true),
@@ -54,59 +49,42 @@ impl NodeRef {
     }
 
     /// The child of an inner node in whose range `key` is.
-    ///
-    /// # Safety
-    /// As for [`NodeRef::get`]; means nothing until validated, unless latched.
     #[inline(always)]
-    pub(super) unsafe fn child_place(self, key: &SearchKey<'_>, group: usize) -> usize {
-        // SAFETY: the caller's contract.
-        let node = unsafe { self.get() };
-        match node.place_in(group, key.head) {
-            Some(place) if node.head(place) < key.head => place,
+    pub(super) fn child_place(self, key: &SearchKey<'_>, group: usize) -> usize {
+        match self.place_in(group, key.head) {
+            Some(place) if self.head(place) < key.head => place,
             // A tie of heads: the separators themselves decide.
-            // SAFETY: the caller's contract.
-            _ => unsafe { self.child_place_exact(key) },
+            _ => self.child_place_exact(key),
         }
     }
 
     #[cold]
-    unsafe fn child_place_exact(self, key: &SearchKey<'_>) -> usize {
-        // SAFETY: the caller's contract.
-        match unsafe { self.lower_bound(key) } {
+    fn child_place_exact(self, key: &SearchKey<'_>) -> usize {
+        match self.lower_bound(key) {
             (place, true) => place,
             // Separator 0 is below every key, so only a node being changed gives 0 here.
             (place, false) => place.saturating_sub(1),
         }
     }
 
-    /// The word of `key` in a leaf, given its head's group.
-    ///
-    /// # Safety
-    /// As for [`NodeRef::get`]; means nothing until validated, unless latched.
+    /// The entry of `key` in a leaf, given its head's group.
     #[inline(always)]
-    pub(super) unsafe fn find(self, key: &SearchKey<'_>, group: usize) -> Option<Word> {
-        // SAFETY: the caller's contract.
-        let node = unsafe { self.get() };
-        let place = node.place_in(group, key.head)?;
-        if node.head(place) != key.head {
+    pub(super) fn find(self, key: &SearchKey<'_>, group: usize) -> Option<HeldKey<'n>> {
+        let place = self.place_in(group, key.head)?;
+        if self.head(place) != key.head {
             return None;
         }
-        let word = Word(node.word(place));
-        if word.tag() == key.tag && !key.is_long() {
-            return Some(word);
+        let found = self.key(place);
+        if found.word().tag() == key.tag && !key.is_long() {
+            return Some(found);
         }
         // Other keys have the same head, or the place is past the last entry.
-        // SAFETY: the caller's contract.
-        unsafe { self.find_exact(key) }
+        self.find_exact(key)
     }
 
     #[cold]
-    unsafe fn find_exact(self, key: &SearchKey<'_>) -> Option<Word> {
-        // SAFETY: the caller's contract.
-        match unsafe { self.lower_bound(key) } {
-            // SAFETY: the caller's contract.
-            (place, true) => Some(Word(unsafe { self.get() }.word(place))),
-            (_, false) => None,
-        }
+    fn find_exact(self, key: &SearchKey<'_>) -> Option<HeldKey<'n>> {
+        let (place, found) = self.lower_bound(key);
+        found.then(|| self.key(place))
     }
 }

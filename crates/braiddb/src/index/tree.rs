@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::key::SearchKey;
 use super::latch::{NodeVersion, Restart};
-use super::node::NodeRef;
+use super::node::{HeldNode, LatchedNode, NodeRef};
 use crate::memory::MemoryCounters;
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Levels whose nodes take less than this stay in the caches and are not suspended on.
@@ -29,15 +29,15 @@ pub(crate) struct Index {
 
 /// A node on the way from the root to a leaf, and the child that was taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    pub(super) node: NodeRef,
+pub(super) struct Step<'g> {
+    pub(super) node: HeldNode<'g>,
     pub(super) version: NodeVersion,
     /// The child's place; in a leaf, where the key is or would be.
     pub(super) place: usize,
 }
 
 /// The way from the root to a leaf; the last step is the leaf.
-pub(super) type Path = SmallVec<[Step; 8]>;
+pub(super) type Path<'g> = SmallVec<[Step<'g>; 8]>;
 
 impl Index {
     /// An empty index.
@@ -49,11 +49,15 @@ impl Index {
 
     /// The root and its version.
     #[inline(always)]
-    pub(super) fn root(&self) -> Result<(NodeRef, NodeVersion), Restart> {
+    pub(super) fn root<'g>(
+        &self,
+        _operation: &'g OperationGuard,
+    ) -> Result<(HeldNode<'g>, NodeVersion), Restart> {
         // Acquire pairs with the Release in `set_root`.
         let root = NodeRef(self.root.load(Ordering::Acquire));
-        // SAFETY: linked when loaded, under the caller's guard.
-        let version = unsafe { root.get() }.latch.version()?;
+        // SAFETY: linked when it was loaded, under a guard that lasts for `'g`.
+        let root = unsafe { root.hold::<'g>() };
+        let version = root.latch.version()?;
         self.check_root(root)?;
         Ok((root, version))
     }
@@ -61,9 +65,9 @@ impl Index {
     /// Whether `node` is the root: one that was split or removed before its version was taken is
     /// no root any more.
     #[inline(always)]
-    pub(super) fn check_root(&self, node: NodeRef) -> Result<(), Restart> {
+    pub(super) fn check_root(&self, node: HeldNode<'_>) -> Result<(), Restart> {
         // Acquire pairs with the Release in `set_root`.
-        if self.root.load(Ordering::Acquire) == node.0 { Ok(()) } else { Err(Restart) }
+        if self.root.load(Ordering::Acquire) == node.reference().0 { Ok(()) } else { Err(Restart) }
     }
 
     /// Makes `root` the root; the caller holds the latch of the one before.
@@ -102,35 +106,35 @@ impl Index {
     }
 
     /// The way to the leaf in whose range `key` is, without suspensions.
-    pub(super) fn path(&self, key: &SearchKey<'_>) -> Result<Path, Restart> {
+    pub(super) fn path<'g>(
+        &self,
+        key: &SearchKey<'_>,
+        operation: &'g OperationGuard,
+    ) -> Result<Path<'g>, Restart> {
         let mut path = Path::new();
-        let (mut node, mut version) = self.root()?;
+        let (mut node, mut version) = self.root(operation)?;
         loop {
-            // SAFETY: reached through validated links, under the caller's guard.
-            let here = unsafe { node.get() };
             if node.level() == 0 {
-                // SAFETY: as above.
-                let (place, _) = unsafe { node.lower_bound(key) };
+                let (place, _) = node.lower_bound(key);
                 path.push(Step { node, version, place });
                 return Ok(path);
             }
-            // SAFETY: as above.
-            let place = unsafe { node.child_place(key, here.group(key.head)) };
-            let child = here.child(place);
-            here.latch.validate(version)?;
+            let place = node.child_place(key, node.group(key.head));
+            let child = node.child(place, version)?;
             path.push(Step { node, version, place });
-            // SAFETY: as above: the link was validated.
-            let child_version = unsafe { child.get() }.latch.version()?;
-            here.latch.validate(version)?;
+            let child_version = child.latch.version()?;
+            // The child has its range for as long as the link to it has not changed.
+            node.latch.validate(version)?;
             (node, version) = (child, child_version);
         }
     }
 
-    /// Hands a node that is no part of the tree any more to reclamation.
+    /// Hands a node to reclamation that was made obsolete, and lets go of its latch.
     ///
     /// # Safety
-    /// No link leads to the node, and it is retired once.
-    pub(super) unsafe fn retire_node(&self, node: NodeRef) {
+    /// No link leads to the node any more, and it is retired once.
+    pub(super) unsafe fn retire_node(&self, node: LatchedNode<'_>) {
+        let node = node.release();
         self.count_nodes(node.level(), -1);
         let memory = self.memory.clone();
         // SAFETY: unlinked, and freed once, after the grace period.
@@ -139,20 +143,18 @@ impl Index {
 
     /// Frees a node and all below it.
     fn free_all(&self, node: NodeRef) {
-        // SAFETY: the tree is being dropped: nobody else reaches its nodes.
-        let here = unsafe { node.get() };
+        // SAFETY: the tree is being dropped: nobody else reaches its nodes, and this one is freed below.
+        let here = unsafe { node.hold() };
         for place in 0..here.count() {
             if node.level() > 0 {
-                self.free_all(here.child(place));
+                self.free_all(here.child_reference(place));
             }
-            // SAFETY: as above; each cell belongs to one entry.
-            unsafe {
-                if let Some(cell) = node.key_word(place).cell() {
-                    cell.free(&self.memory);
-                }
+            if let Some(cell) = here.key(place).word().cell() {
+                // SAFETY: each cell belongs to one entry, which nobody looks at any more.
+                unsafe { cell.free(&self.memory) };
             }
         }
-        // SAFETY: as above.
+        // SAFETY: no node that is left leads to it, and its own entries were freed.
         unsafe { node.free(&self.memory) };
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Bound;
 
 use super::context::Transaction;
 use super::error::OperationError;
-use crate::index::{Cursor, Entry};
+use crate::index::{Cursor, LeafEntry};
 use crate::reclaim;
 use crate::record::{Copies, Far, Located, Seen, Table, TableRef};
 use crate::sched;
@@ -177,7 +177,7 @@ impl<'tx> Scan<'tx> {
 
     /// What is near of the records of a batch, up to as many as are asked for, and to as many bytes
     /// as are read from the log at once. The caller holds the guard under which it met the entries.
-    fn look(&self, table: &'tx Table, entries: &[Entry<'_>]) -> Batch<'tx> {
+    fn look(&self, table: &'tx Table, entries: &[LeafEntry<'_>]) -> Batch<'tx> {
         let view = self.transaction.view();
         let (mut batch, mut live, mut far_bytes) = (Batch::default(), 0, 0);
         for entry in entries {
@@ -215,7 +215,7 @@ impl<'tx> Scan<'tx> {
     async fn read_far(
         &self,
         table: &'tx Table,
-        entries: &[Entry<'_>],
+        entries: &[LeafEntry<'_>],
         batch: &mut Batch<'tx>,
     ) -> Result<(), OperationError> {
         let Some(&first) = batch.far.first() else { return Ok(()) };
