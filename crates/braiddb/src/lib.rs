@@ -25,7 +25,7 @@
 
 mod database;
 mod durability;
-#[cfg(not(loom))]
+#[cfg(all(braid_experiment, not(loom)))]
 pub mod experiment;
 mod index;
 mod io;
@@ -51,7 +51,9 @@ pub use database::{
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
-pub use log::{HoleTracker, LogError, LogStats};
+#[cfg(any(test, braid_experiment, braid_simulation))]
+pub use log::HoleTracker;
+pub use log::{LogError, LogStats};
 pub use sched::{Policy, Width};
 pub use transaction::Durability;
 pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};

@@ -10,9 +10,11 @@ use crate::harness::machine::Machine;
 use crate::harness::report::Document;
 use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
+#[cfg(braid_experiment)]
+use crate::workload::trackers;
 use crate::workload::{
     airports, all, churn, commit, hot_cold, idle, load, log, overwrite, paths, reads, reopen, rmw,
-    scan, timeline, trackers, updates,
+    scan, timeline, updates,
 };
 
 /// Measure Braid on this machine.
@@ -68,7 +70,7 @@ enum Workload {
         after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
     )]
     Load(load::LoadArguments),
-    /// What the log carries: by block size, workers, hole tracker and flush unit, beside fio.
+    /// What the log carries: by block size, workers and flush unit, beside fio.
     #[command(
         after_help = "Give --dir to choose the disk. Needs 3 GB of it; fio is used if it is installed."
     )]
@@ -92,6 +94,7 @@ enum Workload {
     )]
     Timeline(timeline::TimelineArguments),
     /// The log's hole trackers alone, with 1 to 64 threads.
+    #[cfg(braid_experiment)]
     #[command(after_help = "--records and --transactions say nothing here.")]
     Trackers(trackers::TrackersArguments),
     /// Update few records many times beside a reader; memory must stay bounded.
@@ -144,6 +147,7 @@ impl Command {
             Workload::Load(arguments) => vec![arguments.run(stage)?],
             Workload::Log(arguments) => vec![arguments.run(stage)?],
             Workload::Timeline(arguments) => vec![arguments.run(stage)?],
+            #[cfg(braid_experiment)]
             Workload::Trackers(arguments) => vec![arguments.run(stage)?],
             Workload::Overwrite(arguments) => vec![arguments.run(stage)?],
             Workload::Reopen(arguments) => vec![arguments.run(stage)?],
@@ -227,14 +231,23 @@ mod tests {
         commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
         load: ["load", "--quick"] => ["in key order"];
-        log: ["log", "--quick"] => ["64 KiB, 2 workers, in-flight marks, unit 64 KiB"];
+        log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];
-        trackers: ["trackers", "--quick"] => ["grasshopper, 128 B, 64 threads"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];
+    }
+
+    #[cfg(not(braid_experiment))]
+    const LOG: &str = "64 KiB, 2 workers, unit 64 KiB";
+    #[cfg(braid_experiment)]
+    const LOG: &str = "64 KiB, 2 workers, unit 64 KiB, in-flight marks";
+
+    #[cfg(braid_experiment)]
+    runs_quickly! {
+        trackers: ["trackers", "--quick"] => ["grasshopper, 128 B, 64 threads"];
     }
 
     #[test]

@@ -80,7 +80,9 @@ pub(crate) const REPLAY_RATE: f64 = 1.5e6;
 pub(crate) const LOG_OVER_FIO: Limit = at_least(0.85);
 pub(crate) const COMMIT_P99: Limit = (Side::AtMost, 3.0, "×");
 /// The default hole tracker, and Grasshopper, over a bitmap scan and over a global lock.
+#[cfg(braid_experiment)]
 pub(crate) const TRACKER_OVER_BITMAP: Limit = at_least(5.0);
+#[cfg(braid_experiment)]
 pub(crate) const TRACKER_OVER_LOCK: Limit = at_least(1.0);
 
 /// A rate that must be reached.

@@ -1,14 +1,18 @@
 //! `log`: what the log carries. Transactions that write one value each, durable by group commit, by
-//! size, by hole tracker, by flush unit, beside `fio` writing the same disk in order; and how long a
+//! size, by flush unit, and in builds for experiments by hole tracker, beside `fio` writing the same disk in order; and how long a
 //! commit takes at half of that load.
 
+#[cfg(braid_experiment)]
 use std::cell::Cell;
 use std::path::PathBuf;
+#[cfg(braid_experiment)]
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, Durability, HoleTracker, LogStats, Options, Table, Transaction};
+use braiddb::{Database, Durability, Options, Table, Transaction};
+#[cfg(braid_experiment)]
+use braiddb::{HoleTracker, LogStats};
 use clap::Args;
 
 use super::bars;
@@ -66,10 +70,11 @@ impl LogArguments {
 }
 
 /// How a subject is set up.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Setup {
     bytes: usize,
     workers: usize,
+    #[cfg(braid_experiment)]
     tracker: HoleTracker,
     unit: u64,
 }
@@ -77,12 +82,20 @@ struct Setup {
 impl Setup {
     fn name(&self) -> String {
         let (bytes, unit) = (size(self.bytes as u64), size(self.unit));
-        format!("{bytes}, {} workers, {}, unit {unit}", self.workers, self.tracker)
+        #[cfg(braid_experiment)]
+        let unit = format!("{unit}, {}", self.tracker);
+        format!("{bytes}, {} workers, unit {unit}", self.workers)
     }
 
     /// The one that the others differ from.
     fn usual(workers: usize) -> Self {
-        Self { bytes: JUDGED, workers, tracker: HoleTracker::default(), unit: UNITS[0] }
+        Self {
+            bytes: JUDGED,
+            workers,
+            #[cfg(braid_experiment)]
+            tracker: HoleTracker::default(),
+            unit: UNITS[0],
+        }
     }
 
     /// Every setup that is measured.
@@ -93,6 +106,7 @@ impl Setup {
             all.push(Self { workers: 1, ..usual });
         }
         all.push(Self { unit: UNITS[1], ..usual });
+        #[cfg(braid_experiment)]
         for bytes in [SIZES[0], JUDGED] {
             let others = HoleTracker::ALL.into_iter().skip(1);
             all.extend(others.map(|tracker| Self { bytes, tracker, ..usual }));
@@ -113,7 +127,8 @@ struct Writer {
     directory: PathBuf,
     settings: Settings,
     rounds: u64,
-    /// What the last rounds' logs counted.
+    /// What the last round's log counted.
+    #[cfg(braid_experiment)]
     counted: Rc<Cell<LogStats>>,
 }
 
@@ -130,6 +145,7 @@ impl Subject for Writer {
         let puts = Puts::on(&database, &self.setup, &self.settings, self.rounds)?;
         let make = |worker| puts.with_seed(worker as u64 + 1);
         let sample = drive(&database, self.setup.workers, make, effort, 16)?;
+        #[cfg(braid_experiment)]
         self.counted.set(database.stats().log);
         drop(puts);
         database.close()?;
@@ -140,11 +156,13 @@ impl Subject for Writer {
 }
 
 fn options(setup: &Setup, settings: &Settings) -> Options {
-    Options::default()
+    let options = Options::default();
+    #[cfg(braid_experiment)]
+    let options = options.hole_tracker(setup.tracker);
+    options
         .workers(setup.workers)
         .pin(settings.pin)
         .durability(Durability::Group)
-        .hole_tracker(setup.tracker)
         .flush_unit(setup.unit)
         .memory_budget(Some(BUDGET))
 }
@@ -191,24 +209,29 @@ impl Procedure for Puts {
 
 fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
     let setups = Setup::all(settings.workers);
-    let counted: Vec<_> = setups.iter().map(|_| Rc::default()).collect();
+    #[cfg(braid_experiment)]
+    let counted: Vec<Rc<Cell<LogStats>>> = setups.iter().map(|_| Rc::default()).collect();
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-    for (setup, counted) in setups.iter().zip(&counted) {
+    for setup in &setups {
         subjects.push(Box::new(Writer {
             setup: *setup,
             name: setup.name(),
             directory: place.join("log"),
             settings: settings.clone(),
             rounds: 0,
-            counted: Rc::clone(counted),
+            #[cfg(braid_experiment)]
+            counted: Rc::clone(&counted[subjects.len()]),
         }));
     }
-    let what = "transactions of one put, by block size, workers, hole tracker and flush unit";
+    let what = "transactions of one put, by block size, workers and flush unit";
     let mut report = stage.measure("log", what, settings, subjects)?;
     report.notes.push(place.describe());
-    tell(&mut report, &setups, &counted.iter().map(|c| c.get()).collect::<Vec<_>>());
+    tell(&mut report, &setups);
+    #[cfg(braid_experiment)]
+    tell_crawled(&mut report, &setups, &counted);
     let judged = settings.records == LogDefaults::RECORDS && !settings.quick;
-    judge(&mut report, settings, judged);
+    #[cfg(braid_experiment)]
+    judge_trackers(&mut report, settings, judged);
     against_fio(stage, &mut report, place, settings, judged);
     latency(stage, &mut report, place, settings, judged)?;
     Ok(report)
@@ -219,22 +242,15 @@ fn bandwidth(report: &Report, setup: &Setup) -> Option<f64> {
     Some(report.subject(&setup.name())?.rate.median * setup.bytes as f64)
 }
 
-fn tell(report: &mut Report, setups: &[Setup], counted: &[LogStats]) {
+fn tell(report: &mut Report, setups: &[Setup]) {
     let usual = setups[0];
-    for (setup, log) in setups.iter().zip(counted) {
+    for setup in setups {
         if let Some(bandwidth) = bandwidth(report, setup) {
             let text = format!("{}/s", number::bytes(bandwidth as u64));
             report.fact(format!("bandwidth, {}", setup.name()), bandwidth, text);
         }
-        let advanced = log.crawled_bytes + log.hopped_bytes;
-        if advanced > 0 {
-            let share = 100.0 * log.crawled_bytes as f64 / advanced as f64;
-            report.fact(format!("crawled, {}", setup.name()), share, format!("{share:.1} %"));
-        }
     }
-    let by_size = setups.iter().filter(|setup| {
-        (setup.workers, setup.tracker, setup.unit) == (usual.workers, usual.tracker, usual.unit)
-    });
+    let by_size = setups.iter().filter(|setup| Setup { bytes: usual.bytes, ..**setup } == usual);
     let points = by_size.filter_map(|setup| Some((setup.bytes as f64, bandwidth(report, setup)?)));
     report.lines.push(LineChart {
         name: "log-bandwidth".to_owned(),
@@ -245,7 +261,19 @@ fn tell(report: &mut Report, setups: &[Setup], counted: &[LogStats]) {
     });
 }
 
-fn judge(report: &mut Report, settings: &Settings, judged: bool) {
+#[cfg(braid_experiment)]
+fn tell_crawled(report: &mut Report, setups: &[Setup], counted: &[Rc<Cell<LogStats>>]) {
+    for (setup, log) in setups.iter().zip(counted.iter().map(|counted| counted.get())) {
+        let advanced = log.crawled_bytes + log.hopped_bytes;
+        if advanced > 0 {
+            let share = 100.0 * log.crawled_bytes as f64 / advanced as f64;
+            report.fact(format!("crawled, {}", setup.name()), share, format!("{share:.1} %"));
+        }
+    }
+}
+
+#[cfg(braid_experiment)]
+fn judge_trackers(report: &mut Report, settings: &Settings, judged: bool) {
     let usual = Setup::usual(settings.workers);
     for tracker in [HoleTracker::default(), HoleTracker::Grasshopper] {
         for bytes in [SIZES[0], JUDGED] {

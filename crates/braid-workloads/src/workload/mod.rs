@@ -21,5 +21,6 @@ pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod stage;
 pub(crate) mod timeline;
+#[cfg(braid_experiment)]
 pub(crate) mod trackers;
 pub(crate) mod updates;

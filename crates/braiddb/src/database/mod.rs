@@ -155,6 +155,7 @@ impl Database {
             ring_bytes: options.log_ring_bytes as u64,
             segment_bytes: options.log_segment_bytes,
             create: options.create,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
             tracker: options.hole_tracker,
             #[cfg(braid_simulation)]
             room_bytes: options.log_room_bytes,

@@ -1,6 +1,7 @@
 //! How a database is opened and how a transaction is run.
 
 use crate::io::DeviceKind;
+#[cfg(any(test, braid_experiment, braid_simulation))]
 use crate::log::HoleTracker;
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
@@ -59,6 +60,7 @@ pub struct Options {
     pub log_ring_bytes: usize,
     /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB up. Default: 64 MiB.
     pub log_segment_bytes: u64,
+    #[cfg(any(test, braid_experiment, braid_simulation))]
     /// How the log finds what may be flushed. Default: [`HoleTracker::InFlightMarks`].
     pub hole_tracker: HoleTracker,
     /// While one flush of the log is under way, the next gathers this many bytes. Default: 64 KiB.
@@ -104,6 +106,7 @@ impl Default for Options {
             device: DeviceKind::Auto,
             log_ring_bytes: 64 << 20,
             log_segment_bytes: 64 << 20,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
             hole_tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
             checkpoint_bytes: 1 << 30,
@@ -144,11 +147,13 @@ setters! {
     device: DeviceKind,
     log_ring_bytes: usize,
     log_segment_bytes: u64,
-    hole_tracker: HoleTracker,
     flush_unit: u64,
     checkpoint_bytes: u64,
     create: bool,
 }
+
+#[cfg(any(test, braid_experiment, braid_simulation))]
+setters! { hole_tracker: HoleTracker }
 
 #[cfg(braid_simulation)]
 setters! { log_room_bytes: u64 }

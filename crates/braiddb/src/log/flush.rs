@@ -19,7 +19,7 @@ use super::ring::Ring;
 use super::segment::Segments;
 use super::space::Space;
 use super::stats::Counters;
-use super::tracker::AnyTracker;
+use super::tracker::LogTracker;
 use super::{LogError, Lsn};
 use crate::io::{Completion, Device, MappedPointer, Operation, SECTOR_BYTES, WriteSource};
 use crate::planted::{Bug, is_planted};
@@ -109,7 +109,7 @@ impl Disk {
     /// Flushes what is due, on this worker's device.
     pub(super) fn turn(
         &self,
-        space: &Space<AnyTracker>,
+        space: &Space<LogTracker>,
         padder: usize,
         flush: &mut FlushState,
         device: &mut dyn Device,
@@ -129,7 +129,7 @@ impl Disk {
         FlushTurn { in_flight: flush.outstanding > 0, advanced, pending }
     }
 
-    fn prepare(&self, space: &Space<AnyTracker>, flush: &mut FlushState, device: &mut dyn Device) {
+    fn prepare(&self, space: &Space<LogTracker>, flush: &mut FlushState, device: &mut dyn Device) {
         let before = device.outstanding();
         // Relaxed: set before the workers started.
         let started = Lsn(self.started.load(Ordering::Relaxed));
@@ -148,7 +148,7 @@ impl Disk {
     /// Starts a flush if one can start; `true` if it is to be tried again soon.
     fn flush(
         &self,
-        space: &Space<AnyTracker>,
+        space: &Space<LogTracker>,
         padder: usize,
         flush: &mut FlushState,
         device: &mut dyn Device,
@@ -171,7 +171,7 @@ impl Disk {
     }
 
     /// Ends the tail at a sector, by a skip block if it does not end there. The leader's.
-    fn pad(&self, space: &Space<AnyTracker>, padder: usize) -> Lsn {
+    fn pad(&self, space: &Space<LogTracker>, padder: usize) -> Lsn {
         let sector = SECTOR_BYTES as u64;
         let (lsn, padding) = space.reserve_padding(padder, sector, HEADER_BYTES as u64);
         let Some(bytes) = padding else { return lsn };
@@ -204,7 +204,7 @@ impl Disk {
     /// Takes the completion of one of the log's operations.
     pub(super) fn complete(
         &self,
-        space: &Space<AnyTracker>,
+        space: &Space<LogTracker>,
         flush: &mut FlushState,
         completion: Completion,
     ) {

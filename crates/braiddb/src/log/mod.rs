@@ -9,6 +9,7 @@
 mod block;
 mod cold;
 #[cfg(not(loom))]
+#[cfg(braid_experiment)]
 mod drive;
 mod error;
 mod files;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::{ColdSpan, ColdStore};
 #[cfg(not(loom))]
+#[cfg(braid_experiment)]
 pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;
 pub(crate) use files::LogFiles;
@@ -58,8 +60,9 @@ use ring::Ring;
 use segment::Segments;
 use space::Space;
 pub use stats::LogStats;
-use tracker::AnyTracker;
+#[cfg(any(test, braid_experiment, braid_simulation))]
 pub use tracker::HoleTracker;
+use tracker::LogTracker;
 pub(crate) use waiting::WaitingWorkers;
 
 use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
@@ -84,6 +87,7 @@ pub(crate) struct LogOptions {
     pub(crate) segment_bytes: u64,
     /// Whether a database is made if there is none.
     pub(crate) create: bool,
+    #[cfg(any(test, braid_experiment, braid_simulation))]
     pub(crate) tracker: HoleTracker,
     /// While one flush is under way, the next gathers this many bytes.
     pub(crate) flush_unit: u64,
@@ -102,6 +106,7 @@ impl LogOptions {
             ring_bytes: 64 << 20,
             segment_bytes: 64 << 20,
             create: true,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
             tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
             #[cfg(braid_simulation)]
@@ -113,7 +118,7 @@ impl LogOptions {
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Log {
-    space: Space<AnyTracker>,
+    space: Space<LogTracker>,
     workers: usize,
     disk: Option<Box<Disk>>,
 }
@@ -121,7 +126,7 @@ pub(crate) struct Log {
 impl Log {
     /// A log that is only a clock: nothing is written, everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
-        let clock_only = AnyTracker::new(HoleTracker::InFlightMarks, workers + 1, 0);
+        let clock_only = usual_tracker(workers + 1);
         let space = Space::new(workers, LARGEST_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
         Self { space, workers, disk: None }
@@ -136,9 +141,8 @@ impl Log {
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create, .. } =
             options;
-        let tracker = options.tracker;
         let ring_bytes =
-            ring_bytes.max(Space::<AnyTracker>::least_ring(workers)).next_power_of_two();
+            ring_bytes.max(Space::<LogTracker>::least_ring(workers)).next_power_of_two();
         if ring_bytes > LARGEST_RING {
             return Err(LogError::Size {
                 what: "a log ring",
@@ -157,7 +161,10 @@ impl Log {
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let segments = Arc::new(Segments::open(directory, segment_bytes, create)?);
         let reader = LogReader::new(segments.clone());
-        let tracker = AnyTracker::new(tracker, workers + 1, ring_bytes);
+        #[cfg(any(test, braid_experiment, braid_simulation))]
+        let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
+        #[cfg(not(any(test, braid_experiment, braid_simulation)))]
+        let tracker = usual_tracker(workers + 1);
         let space = Space::new(workers, ring_bytes, tracker);
         #[cfg(braid_simulation)]
         let space = space.with_room(options.room_bytes);
@@ -295,6 +302,7 @@ impl Log {
 
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
+        #[cfg(any(test, braid_experiment, braid_simulation))]
         let advances = self.space.tracker.advances();
         let pool = io::pool_stats();
         self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
@@ -302,9 +310,19 @@ impl Log {
             disk_bytes: disk.segments.disk_bytes(),
             files_open: pool.open,
             files_reopened: pool.reopened,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
             crawled_bytes: advances.crawled,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
             hopped_bytes: advances.hopped,
             ..disk.counters.snapshot()
         })
     }
+}
+
+/// The tracker of a log for which no other was chosen.
+fn usual_tracker(fillers: usize) -> LogTracker {
+    #[cfg(any(test, braid_experiment, braid_simulation))]
+    return LogTracker::new(HoleTracker::default(), fillers, 0);
+    #[cfg(not(any(test, braid_experiment, braid_simulation)))]
+    LogTracker::new(fillers)
 }

@@ -10,7 +10,7 @@ use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
 use super::ring::Ring;
 use super::space::Space;
-use super::tracker::AnyTracker;
+use super::tracker::LogTracker;
 use crate::rid::{Rid, TableId};
 
 /// Room for one block.
@@ -18,7 +18,7 @@ use crate::rid::{Rid, TableId};
 #[must_use = "dropped, it becomes a skip block"]
 pub(crate) struct Reservation<'l> {
     ring: &'l Ring,
-    space: &'l Space<AnyTracker>,
+    space: &'l Space<LogTracker>,
     filler: usize,
     lsn: u64,
     bytes: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Reservation<'l> {
 impl<'l> Reservation<'l> {
     pub(super) fn new(
         ring: &'l Ring,
-        space: &'l Space<AnyTracker>,
+        space: &'l Space<LogTracker>,
         filler: usize,
         lsn: Lsn,
         bytes: usize,

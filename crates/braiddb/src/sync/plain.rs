@@ -39,31 +39,38 @@ pub(crate) use std::thread::yield_now as yield_thread;
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex as ModelMutex;
 
-/// A mutual exclusion that is taken in one call and left in another.
-pub(crate) struct RawLock(parking_lot::RawMutex);
+#[cfg(any(test, braid_experiment))]
+pub(crate) use raw_lock::RawLock;
 
-impl RawLock {
-    pub(crate) const fn new() -> Self {
-        Self(<parking_lot::RawMutex as parking_lot::lock_api::RawMutex>::INIT)
+/// For hole trackers that lock.
+#[cfg(any(test, braid_experiment))]
+mod raw_lock {
+    /// A mutual exclusion that is taken in one call and left in another.
+    pub(crate) struct RawLock(parking_lot::RawMutex);
+
+    impl RawLock {
+        pub(crate) const fn new() -> Self {
+            Self(<parking_lot::RawMutex as parking_lot::lock_api::RawMutex>::INIT)
+        }
+
+        /// Takes it, when it is free.
+        pub(crate) fn acquire(&self) {
+            parking_lot::lock_api::RawMutex::lock(&self.0);
+        }
+
+        /// Leaves it.
+        ///
+        /// # Safety
+        /// The calling thread has it acquired.
+        pub(crate) unsafe fn release(&self) {
+            // SAFETY: the caller's promise.
+            unsafe { parking_lot::lock_api::RawMutex::unlock(&self.0) };
+        }
     }
 
-    /// Takes it, when it is free.
-    pub(crate) fn acquire(&self) {
-        parking_lot::lock_api::RawMutex::lock(&self.0);
-    }
-
-    /// Leaves it.
-    ///
-    /// # Safety
-    /// The calling thread has it acquired.
-    pub(crate) unsafe fn release(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { parking_lot::lock_api::RawMutex::unlock(&self.0) };
-    }
-}
-
-impl std::fmt::Debug for RawLock {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("RawLock")
+    impl std::fmt::Debug for RawLock {
+        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("RawLock")
+        }
     }
 }
