@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use braiddb::simulation::Runner;
 use indicatif::ProgressBar;
 
@@ -34,6 +34,8 @@ struct Report {
 
 /// In so many schedules everything that is counted happens.
 const ALL_FIRE: u64 = 3000;
+/// One schedule in so many is run twice, and must do the same.
+const RUN_TWICE: u64 = 50;
 
 impl Campaign {
     /// The first seed that finds something, and what; `None` if none does.
@@ -62,12 +64,12 @@ impl Campaign {
                     return Ok(());
                 }
                 let seed = self.from + number;
-                match one::run(&runner, seed, self.workers, false) {
-                    Ok((counts, _)) => total.lock().expect("nobody panics with it").add(&counts),
-                    Err(fault) => {
+                match self.one(&runner, seed) {
+                    Ok(counts) => total.lock().expect("nobody panics with it").add(&counts),
+                    Err(error) => {
                         // The others stop at their next seed.
                         next.store(self.count, Ordering::Relaxed);
-                        bail!("schedule of seed {seed}: {fault}");
+                        return Err(error.context(format!("schedule of seed {seed}")));
                     }
                 }
                 progress.inc(1);
@@ -96,10 +98,20 @@ impl Campaign {
                 bail!("counts are listed by name");
             };
             for (name, count) in counted {
-                anyhow::ensure!(count.as_u64() != Some(0), "{name}: this never happened");
+                ensure!(count.as_u64() != Some(0), "{name}: this never happened");
             }
         }
         Ok(())
+    }
+
+    /// Runs one schedule, some of them twice.
+    fn one(&self, runner: &Runner, seed: u64) -> Result<Counts> {
+        let (counts, report) = one::run(runner, seed, self.workers, false)?;
+        if seed.is_multiple_of(RUN_TWICE) {
+            let (_, again) = one::run(runner, seed, self.workers, false)?;
+            ensure!(report == again, "it went another way the second time: {report:?}, {again:?}");
+        }
+        Ok(counts)
     }
 
     /// Runs one schedule twice, says whether it did the same, and what it found, with its end.

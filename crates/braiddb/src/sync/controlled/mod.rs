@@ -10,6 +10,8 @@ mod quarantine;
 mod run;
 mod schedule;
 mod strategy;
+#[cfg(test)]
+mod tests;
 pub(crate) mod thread;
 
 pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};

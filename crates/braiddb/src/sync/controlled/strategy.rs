@@ -15,7 +15,8 @@ pub(super) type Candidate = usize;
 
 /// Steps a schedule takes, about: changes are spread over them.
 const USUAL_STEPS: u64 = 40_000;
-/// Steps for which one thread runs while others could, at most.
+/// Steps for which one thread runs while others could, at most, whatever the strategy: it may spin until
+/// one of them goes on.
 const MOST_TURN: u64 = 3000;
 /// Of so many classes of lines of the source one is chosen.
 pub(super) const PLACES: u32 = 61;
@@ -79,7 +80,7 @@ impl Strategy {
 
     /// The step at which to ask again.
     pub(super) fn next(&self) -> u64 {
-        self.next
+        self.next.min(self.turn_began + MOST_TURN + 1)
     }
 
     /// Steps after which it wants to know that somebody could go on.
@@ -114,27 +115,24 @@ impl Strategy {
         if step > FAIR_AFTER && !matches!(self.kind, Kind::Random { .. }) {
             (self.kind, self.next) = (Kind::Random { gap: 64 }, step);
         }
+        if step > self.turn_began + MOST_TURN {
+            self.turn_began = step;
+            return self.at_yield(me, step, candidates);
+        }
         let due = step >= self.next;
-        let too_long = step > self.turn_began + MOST_TURN;
         match &mut self.kind {
             Kind::Random { gap } => {
-                if !due && !too_long {
+                if !due {
                     return me;
                 }
                 self.next = step + Self::gap(&mut self.random, *gap);
             }
             Kind::Priorities { changes, priorities, lowest } => {
-                let change = changes.last().is_some_and(|at| *at <= step);
-                if change {
-                    changes.pop();
-                }
-                if change || too_long {
+                if changes.pop_if(|at| *at <= step).is_some() {
                     *lowest -= 1;
                     priorities[me] = *lowest;
-                    self.turn_began = step;
                 }
-                let change = changes.last().copied().unwrap_or(u64::MAX);
-                self.next = change.min(step + MOST_TURN).max(step + 1);
+                self.next = changes.last().copied().unwrap_or(u64::MAX).max(step + 1);
             }
             Kind::Places { longest, until, .. } => {
                 self.next = u64::MAX;
