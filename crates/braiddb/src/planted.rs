@@ -36,7 +36,8 @@ pub enum Bug {
     FreedOneEpochEarly,
     FreedAheadOfHorizon,
     BeginNotPublished,
-    ReadersNotListed,
+    YoungerReadersNotListed,
+    MergeUnnoticedByReaders,
 }
 
 #[cfg(braid_simulation)]
@@ -63,7 +64,7 @@ impl Bug {
     ];
 
     /// Those that schedules of several workers find.
-    pub const CONCURRENCY: [Self; 15] = [
+    pub const CONCURRENCY: [Self; 16] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
         Self::EvictionBesidePruning,
@@ -78,7 +79,8 @@ impl Bug {
         Self::FreedOneEpochEarly,
         Self::FreedAheadOfHorizon,
         Self::BeginNotPublished,
-        Self::ReadersNotListed,
+        Self::YoungerReadersNotListed,
+        Self::MergeUnnoticedByReaders,
     ];
 }
 

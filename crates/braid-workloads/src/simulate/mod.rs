@@ -51,9 +51,9 @@ pub struct Command {
     /// Run the schedule of one seed again, and show how it ends.
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
-    /// Plant each known bug in the engine, and look for the seed that finds it.
-    #[arg(long)]
-    plant: bool,
+    /// Plant each known bug in the engine, or the one of this name, and look for the seed that finds it.
+    #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "")]
+    plant: Option<String>,
 }
 
 /// `LEAST-MOST`, or one number.
@@ -86,9 +86,10 @@ impl Command {
     /// # Errors
     /// The first seed that shows something lost, halved, out of order or stuck.
     pub fn run(self, json: bool) -> Result<()> {
-        if self.plant {
+        if let Some(name) = &self.plant {
             let seeds = self.from..self.from + self.seeds;
-            return planted::run(seeds, self.plan(), &self.campaign(0), json);
+            let count = self.schedules.unwrap_or(planted::MOST_SCHEDULES);
+            return planted::run(name, seeds, self.plan(), &self.campaign(count), json);
         }
         if let Some(seed) = self.replay {
             return self.campaign(1).replay(seed);

@@ -77,6 +77,44 @@ pub(super) struct Contents {
     pub(super) journal: BTreeMap<Number, Vec<Taken>>,
 }
 
+impl Contents {
+    /// Checks that it is what transactions leave, each of them all or nothing: of one snapshot too.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_turns()?;
+        let odd = self.turns.iter().filter(|(_, (turn, _))| turn % 2 == 1);
+        let marks: BTreeMap<u64, u64> = odd.map(|(key, (turn, _))| (*key, *turn)).collect();
+        ensure!(self.marks == marks, "marked are {:?}, should be {marks:?}", self.marks);
+        Ok(())
+    }
+
+    /// Checks that every turn of every key was taken once, up to the one that is there.
+    fn check_turns(&self) -> Result<()> {
+        let mut takers: BTreeMap<u64, BTreeMap<u64, Number>> = BTreeMap::new();
+        for (number, taken) in &self.journal {
+            for (key, turn) in taken {
+                let other = takers.entry(*key).or_default().insert(*turn, *number);
+                ensure!(
+                    other.is_none(),
+                    "turn {turn} of key {key} was taken by both {other:?} and {number}"
+                );
+            }
+        }
+        let keys: BTreeSet<&u64> = takers.keys().chain(self.turns.keys()).collect();
+        for key in keys {
+            let taken = takers.get(key);
+            let last = taken.and_then(BTreeMap::last_key_value).map(|(turn, by)| (*turn, *by));
+            ensure!(
+                self.turns.get(key).copied() == last,
+                "key {key} is at {:?} but the journal says {last:?} (turn, transaction)",
+                self.turns.get(key)
+            );
+            let (count, last) = (taken.map_or(0, BTreeMap::len) as u64, last.map_or(0, |l| l.0));
+            ensure!(count == last, "key {key} is at turn {last}, but {count} turns were taken");
+        }
+        Ok(())
+    }
+}
+
 /// How a transaction ended, as far as its caller was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -206,10 +244,7 @@ impl Oracle {
                 End::Unknown => {}
             }
         }
-        self.check_turns(found)?;
-        let odd = found.turns.iter().filter(|(_, (turn, _))| turn % 2 == 1);
-        let marks: BTreeMap<u64, u64> = odd.map(|(key, (turn, _))| (*key, *turn)).collect();
-        ensure!(found.marks == marks, "marked are {:?}, should be {marks:?}", found.marks);
+        found.check()?;
         Ok(())
     }
 
@@ -240,33 +275,6 @@ impl Oracle {
                     "told was {seen:?}, which stands on transaction {number}, and that is lost"
                 );
             }
-        }
-        Ok(())
-    }
-
-    /// Checks that every turn of every key was taken once, up to the one that is there.
-    fn check_turns(&self, found: &Contents) -> Result<()> {
-        let mut takers: BTreeMap<u64, BTreeMap<u64, Number>> = BTreeMap::new();
-        for (number, taken) in &found.journal {
-            for (key, turn) in taken {
-                let other = takers.entry(*key).or_default().insert(*turn, *number);
-                ensure!(
-                    other.is_none(),
-                    "turn {turn} of key {key} was taken by both {other:?} and {number}"
-                );
-            }
-        }
-        let keys: BTreeSet<&u64> = takers.keys().chain(found.turns.keys()).collect();
-        for key in keys {
-            let taken = takers.get(key);
-            let last = taken.and_then(BTreeMap::last_key_value).map(|(turn, by)| (*turn, *by));
-            ensure!(
-                found.turns.get(key).copied() == last,
-                "key {key} is at {:?} but the journal says {last:?} (turn, transaction)",
-                found.turns.get(key)
-            );
-            let (count, last) = (taken.map_or(0, BTreeMap::len) as u64, last.map_or(0, |l| l.0));
-            ensure!(count == last, "key {key} is at turn {last}, but {count} turns were taken");
         }
         Ok(())
     }

@@ -19,24 +19,31 @@ struct Found {
 }
 
 /// Schedules that look for one bug at most.
-const MOST_SCHEDULES: u64 = 20_000;
+pub(super) const MOST_SCHEDULES: u64 = 20_000;
 
-/// Plants one bug after another, and runs crashes, or schedules from the same seed on, until one finds
-/// it.
+/// Plants one bug after another, or the one called `name`, and runs crashes, or schedules, until one
+/// finds it.
 ///
 /// # Errors
-/// A bug that nothing finds.
-pub(super) fn run(seeds: Range<u64>, plan: Plan, schedules: &Campaign, json: bool) -> Result<()> {
+/// A bug that nothing finds; that there is no bug of this name.
+pub(super) fn run(
+    name: &str,
+    seeds: Range<u64>,
+    plan: Plan,
+    schedules: &Campaign,
+    json: bool,
+) -> Result<()> {
     let crash = |seed| Some((seed, format!("{:#}", seed::run(seed, plan).err()?)));
     let crashes = Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).map(|bug| (bug, false));
+    let all = Bug::CONCURRENCY.map(|bug| (bug, true)).into_iter().chain(crashes);
+    let called = |bug: &Bug| name.is_empty() || format!("{bug:?}").eq_ignore_ascii_case(name);
+    let chosen: Vec<_> = all.filter(|(bug, _)| called(bug)).collect();
+    ensure!(!chosen.is_empty(), "no bug is called {name:?}");
     let mut unfound = Vec::new();
-    for (bug, scheduled) in Bug::CONCURRENCY.map(|bug| (bug, true)).into_iter().chain(crashes) {
+    for (bug, scheduled) in chosen {
         plant(Some(bug));
-        let found = if scheduled {
-            Campaign { count: MOST_SCHEDULES, ..*schedules }.first_finding()
-        } else {
-            seeds.clone().find_map(crash)
-        };
+        let found =
+            if scheduled { schedules.first_finding() } else { seeds.clone().find_map(crash) };
         plant(None);
         let Some((seed, shown)) = found else {
             unfound.push(bug);

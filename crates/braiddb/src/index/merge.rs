@@ -12,6 +12,7 @@ use super::key::{SearchKey, Word};
 use super::latch::Restart;
 use super::node::{FANOUT, LatchedNode};
 use super::tree::{Index, Step};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 
 /// Entries that a merged node has at most: it is not to be split again at once.
@@ -89,8 +90,10 @@ impl Index {
         let mut left = left.acquire(left_version)?;
         let mut right = right.acquire(right_version)?;
         parent.changed();
-        left.changed();
-        right.obsolete();
+        if !is_planted(Bug::MergeUnnoticedByReaders) {
+            left.changed();
+            right.obsolete();
+        }
         if let Some(word) = absorb(&parent, place, &left, &right) {
             self.retire_key(word);
         }

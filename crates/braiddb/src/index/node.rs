@@ -29,16 +29,15 @@ use crate::reclaim::OperationGuard;
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Entries of a node.
-#[cfg(not(loom))]
-pub(super) const FANOUT: usize = 64;
-#[cfg(loom)]
-pub(super) const FANOUT: usize = 4;
+/// Entries of a node; few in models and simulations, where nodes are to be split and merged over a few
+/// keys.
+pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
+    (true, _) => 4,
+    (_, true) => 8,
+    _ => 64,
+};
 /// Entries that one hint stands for; their heads and their words are one cache line each.
-#[cfg(not(loom))]
-pub(super) const GROUP: usize = 8;
-#[cfg(loom)]
-pub(super) const GROUP: usize = 2;
+pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
 const LINE_BYTES: usize = 64;
 
 /// A leaf, or the common part of an inner node.
@@ -58,7 +57,7 @@ struct InnerNode {
     tails: [AtomicU64; FANOUT],
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, braid_simulation)))]
 const _: () = {
     assert!(std::mem::offset_of!(Node, heads) == LINE_BYTES);
     assert!(std::mem::offset_of!(Node, words) == 9 * LINE_BYTES);

@@ -62,12 +62,12 @@ impl Readers {
         let told = &mut *self.workers[worker].lock();
         told.listed.clear();
         // A context without a transaction says so with the latest stamp.
-        if is_planted(Bug::ReadersNotListed) {
-            told.recent = recent;
-            return;
-        }
         told.listed.extend(listed.iter().filter(|begin| **begin != Lsn::MAX));
         told.recent = recent;
+        if is_planted(Bug::YoungerReadersNotListed) {
+            told.listed.sort_unstable();
+            told.listed.truncate(1);
+        }
     }
 
     /// To be called by a worker that has told [`Lsn::MAX`], before it reads the tail for a begin

@@ -1,7 +1,7 @@
 //! What the clients of a schedule do: transactions of every kind, given up now and then, beside
 //! upkeep.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,10 +30,8 @@ pub(super) struct Clients {
     pub(super) workers: usize,
     pub(super) oracle: std::sync::Arc<Mutex<Oracle>>,
     pub(super) numbers: AtomicU64,
-    /// Keys that two clients insert, so far, twice each.
+    /// Keys that were inserted by two transactions at a time.
     pub(super) raced: AtomicU64,
-    /// Those that one of them has inserted.
-    pub(super) winners: Mutex<BTreeSet<u64>>,
     /// The turns that were acknowledged.
     pub(super) floors: Mutex<BTreeMap<u64, u64>>,
     /// What was shown that cannot be.
@@ -136,17 +134,18 @@ impl Clients {
             if self.over() {
                 break;
             }
-            match random.u32(0..32) {
-                0..10 => self.write(&mut random),
-                10..15 => self.look(&mut random),
+            match random.u32(0..36) {
+                0..9 => self.write(&mut random),
+                9..13 => self.look(&mut random),
+                13..15 => self.audit(),
                 15..18 => self.give_up(&mut random),
                 18..20 => self.interact(&mut random),
                 20..22 => self.hold(&mut random),
                 22..24 => self.stream(&mut random),
                 24..27 => self.own(&mut random, client, clients, &mut owned),
-                27..29 => self.race(),
-                29 => self.compact(),
-                30 => self.checkpoint(),
+                27..33 => self.race(&mut random, &mut owned),
+                33 => self.compact(),
+                34 => self.checkpoint(),
                 _ => self.check(),
             }
         }
@@ -173,6 +172,25 @@ impl Clients {
             Ok(Did::Read(tables.look(tx, &keys, &floors, pause).await?))
         });
         self.note(0, pollster(run));
+    }
+
+    /// Reads everything twice in one snapshot.
+    fn audit(&self) {
+        let tables = self.tables.clone();
+        let audited = pollster(self.db.run(async move |tx: &Transaction| {
+            let told = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+            let contents = tables.contents(tx).await?;
+            contents.check().map_err(|problem| told(format!("in one snapshot {problem:#}")))?;
+            Pause(false).await;
+            let again = tables.contents(tx).await?;
+            if again != contents {
+                return Err(told(format!("one snapshot shows {contents:?}, then {again:?}")));
+            }
+            Ok(())
+        }));
+        if let Err(error) = audited {
+            self.excuse("reading everything", &error);
+        }
     }
 
     /// A transaction whose caller loses interest.
@@ -228,12 +246,17 @@ impl Clients {
         let rounds = random.u32(1..4);
         let held = pollster(async {
             let tx = self.db.begin().await?;
+            let mut first = None;
             for _ in 0..rounds {
-                let (tables, keys, floors) = (self.tables.clone(), keys.clone(), floors.clone());
+                let (tables, looked, floors) = (self.tables.clone(), keys.clone(), floors.clone());
                 let look = async move |tx: &Transaction| {
-                    tables.look(tx, &keys, &floors, async || Pause(false).await).await
+                    tables.look(tx, &looked, &floors, async || Pause(false).await).await
                 };
-                tx.step::<_, Error, _>(look).await?;
+                let seen = tx.step::<_, Error, _>(look).await?;
+                if *first.get_or_insert_with(|| seen.clone()) != seen {
+                    let told = format!("{WRONG}of keys {keys:?} it saw {first:?}, then {seen:?}");
+                    return Err(Error::Options(told));
+                }
                 pause(random.u64(1..4000));
             }
             tx.abort().await
@@ -326,21 +349,45 @@ impl Clients {
         }
     }
 
-    /// Makes a record that another client makes too, at about the same time: one of them may.
-    fn race(&self) {
-        // Relaxed: a number for each.
-        let key = OWNED_KEYS * 2 + self.raced.fetch_add(1, Ordering::Relaxed) / 2;
-        let table = self.owned.clone();
-        let inserted =
-            pollster(self.db.run(async move |tx: &Transaction| tx.insert(&table, &key, &1).await));
-        match inserted {
-            Ok(()) => {
-                if !self.winners.lock().expect(NO_PANIC).insert(key) {
-                    self.tell(format!("key {key} was inserted by two transactions"));
+    /// Makes a record, or deletes one, by two transactions of different workers at about the same time:
+    /// one of them may.
+    fn race(&self, random: &mut Rng, owned: &mut Owned) {
+        let known: Vec<_> = owned.iter().map(|(key, value)| (*key, value.is_some())).collect();
+        let (key, there) = match random.choice(&known) {
+            Some(known) if random.bool() => *known,
+            // Relaxed: a number for each.
+            _ => (2 * OWNED_KEYS + self.raced.fetch_add(1, Ordering::Relaxed), false),
+        };
+        let change = || {
+            let table = self.owned.clone();
+            self.db.run(async move |tx: &Transaction| {
+                if there {
+                    return tx.delete(&table, &key).await;
                 }
+                match tx.insert(&table, &key, &key).await {
+                    Ok(()) => Ok(true),
+                    Err(Error::KeyExists) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            })
+        };
+        let (one, other) = pollster(futures_util::future::join(change(), change()));
+        owned.insert(key, (!there).then_some(key));
+        match (&one, &other) {
+            (Ok(true), Ok(true)) => {
+                let did = if there { "deleted" } else { "inserted" };
+                self.tell(format!("key {key} was {did} by two transactions"));
             }
-            Err(Error::KeyExists) => {}
-            Err(error) => self.excuse("an insert", &error),
+            (Ok(false), Ok(false)) => {
+                self.tell(format!(
+                    "two transactions found key {key} changed, and nobody changed it"
+                ));
+            }
+            (Ok(true), _) | (_, Ok(true)) => {}
+            _ => _ = owned.remove(&key),
+        }
+        for error in [one.err(), other.err()].into_iter().flatten() {
+            self.excuse("one of two writes of a record", &error);
         }
     }
 

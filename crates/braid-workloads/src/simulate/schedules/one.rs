@@ -197,8 +197,8 @@ impl Schedule {
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
         let owned = pollster(db.open_or_create_table::<u64, u64>("owned")).context("tables")?;
-        // As many as nearly fill a leaf of the index, or none.
-        let filled = if random.bool() { 0 } else { random.u64(50..66) };
+        // Enough to fill some leaves of the index, or none.
+        let filled = if random.bool() { 0 } else { random.u64(5..40) };
         let table = owned.clone();
         let fill = async move |tx: &Transaction| {
             for place in 0..filled {
@@ -218,7 +218,6 @@ impl Schedule {
             oracle: oracle.clone(),
             numbers: AtomicU64::new(1),
             raced: AtomicU64::new(0),
-            winners: Mutex::default(),
             floors: Mutex::default(),
             problem: Mutex::default(),
             disk_fails,

@@ -1,11 +1,15 @@
-//! Atomics at whose every access a controlled schedule may switch threads.
+//! Atomics at whose every access a controlled schedule may switch threads, and which find out when they
+//! are accessed after the memory they are in was freed.
 
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
-use super::schedule::{Point, point};
+use super::quarantine::{FREED, FREED_WORD};
+use super::schedule::{Point, point, takes_part};
+
+const FREED_HALF: u32 = u32::from_ne_bytes([FREED; 4]);
 
 macro_rules! wrappers {
-    ($($name:ident: $value:ty),* $(,)?) => { $(
+    ($($name:ident: $value:ty $(, freed $freed:expr)?);* $(;)?) => { $(
         /// The standard library's, each access a switch point.
         #[derive(Debug, Default)]
         #[repr(transparent)]
@@ -17,24 +21,35 @@ macro_rules! wrappers {
                 Self(std::sync::atomic::$name::new(value))
             }
 
+            /// Passes the switch point before an access. What was freed meanwhile says so.
+            #[inline]
+            #[track_caller]
+            fn pass(&self, kind: Point) {
+                point(kind);
+                $(if takes_part() {
+                    // Relaxed: only the holder of the baton runs.
+                    assert!(self.0.load(Ordering::Relaxed) != $freed, "used after it was freed");
+                })?
+            }
+
             #[inline]
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
-                point(Point::Load);
+                self.pass(Point::Load);
                 self.0.load(order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                point(Point::Store);
+                self.pass(Point::Store);
                 self.0.store(value, order);
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.swap(value, order)
             }
 
@@ -47,7 +62,7 @@ macro_rules! wrappers {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.compare_exchange(from, to, success, failure)
             }
 
@@ -78,47 +93,51 @@ macro_rules! arithmetic {
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.fetch_add(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.fetch_sub(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.fetch_max(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.fetch_min(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.fetch_or(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                point(Point::Update);
+                self.pass(Point::Update);
                 self.0.fetch_and(value, order)
             }
         }
     )* };
 }
 
-wrappers! { AtomicBool: bool, AtomicU32: u32, AtomicU64: u64 }
+wrappers! {
+    AtomicBool: bool;
+    AtomicU32: u32, freed FREED_HALF;
+    AtomicU64: u64, freed FREED_WORD;
+}
 arithmetic! { AtomicU32: u32, AtomicU64: u64 }

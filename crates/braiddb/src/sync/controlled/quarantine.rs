@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 /// What freed memory is full of: no commit's LSN, no transaction's name, no address.
-const FREED: u8 = 0xdb;
-const FREED_WORD: u64 = u64::from_ne_bytes([FREED; 8]);
+pub(super) const FREED: u8 = 0xdb;
+pub(super) const FREED_WORD: u64 = u64::from_ne_bytes([FREED; 8]);
 
 /// Blocks that were freed.
 #[derive(Debug, Default)]
