@@ -126,7 +126,14 @@ pub enum Error {
         /// How the log failed.
         cause: Arc<LogError>,
     },
-    /// The log cannot be written or read.
+    /// There is no room on the disk for what was asked: nothing of it was written, and the database
+    /// goes on. Reads work, and so does everything once there is room on the file system again.
+    /// Deletions, checkpoints and compaction have some room of their own: delete records, in
+    /// transactions that do nothing else, and call [`Database::compact`](crate::Database::compact).
+    #[error(transparent)]
+    DiskFull(Arc<LogError>),
+    /// The log cannot be written or read. [`LogError::CannotGrow`] is a matter of the moment: what
+    /// needed room in the log was refused, nothing of it was written, and the database goes on.
     #[error(transparent)]
     Log(Arc<LogError>),
     /// The operating system refused something.
@@ -175,7 +182,12 @@ impl From<OperationError> for Error {
             OperationError::CommitUnknown { lsn, cause } => {
                 Error::CommitUnknown { lsn: lsn.0, cause }
             }
-            OperationError::Log(error) | OperationError::Storage(error) => Error::Log(error),
+            OperationError::Refused(error) | OperationError::Storage(error) if error.is_full() => {
+                Error::DiskFull(error)
+            }
+            OperationError::Refused(error)
+            | OperationError::Log(error)
+            | OperationError::Storage(error) => Error::Log(error),
         }
     }
 }

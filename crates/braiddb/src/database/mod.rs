@@ -10,6 +10,8 @@ mod scan;
 mod source;
 mod stats;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod transaction;
 mod upkeep;
 
@@ -175,6 +177,7 @@ impl Database {
             RecoveryError::Log(error) => Error::from(error),
             RecoveryError::Table(full) => Error::TableFull(full.to_string()),
         })?;
+        engine.expect_checkpoint();
         engine.log.resume_at(recovered.replayed.end)?;
         drop(files);
         tracing::info!(?recovered, "recovered");
@@ -361,6 +364,7 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,
+        estimate_checkpoint: durability::estimate_checkpoint,
     };
     Arc::new(Engine::new(&options, log, store, domain, memory))
 }

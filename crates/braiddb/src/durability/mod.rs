@@ -8,7 +8,7 @@ mod replay;
 mod upkeep;
 
 pub(crate) use check::check_tables;
-pub(crate) use checkpoint::{Checkpoint, name as checkpoint_name};
+pub(crate) use checkpoint::{Checkpoint, estimate as estimate_checkpoint, name as checkpoint_name};
 pub(crate) use compact::Compacted;
 pub(crate) use replay::Replayed;
 pub(crate) use upkeep::{checkpoint, compact, job};
@@ -58,7 +58,7 @@ pub(crate) fn recover(
     let checkpoint = checkpoint::load_newest(engine, files, watch)?;
     if let Some(checkpoint) = checkpoint {
         reader.start_at(checkpoint.lsn);
-        engine.checkpoints.note(checkpoint.lsn);
+        engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes);
     }
     let replayed = replay::replay(engine, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {

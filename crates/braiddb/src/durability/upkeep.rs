@@ -14,6 +14,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     let engine = Worker::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
+    let _loan = files.end_loan_when_dropped();
     Ok(sched::upkeep(checkpoint::write(&files)).await?.checkpoint)
 }
 
@@ -30,6 +31,7 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
         // A file system may take milliseconds for it.
         sched::yield_now(Cause::Memory).await;
     }
+    drop(files.end_loan_when_dropped());
     Ok(compacted)
 }
 
@@ -38,6 +40,7 @@ async fn keep_small() -> Result<Compacted, OperationError> {
     let engine = Worker::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
+    let _loan = files.end_loan_when_dropped();
     let written = checkpoint::write(&files).await?;
     let Written { checkpoint: Checkpoint { lsn, records, bytes, .. }, .. } = written;
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");

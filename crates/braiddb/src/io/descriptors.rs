@@ -120,6 +120,22 @@ impl PooledFile {
         Ok(file)
     }
 
+    /// The same file, under the path that it was renamed to. The earlier one cannot be opened again.
+    pub(super) fn renamed(&self, path: &Path) -> Arc<Self> {
+        let descriptor = self.descriptor.lock().clone();
+        let open = descriptor.is_some();
+        let file = Arc::new(Self {
+            path: path.to_owned(),
+            identity: self.identity,
+            descriptor: Mutex::new(descriptor),
+            used: AtomicU64::new(1),
+        });
+        if open {
+            POOL.enter(&file);
+        }
+        file
+    }
+
     /// The descriptor, opened again if it was closed.
     ///
     /// # Errors
@@ -312,6 +328,7 @@ fn open_direct(path: &Path, mode: OpenMode) -> io::Result<std::fs::File> {
     match mode {
         OpenMode::Existing => {}
         OpenMode::Emptied => _ = options.create(true).truncate(true),
+        OpenMode::ExistingOrNew => _ = options.create(true),
     }
     match options.clone().custom_flags(libc::O_DIRECT).open(path) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {

@@ -126,7 +126,7 @@ impl Directory {
                 node.map(|node| File::simulated(node, path.clone()))
             }
         };
-        let action = if mode == OpenMode::Existing { "open" } else { "create" };
+        let action = if mode == OpenMode::Emptied { "create" } else { "open" };
         opened.map_err(|error| DirectoryError::io(action, &path, error))
     }
 
@@ -138,6 +138,15 @@ impl Directory {
             Place::Simulated(lock) => lock.rename(from, to),
         };
         renamed.map_err(|error| DirectoryError::io("rename", &path, error))
+    }
+
+    /// Gives an open file another name, taking it from the file that has it; the file by that name.
+    pub(crate) fn rename_file(&self, file: &File, to: &str) -> Result<File, DirectoryError> {
+        let path = file.path();
+        let from = path.file_name().and_then(std::ffi::OsStr::to_str);
+        self.rename(from.expect("files are opened by names that are text"), to)?;
+        let renamed = file.renamed(self.path().join(to));
+        renamed.map_err(|error| DirectoryError::io("rename", path, error))
     }
 
     /// Removes a file.
@@ -153,6 +162,15 @@ impl Directory {
     /// Makes the names in the directory durable.
     pub(crate) fn sync(&self) -> Result<(), DirectoryError> {
         self.handle.sync().map_err(|error| DirectoryError::io("sync", self.path(), error))
+    }
+
+    /// Bytes that are free on the file system, for others than the system's administrator;
+    /// [`u64::MAX`] if it does not say.
+    pub(crate) fn available_bytes(&self) -> u64 {
+        match &self.place {
+            Place::Real { .. } => self.handle.available_bytes(),
+            Place::Simulated(lock) => lock.available_bytes(),
+        }
     }
 
     /// The names in the directory that are text, sorted.

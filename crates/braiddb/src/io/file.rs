@@ -52,6 +52,8 @@ pub(crate) enum OpenMode {
     Existing,
     /// The file is made, or emptied if it exists.
     Emptied,
+    /// The file exists, or is made.
+    ExistingOrNew,
 }
 
 impl File {
@@ -171,7 +173,33 @@ impl File {
         }
     }
 
-    /// Gives an empty file its length, and asks for the space.
+    /// Bytes that are free on the file system of a directory; [`u64::MAX`] if it does not say.
+    pub(super) fn available_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Unpooled(file) => available_bytes(file).unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Cuts the file to a length, and gives back the space after it.
+    pub(crate) fn truncate(&self, bytes: u64) -> std::io::Result<()> {
+        match &self.kind {
+            Kind::Unpooled(file) => file.set_len(bytes),
+            Kind::Pooled(file) => file.descriptor()?.file().set_len(bytes),
+            Kind::Simulated(node) => node.truncate(bytes),
+        }
+    }
+
+    /// The same file, under the path that it was renamed to.
+    pub(super) fn renamed(&self, path: PathBuf) -> std::io::Result<Self> {
+        match &self.kind {
+            Kind::Unpooled(file) => Ok(Self::unpooled(file.try_clone()?, path)),
+            Kind::Pooled(file) => Ok(Self { kind: Kind::Pooled(file.renamed(&path)), path }),
+            Kind::Simulated(node) => Ok(node.renamed(path)),
+        }
+    }
+
+    /// Gives a file at least a length, and asks for the space.
     pub(crate) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         match &self.kind {
             Kind::Unpooled(file) => allocate(file, bytes),
@@ -179,6 +207,18 @@ impl File {
             Kind::Simulated(node) => node.allocate(bytes),
         }
     }
+}
+
+/// Bytes that are free on a file system, for others than the system's administrator.
+fn available_bytes(file: &std::fs::File) -> Option<u64> {
+    let mut said = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: writes to the struct, which lives through the call.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), said.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled by the call, which succeeded.
+    let said = unsafe { said.assume_init() };
+    Some(said.f_bavail.saturating_mul(said.f_frsize))
 }
 
 fn allocate(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {

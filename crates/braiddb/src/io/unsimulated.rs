@@ -54,6 +54,10 @@ impl SimulatedLock {
     pub(super) fn list(&self) -> Vec<String> {
         match *self {}
     }
+
+    pub(super) fn available_bytes(&self) -> u64 {
+        match *self {}
+    }
 }
 
 impl Node {
@@ -66,6 +70,14 @@ impl Node {
     }
 
     pub(super) fn sync(&self) -> std::io::Result<()> {
+        match *self {}
+    }
+
+    pub(super) fn renamed(&self, _path: PathBuf) -> File {
+        match *self {}
+    }
+
+    pub(super) fn truncate(&self, _bytes: u64) -> std::io::Result<()> {
         match *self {}
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
+use super::extent::Purpose;
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{AnyTracker, HoleTracker};
@@ -115,7 +116,7 @@ impl Drive {
             if number.is_multiple_of(BLOCKS_A_TURN) && clock::now() >= end {
                 break;
             }
-            while !self.space.admits(bytes) {
+            while !self.space.admits(bytes, Purpose::Change) {
                 self.lead();
                 yield_thread();
             }

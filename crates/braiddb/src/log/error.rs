@@ -25,6 +25,20 @@ pub enum LogError {
         /// What the operating system said.
         cause: Arc<std::io::Error>,
     },
+    /// The log could not be extended. Nothing was written, and nothing is lost: what needs the space
+    /// is refused, reads go on, and so does everything else once the cause is gone.
+    #[error(
+        "the log cannot grow: cannot {action} {path}: {cause}; commits are refused until {remedy}",
+        path = path.display(), remedy = remedy(cause)
+    )]
+    CannotGrow {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: Arc<std::io::Error>,
+    },
     /// Bytes that were durable are not what was written.
     #[error(
         "the log is damaged in {path} at offset {offset}: {reason}; \
@@ -103,7 +117,48 @@ fn advice(cause: &std::io::Error) -> &'static str {
     }
 }
 
+/// What has to happen before a log that could not be extended can be.
+fn remedy(cause: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "there is room on the file system: make some, or delete records and compact"
+        }
+        ErrorKind::ReadOnlyFilesystem => "the file system is mounted writable",
+        ErrorKind::PermissionDenied => "the permissions allow it",
+        ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => {
+            "what has the name is moved away"
+        }
+        _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+            "more files may be open (ulimit -n, LimitNOFILE), or the program closes some"
+        }
+        _ => "the cause is gone",
+    }
+}
+
+/// Whether a disk, or its user's share, is full.
+fn says_full(cause: &std::io::Error) -> bool {
+    matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 impl LogError {
+    /// That the log could not be extended, for this reason.
+    pub(super) fn cannot_grow(reason: Self) -> Self {
+        match reason {
+            Self::Io { action, path, cause, .. } => Self::CannotGrow { action, path, cause },
+            other => other,
+        }
+    }
+
+    /// Whether there was no room on the disk, or within its user's share.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Io { cause, .. } | Self::CannotGrow { cause, .. } => says_full(cause),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(
         action: &'static str,
         path: &Path,

@@ -35,6 +35,16 @@ pub(super) fn copy(from: &File, to: &File, most: u64) -> Result<u64, LogError> {
 #[derive(Clone, Debug)]
 pub(crate) struct LogFiles(Arc<Segments>);
 
+/// While it lives, what is held back of the disk may be lent.
+#[derive(Debug)]
+pub(crate) struct ReserveLoan(Arc<Segments>);
+
+impl Drop for ReserveLoan {
+    fn drop(&mut self) {
+        self.0.end_loan();
+    }
+}
+
 impl LogFiles {
     pub(super) fn new(segments: Arc<Segments>) -> Self {
         Self(segments)
@@ -151,9 +161,26 @@ impl LogFiles {
         Ok(count)
     }
 
+    /// Lends a checkpoint or compaction the space that is held back for them; whether there was any.
+    pub(crate) fn lend_reserve(&self) -> bool {
+        self.0.lend_reserve()
+    }
+
+    /// Holds that space back again once the result is dropped.
+    pub(crate) fn end_loan_when_dropped(&self) -> ReserveLoan {
+        ReserveLoan(self.0.clone())
+    }
+
     /// Bytes of one segment of the log.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.0.segment_bytes()
+    }
+
+    /// Bytes of log that the disk can hold: in files that are there, and in what is free.
+    pub(crate) fn possible_bytes(&self) -> u64 {
+        let files =
+            self.0.files_on_disk() + self.0.directory.available_bytes() / self.0.file_bytes();
+        files.saturating_mul(self.0.segment_bytes())
     }
 
     /// Bytes of all segments.

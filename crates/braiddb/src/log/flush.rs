@@ -12,6 +12,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::block::HEADER_BYTES;
+use super::extent::Purpose;
 use super::leader::{Flush, Leader, Step};
 use super::prepare::Preparation;
 use super::reservation::Reservation;
@@ -53,6 +54,8 @@ pub(crate) struct FlushState {
     preparation: Option<Preparation>,
     seen_durable: Lsn,
     seen_poison: bool,
+    /// What it has seen of [`Extent::events`](super::extent::Extent::events).
+    seen_events: u64,
 }
 
 impl FlushState {
@@ -67,8 +70,14 @@ impl FlushState {
 pub(crate) struct FlushTurn {
     /// The worker's device has operations of the log, whose completion will wake it.
     pub(crate) in_flight: bool,
-    /// Since the worker's last turn more became durable, or the log failed: waiters are to look.
+    /// Since the worker's last turn more became durable, or the log failed, was extended, or could
+    /// not be: waiters are to look.
     pub(crate) advanced: bool,
+    /// The log failed, was extended, or could not be: since that need not have come with a
+    /// completion, the caller is to wake other workers whose transactions wait.
+    pub(crate) news: bool,
+    /// A segment came into use.
+    pub(crate) extended: bool,
     /// Something is to be flushed and only waits for another worker's next few instructions: the
     /// turn is to be repeated soon.
     pub(crate) pending: bool,
@@ -93,6 +102,12 @@ impl Disk {
         // Relaxed: the threads that will look are started later.
         self.started.store(lsn.0, Ordering::Relaxed);
         self.segments.set_prepared(lsn);
+        // Where the reserve cannot be had, the log has room for those who make some.
+        let purpose = match self.segments.hold_reserve() {
+            Ok(()) => Purpose::Change,
+            Err(_) => Purpose::Deletion,
+        };
+        self.segments.extent.extend(self.segments.end(), purpose);
     }
 
     pub(super) fn poisoned(&self) -> Option<&Arc<LogError>> {
@@ -124,9 +139,13 @@ impl Disk {
             }
         }
         let (durable, failed) = (space.released(), self.poison.get().is_some());
-        let advanced = durable > flush.seen_durable || failed != flush.seen_poison;
+        let events = self.segments.extent.events();
+        let extended = events != flush.seen_events;
+        let news = extended || failed != flush.seen_poison;
+        let advanced = durable > flush.seen_durable || news;
         (flush.seen_durable, flush.seen_poison) = (durable, failed);
-        FlushTurn { in_flight: flush.outstanding > 0, advanced, pending }
+        flush.seen_events = events;
+        FlushTurn { in_flight: flush.outstanding > 0, advanced, news, extended, pending }
     }
 
     fn prepare(&self, space: &Space<LogTracker>, flush: &mut FlushState, device: &mut dyn Device) {

@@ -15,6 +15,8 @@ use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 /// The version of everything on disk.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 pub(super) const META_NAME: &str = "braid.meta";
+/// Space that is held back for when the disk is full.
+pub(super) const RESERVE_NAME: &str = "braid.reserve";
 /// What a file is called until it is complete.
 pub(crate) const UNFINISHED: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";

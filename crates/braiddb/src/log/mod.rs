@@ -12,6 +12,7 @@ mod cold;
 #[cfg(braid_experiment)]
 mod drive;
 mod error;
+mod extent;
 mod files;
 mod flush;
 mod identity;
@@ -25,6 +26,7 @@ mod prepared;
 mod reader;
 mod record;
 mod reservation;
+mod reserve;
 mod ring;
 mod segment;
 mod space;
@@ -47,6 +49,8 @@ pub(crate) use cold::{ColdSpan, ColdStore};
 #[cfg(braid_experiment)]
 pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;
+use extent::Extent;
+pub(crate) use extent::Purpose;
 pub(crate) use files::LogFiles;
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
@@ -159,13 +163,19 @@ impl Log {
         };
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
-        let segments = Arc::new(Segments::open(directory, segment_bytes, create)?);
+        let extent = |segment_bytes| {
+            let slack = Space::<LogTracker>::slack(workers, common_block_bytes(segment_bytes));
+            Extent::new(segment_bytes, slack)
+        };
+        let segments = Arc::new(Segments::open(directory, segment_bytes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(any(test, braid_experiment, braid_simulation))]
         let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
         #[cfg(not(any(test, braid_experiment, braid_simulation)))]
         let tracker = usual_tracker(workers + 1);
+        let common_bytes = common_block_bytes(segments.segment_bytes());
         let space = Space::new(workers, ring_bytes, tracker);
+        let space = space.within(segments.extent.clone(), common_bytes);
         #[cfg(braid_simulation)]
         let space = space.with_room(options.room_bytes);
         Ok((
@@ -245,7 +255,7 @@ impl Log {
     pub(crate) fn pass_time(&self, worker: usize) {
         if self.disk.is_none() {
             self.tick();
-        } else if self.admits(block_bytes(0)) {
+        } else if self.admits(block_bytes(0), Purpose::Upkeep) {
             self.reserve(worker, block_bytes(0)).finish_skip();
         }
     }
@@ -253,8 +263,75 @@ impl Log {
     /// Whether a block of `block_bytes` may be reserved now. The worker that is told so reserves
     /// it before it suspends or asks again for a block of another size.
     #[inline]
-    pub(crate) fn admits(&self, block_bytes: usize) -> bool {
-        self.space.admits(block_bytes as u64)
+    pub(crate) fn admits(&self, block_bytes: usize, purpose: Purpose) -> bool {
+        self.space.admits(block_bytes as u64, purpose)
+    }
+
+    /// Asks for the log to be extended, if that is why a block is not admitted. It is, or is refused,
+    /// in the turns that follow.
+    pub(crate) fn demand(&self, block_bytes: usize, purpose: Purpose) {
+        self.space.demand_extent(block_bytes as u64, purpose);
+    }
+
+    /// How often blocks for a purpose were refused, as the log could not be extended.
+    pub(crate) fn refusals(&self, purpose: Purpose) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.segments.extent.refusals(purpose))
+    }
+
+    /// Why the log could not be extended for a block that was not refused when [`Self::refusals`] was
+    /// `seen`, if it could not be.
+    pub(crate) fn refused(
+        &self,
+        block_bytes: usize,
+        purpose: Purpose,
+        seen: u64,
+    ) -> Option<Arc<LogError>> {
+        let extent = &self.disk.as_ref()?.segments.extent;
+        let refused = extent.refusals(purpose) != seen
+            && !self.space.is_within_extent(block_bytes as u64, purpose);
+        refused.then(|| extent.newest_refusal().expect("set before it is counted"))
+    }
+
+    /// Whether the log could not be extended for the last transaction that needed it: room is to be
+    /// made.
+    pub(crate) fn is_short(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_short())
+    }
+
+    /// Whether the log was not extended ahead of need, as there is hardly room on the disk.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_stalled())
+    }
+
+    /// Where there is hardly room for the log to grow: the bytes of log after which upkeep should look
+    /// for some again.
+    pub(crate) fn upkeep_step(&self) -> Option<u64> {
+        let segments = &self.disk.as_ref()?.segments;
+        if segments.extent.is_short() {
+            return Some(segments.extent.kept_for_deletions());
+        }
+        let step = segments.segment_bytes().max(segments.reserve.next_checkpoint());
+        segments.extent.is_stalled().then_some(step)
+    }
+
+    /// Bytes that upkeep may yet log before it has made room.
+    pub(crate) fn room_for_upkeep(&self) -> u64 {
+        let Some(disk) = &self.disk else { return u64::MAX };
+        let slack = Space::<LogTracker>::slack(self.workers, self.space.common_bytes());
+        disk.segments.room_for_upkeep(self.tail(), slack)
+    }
+
+    /// Says how many bytes the next checkpoint will take, about, and how many the newest does: room
+    /// for it is held back on the disk, where there is some.
+    pub(crate) fn expect_checkpoint(&self, next: u64, newest: u64) {
+        if let Some(disk) = &self.disk {
+            disk.segments.reserve.expect_checkpoint(next, newest);
+        }
+    }
+
+    /// Bytes beyond which a block is large, and admitted one at a time.
+    pub(crate) fn common_block_bytes(&self) -> usize {
+        self.space.common_bytes() as usize
     }
 
     /// Reserves a block that was admitted.
@@ -308,6 +385,8 @@ impl Log {
         self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),
+            reserve_bytes: disk.segments.reserve.held(),
+            extensions_refused: disk.segments.extent.refusals(Purpose::Change),
             files_open: pool.open,
             files_reopened: pool.reopened,
             #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -325,4 +404,11 @@ fn usual_tracker(fillers: usize) -> LogTracker {
     return LogTracker::new(HoleTracker::default(), fillers, 0);
     #[cfg(not(any(test, braid_experiment, braid_simulation)))]
     LogTracker::new(fillers)
+}
+
+/// Bytes beyond which a block is large, in a log of segments of `segment_bytes`: small segments have
+/// small blocks, so that few of them are needed ahead of what is filled.
+fn common_block_bytes(segment_bytes: u64) -> u64 {
+    const LEAST: u64 = 16 << 10;
+    (segment_bytes / 16).clamp(LEAST, COMMON_BLOCK_BYTES as u64) / TICK * TICK
 }

@@ -9,6 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::Lsn;
+use super::extent::Purpose;
 use super::space::Space;
 use super::tracker::{
     BitmapScan, ConsolidationArray, GlobalLock, Grasshopper, InFlightMarks, Tracker,
@@ -182,14 +183,14 @@ fn model_large_blocks_leave_room_for_common_ones() {
             let log = log.clone();
             thread::spawn(move || {
                 for _ in 0..4 {
-                    if log.space.admits(COMMON_BLOCK_BYTES as u64) {
+                    if log.space.admits(COMMON_BLOCK_BYTES as u64, Purpose::Change) {
                         let lsn = log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
                         log.space.filled(0, lsn, COMMON_BLOCK_BYTES as u64, Lsn::FIRST);
                     }
                 }
             })
         };
-        if log.space.admits(LARGE_BLOCK_BYTES as u64) {
+        if log.space.admits(LARGE_BLOCK_BYTES as u64, Purpose::Change) {
             let lsn = log.space.reserve(1, LARGE_BLOCK_BYTES as u64);
             log.space.filled(1, lsn, LARGE_BLOCK_BYTES as u64, Lsn::FIRST);
         }

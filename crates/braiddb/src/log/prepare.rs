@@ -3,11 +3,15 @@
 //! was a segment before has such blocks already. While flushes are so large that this no longer
 //! matters, space is only created: zeros would take half of the disk.
 //!
-//! One worker at a time does this, by asynchronous operations issued from its turns. Invariant:
-//! zeros go only past the end of the prepared space, log writes only below.
+//! One worker at a time does this, by asynchronous operations issued from its turns. What fails before
+//! a segment has its name leaves nothing behind, and no block of the log was to be there yet: it is
+//! refused to those who wait for it, and tried again when it is asked for again. What fails later
+//! fails the log. Invariant: zeros go only past the end of the
+//! prepared space, log writes only below.
 
 use std::sync::Arc;
 
+use super::extent::{DueExtension, Purpose};
 use super::flush::PREPARE_TOKEN;
 use super::segment::{SegmentFile, Segments};
 use super::{LogError, Lsn};
@@ -28,6 +32,8 @@ const STEP_BYTES: u64 = (4 << 20) / LESS;
 const AHEAD_BYTES: u64 = (16 << 20) / LESS;
 /// Where this much waits to be flushed, flushes are large.
 const LARGE_BACKLOG: u64 = (1 << 20) / LESS;
+/// No segment is made before it is asked for where so many would not fit on the disk.
+const TIGHT_SEGMENTS: u64 = 4;
 
 /// One step of preparation, in the hands of one worker.
 #[derive(Debug)]
@@ -41,13 +47,21 @@ pub(super) struct Preparation {
 #[derive(Debug)]
 enum Stage {
     /// The header of a segment is being written.
-    Header { index: u64, segment: SegmentFile },
+    Header { index: u64, segment: SegmentFile, due: DueExtension },
     /// The name of a new file is being made durable.
-    Name { index: u64, segment: SegmentFile },
+    Name { index: u64, segment: SegmentFile, due: DueExtension },
     /// Zeros up to `at` are being written, to be followed by those up to `to`.
     Zeros { at: Lsn, to: Lsn, file: Arc<File> },
     /// Zeros up to `to` are being made durable.
     Sync { to: Lsn, file: Arc<File> },
+}
+
+/// What is to be prepared next.
+enum Step {
+    /// The log is to be extended.
+    Extend(DueExtension),
+    /// What is there past the prepared space is to be prepared.
+    MakeReady,
 }
 
 impl Preparation {
@@ -82,20 +96,27 @@ impl Segments {
         tail: Lsn,
     ) -> Result<Prepared, LogError> {
         let mut prepared = Prepared::default();
+        let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, AHEAD_BYTES);
         loop {
             match state.take() {
                 None => {
-                    let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, AHEAD_BYTES);
-                    if !self.prepared.begin(Lsn(tail.0 + ahead)) {
+                    if !self.prepared.begin(|| self.next_step(tail, ahead).is_some()) {
                         return Ok(prepared);
                     }
-                    *state = self.begin(device, submitted, tail)?;
+                    // Another look: the last preparer may have done it meanwhile.
+                    *state = match self.next_step(tail, ahead) {
+                        Some(Step::Extend(due)) => self.extend(due, device),
+                        Some(Step::MakeReady) => self.begin_ready(device, submitted, tail),
+                        None => None,
+                    };
                 }
                 Some(waits) if waits.outstanding > 0 => {
                     *state = Some(waits);
                     return Ok(prepared);
                 }
-                Some(Preparation { failed: Some(error), .. }) => return Err(error),
+                Some(Preparation { failed: Some(error), stage, .. }) => {
+                    self.give_up(stage, error)?
+                }
                 Some(Preparation { stage, .. }) => {
                     *state = self.advance(stage, device, &mut prepared)?;
                 }
@@ -106,34 +127,115 @@ impl Segments {
         }
     }
 
-    fn begin(
+    fn next_step(&self, tail: Lsn, ahead: u64) -> Option<Step> {
+        let prepared = self.prepared.end();
+        let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
+        match self.extent.due(tail, ahead) {
+            // Flushes may wait for what is not ready, and nobody for what is not demanded.
+            Some(due) if due.demanded || !unready => Some(Step::Extend(due)),
+            _ => unready.then_some(Step::MakeReady),
+        }
+    }
+
+    /// Starts to extend the log by a segment; `None` if that is done, or cannot be.
+    fn extend(&self, due: DueExtension, device: &mut dyn Device) -> Option<Preparation> {
+        match self.file_for_extension(due) {
+            Ok(Some(segment)) => {
+                let index = self.index(self.extent.end());
+                let header = self.identity.segment_header(self.start(index));
+                let (file, source) = (segment.file.clone(), WriteSource::Buffer(header));
+                let write = Operation::Write { file, offset: 0, source, sync: true };
+                device.submit(write, PREPARE_TOKEN);
+                Preparation::new(Stage::Header { index, segment, due }, 1)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.refuse(due, error);
+                None
+            }
+        }
+    }
+
+    /// A file to become the next segment; `None` if none is needed, or none is to be made yet.
+    fn file_for_extension(&self, due: DueExtension) -> Result<Option<SegmentFile>, LogError> {
+        let upkeep = due.purpose == Purpose::Upkeep;
+        if !upkeep {
+            // First, so that the log never takes the room that leads out of a full disk.
+            self.hold_reserve()?;
+            if self.extent.share() {
+                return Ok(None);
+            }
+        }
+        if let Some(spare) = self.spares.take() {
+            return Ok(Some(spare));
+        }
+        if !due.demanded && self.is_disk_tight() {
+            self.extent.stall();
+            return Ok(None);
+        }
+        let index = self.index(self.extent.end());
+        match self.create_file(index) {
+            Err(error) if upkeep && error.is_full() && self.lend_reserve() => {
+                self.create_file(index).map(Some)
+            }
+            created => created.map(Some),
+        }
+    }
+
+    /// Whether the disk is nearly full.
+    pub(super) fn is_disk_tight(&self) -> bool {
+        self.directory.available_bytes() / self.file_bytes() < TIGHT_SEGMENTS
+    }
+
+    /// Refuses an extension that cannot be made; one that nobody waits for is put off.
+    fn refuse(&self, due: DueExtension, error: LogError) {
+        if due.demanded {
+            self.extent.refuse(due.purpose, LogError::cannot_grow(error));
+        } else {
+            self.extent.stall();
+        }
+    }
+
+    /// Gives up a step that failed.
+    ///
+    /// # Errors
+    /// The failure, if the log cannot go on after it.
+    fn give_up(&self, stage: Stage, error: LogError) -> Result<(), LogError> {
+        let Stage::Header { index, segment, due } = stage else { return Err(error) };
+        if segment.written {
+            // Nobody knows which segment its header says that it is.
+            let name = segment.name();
+            drop(segment);
+            if self.directory.remove(&name).is_err() {
+                return Err(error);
+            }
+        } else {
+            drop(segment);
+            self.remove_unfinished(index);
+        }
+        self.refuse(due, error);
+        Ok(())
+    }
+
+    /// Starts to make more of what is there ready.
+    fn begin_ready(
         &self,
         device: &mut dyn Device,
         submitted: Lsn,
         tail: Lsn,
-    ) -> Result<Option<Preparation>, LogError> {
+    ) -> Option<Preparation> {
         let from = self.prepared.end();
-        let index = self.index(from);
-        let Some((file, _)) = self.locate(from) else {
-            let segment = match self.spares.take() {
-                Some(segment) => segment,
-                None => self.create_file(index)?,
-            };
-            let (file, offset) = (segment.file.clone(), 0);
-            let source = WriteSource::Buffer(self.identity.segment_header(self.start(index)));
-            device.submit(Operation::Write { file, offset, source, sync: true }, PREPARE_TOKEN);
-            return Ok(Preparation::new(Stage::Header { index, segment }, 1));
-        };
+        let (file, _) = self.locate(from).expect("the extent is in segments that exist");
         if tail.0 >= submitted.0 + LARGE_BACKLOG || self.was_written(from) {
             self.set_prepared(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
-            return Ok(None);
+            return None;
         }
         // Little in all, but at once, when the log is already waiting.
         let waits = from.0 < tail.0 + PIECE_BYTES;
         let (step, piece) =
             if waits { (PIECE_BYTES, PIECE_BYTES) } else { (STEP_BYTES, SMALL_PIECE_BYTES) };
         let to = Lsn(from.0 + step.min(self.rest(from)));
-        Ok(self.write_zeros(device, file, from, to, piece))
+        self.write_zeros(device, file, from, to, piece)
     }
 
     /// Starts to write zeros from `at` on, a piece, on the way to `to`.
@@ -160,16 +262,23 @@ impl Segments {
         prepared: &mut Prepared,
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
-            Stage::Header { index, segment } if !segment.written => {
-                let segment = self.name_file(index)?;
+            Stage::Header { index, segment, due } if !segment.written => {
+                let named = match self.name_file(index, &segment) {
+                    Ok(named) => named,
+                    Err(error) => {
+                        self.give_up(Stage::Header { index, segment, due }, error)?;
+                        return Ok(None);
+                    }
+                };
                 let directory = self.directory.handle().clone();
                 device.submit(Operation::Sync { file: directory }, PREPARE_TOKEN);
-                Ok(Preparation::new(Stage::Name { index, segment }, 1))
+                Ok(Preparation::new(Stage::Name { index, segment: named, due }, 1))
             }
-            Stage::Header { index, segment } | Stage::Name { index, segment } => {
+            Stage::Header { index, segment, due } | Stage::Name { index, segment, due } => {
                 prepared.segments += 1;
                 prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
+                self.extent.extend(self.end(), due.purpose);
                 Ok(None)
             }
             Stage::Zeros { at, to, file } if at < to => {

@@ -45,12 +45,11 @@ impl PreparedSpace {
         self.end.store(end.0, Ordering::Release);
     }
 
-    /// Begins to prepare, unless somebody does or space is prepared up to `wanted` already.
-    pub(super) fn begin(&self, wanted: Lsn) -> bool {
+    /// Begins to prepare, unless somebody does or none is due.
+    pub(super) fn begin(&self, is_due: impl FnOnce() -> bool) -> bool {
         // Acquire pairs with the Release of `finish`: `end` is what the last one made it.
         let (taken, not_taken) = (Ordering::Acquire, Ordering::Relaxed);
-        self.end() < wanted
-            && self.preparing.compare_exchange(false, true, taken, not_taken).is_ok()
+        is_due() && self.preparing.compare_exchange(false, true, taken, not_taken).is_ok()
     }
 
     /// Ends preparing. The caller looks at `is_announced` afterwards.

@@ -5,17 +5,19 @@
 //! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
 //! file has its final name, that of the first segment it is, only once it has a header, which says
 //! what segment it is now; in prepared space every segment exists durably, and nothing but log writes
-//! touch it. What was not logged yet is zero, or is what the file held as an earlier segment, in
-//! which no block is at its own LSN.
+//! touch it; it is within the extent. What was not logged yet is zero, or is what the file held as an
+//! earlier segment, in which no block is at its own LSN.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::extent::Extent;
 use super::files::copy;
 use super::identity::{Identity, META_NAME, UNFINISHED};
 use super::location::is_own;
 use super::prepared::PreparedSpace;
+use super::reserve::Reserve;
 use super::spare::Spares;
 use super::stats::Counter;
 use super::tail::Tail;
@@ -24,7 +26,7 @@ use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
-const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
+pub(super) const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
 const LOOK_BYTES: usize = 1 << 20;
 
 /// A segment's file.
@@ -60,6 +62,8 @@ pub(super) struct Segments {
     files: RwLock<BTreeMap<u64, SegmentFile>>,
     pub(super) spares: Spares,
     pub(super) prepared: PreparedSpace,
+    pub(super) reserve: Reserve,
+    pub(super) extent: Arc<Extent>,
     /// Segments freed since the log was opened.
     pub(super) freed: Counter,
     /// How many there were when they were released.
@@ -71,11 +75,13 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Opens a directory's segments, or makes a database in it.
+    /// Opens a directory's segments, or makes a database in it. `extent` makes the log's extent, from
+    /// the bytes of a segment.
     pub(super) fn open(
         directory: Directory,
         segment_bytes: u64,
         create: bool,
+        extent: impl FnOnce(u64) -> Extent,
     ) -> Result<Self, LogError> {
         let mut starts = Vec::new();
         let mut exists = false;
@@ -101,6 +107,8 @@ impl Segments {
             files: RwLock::default(),
             spares: Spares::default(),
             prepared: PreparedSpace::default(),
+            reserve: Reserve::default(),
+            extent: Arc::new(extent(identity.segment_bytes)),
             freed: Counter::default(),
             released: AtomicU64::new(0),
             tail: Mutex::new(None),
@@ -168,6 +176,9 @@ impl Segments {
         // Relaxed: a statistic.
         self.released.store(files.len() as u64, Ordering::Relaxed);
         files.clear();
+        // Nothing of the directory is this database's any more.
+        self.spares.forget();
+        self.reserve.forget();
         self.directory.unlock();
     }
 
@@ -303,18 +314,37 @@ impl Segments {
     }
 
     /// A new file for a segment, under its unfinished name, all its space allocated.
+    ///
+    /// # Errors
+    /// The operating system's; no file is left then, as far as it can be removed.
     pub(super) fn create_file(&self, index: u64) -> Result<SegmentFile, LogError> {
         let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
-        file.allocate(HEADER_BYTES + self.segment_bytes())
-            .map_err(|error| LogError::io("create", file.path(), 0, error))?;
+        if let Err(error) = file.allocate(HEADER_BYTES + self.segment_bytes()) {
+            let error = LogError::io("create", file.path(), 0, error);
+            drop(file);
+            self.remove_unfinished(index);
+            return Err(error);
+        }
         Ok(SegmentFile::new(file, self.start(index)))
     }
 
-    /// Gives the file of a new segment, whose header is durable, its name, by which it is opened; the
-    /// directory is to be synced next.
-    pub(super) fn name_file(&self, index: u64) -> Result<SegmentFile, LogError> {
-        self.directory.rename(&self.unfinished_name(index), &self.name(index))?;
-        let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
+    /// Removes the file of a segment that could not be finished.
+    pub(super) fn remove_unfinished(&self, index: u64) {
+        if let Err(error) = self.directory.remove(&self.unfinished_name(index)) {
+            tracing::warn!(
+                "an unfinished file is left until the database is opened again: {error}"
+            );
+        }
+    }
+
+    /// Gives the file of a new segment, whose header is durable, its name; the directory is to be
+    /// synced next.
+    pub(super) fn name_file(
+        &self,
+        index: u64,
+        unfinished: &SegmentFile,
+    ) -> Result<SegmentFile, LogError> {
+        let file = self.directory.rename_file(&unfinished.file, &self.name(index))?;
         Ok(SegmentFile::new(file, self.start(index)))
     }
 
@@ -326,11 +356,11 @@ impl Segments {
 
     /// Makes a segment, with blocking calls.
     pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
-        let file = self.create_file(index)?.file;
-        let header = self.identity.segment_header(self.start(index));
+        let unfinished = self.create_file(index)?;
+        let (file, header) = (&unfinished.file, self.identity.segment_header(self.start(index)));
         let written = file.write_all_at(&header, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
-        let segment = self.name_file(index)?;
+        let segment = self.name_file(index, &unfinished)?;
         self.directory.sync()?;
         self.add_file(index, segment);
         Ok(())

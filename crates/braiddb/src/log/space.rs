@@ -5,12 +5,16 @@
 //! block admitted and not reserved. Invariant: `tail <= released + ring`. It holds as a block is
 //! admitted only if it fits beside one largest common block of every worker and, while somebody
 //! holds the large latch or waits for it, one largest block of all. The padding of flushes, at
-//! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`].
+//! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`]. In the same way the
+//! tail stays within the extent of the log on disk, as far as it is for the block's purpose (`extent`).
 
 use crossbeam_utils::CachePadded;
 
+use std::sync::Arc;
+
 use super::Lsn;
 use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
+use super::extent::{Extent, Purpose};
 use super::tracker::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +32,9 @@ pub(super) struct Space<T> {
     /// How much of the ring admission may give away.
     admitted_bytes: u64,
     workers: u64,
+    /// A block of more bytes is a large one.
+    common_bytes: u64,
+    extent: Arc<Extent>,
 }
 
 /// The one large block that may be admitted and not reserved.
@@ -62,6 +69,8 @@ impl<T: Tracker> Space<T> {
             ring_bytes,
             admitted_bytes: ring_bytes,
             workers: workers as u64,
+            common_bytes: COMMON_BLOCK_BYTES as u64,
+            extent: Arc::new(Extent::unbounded()),
         }
     }
 
@@ -69,8 +78,25 @@ impl<T: Tracker> Space<T> {
     /// blocks, padding, and a large block.
     #[cfg(braid_simulation)]
     pub(super) fn with_room(self, bytes: u64) -> Self {
-        let kept = self.workers * COMMON_BLOCK_BYTES as u64 + PADDING_BYTES;
+        let kept = self.workers * self.common_bytes + PADDING_BYTES;
         Self { admitted_bytes: bytes.saturating_add(kept).min(self.ring_bytes), ..self }
+    }
+
+    /// The same, of a log whose blocks are to be within an extent; blocks larger than `common_bytes`
+    /// are large ones.
+    pub(super) fn within(self, extent: Arc<Extent>, common_bytes: u64) -> Self {
+        Self { extent, common_bytes, ..self }
+    }
+
+    /// Bytes beyond which a block is a large one.
+    pub(super) fn common_bytes(&self) -> u64 {
+        self.common_bytes
+    }
+
+    /// What a common block of `workers` needs between the tail and the end of the extent: room for
+    /// itself, for what others may have admitted, and for padding.
+    pub(super) fn slack(workers: usize, common_bytes: u64) -> u64 {
+        (workers as u64 + 1) * common_bytes + PADDING_BYTES
     }
 
     /// The least ring in which an empty log admits any block.
@@ -120,9 +146,9 @@ impl<T: Tracker> Space<T> {
     /// Whether a block of `bytes` may be reserved now. A large one that is admitted must be
     /// reserved next.
     #[inline]
-    pub(super) fn admits(&self, bytes: u64) -> bool {
-        if bytes > COMMON_BLOCK_BYTES as u64 {
-            return self.admits_large(bytes);
+    pub(super) fn admits(&self, bytes: u64, purpose: Purpose) -> bool {
+        if bytes > self.common_bytes {
+            return self.admits_large(bytes, purpose);
         }
         // Acquire pairs with the Release of the latch: seen free, the tail below has the block it
         // was taken for. Seen free too early, while it is taken, it costs one block at most, which
@@ -131,18 +157,34 @@ impl<T: Tracker> Space<T> {
         let tail = self.tail().0;
         // Relaxed: only keeps large blocks from starving.
         let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
-        let large = if owned || awaited { LARGE_BLOCK_BYTES as u64 } else { 0 };
-        self.fits(tail, bytes + large)
+        let large = |taken| if taken { LARGE_BLOCK_BYTES as u64 } else { 0 };
+        self.fits(tail, bytes + large(owned || awaited))
+            && self.extent.allows(self.bound(tail, bytes + large(owned)), purpose)
     }
 
     fn fits(&self, tail: u64, bytes: u64) -> bool {
-        let others = self.workers * COMMON_BLOCK_BYTES as u64;
-        let end = self.released().0.saturating_add(self.admitted_bytes);
-        tail + bytes + others + PADDING_BYTES <= end
+        self.bound(tail, bytes) <= self.released().0.saturating_add(self.admitted_bytes)
+    }
+
+    /// Where the log may end once a block of `bytes` is reserved, with all that others have admitted.
+    fn bound(&self, tail: u64, bytes: u64) -> u64 {
+        tail + bytes + self.workers * self.common_bytes + PADDING_BYTES
+    }
+
+    /// Whether the extent of the log, large blocks of others aside, has room for a block of `bytes`.
+    pub(super) fn is_within_extent(&self, bytes: u64, purpose: Purpose) -> bool {
+        self.extent.allows(self.bound(self.tail().0, bytes), purpose)
+    }
+
+    /// Demands that the extent be made to have it, if it does not.
+    pub(super) fn demand_extent(&self, bytes: u64, purpose: Purpose) {
+        if !self.is_within_extent(bytes, purpose) {
+            self.extent.demand(self.bound(self.tail().0, bytes), purpose);
+        }
     }
 
     #[cold]
-    fn admits_large(&self, bytes: u64) -> bool {
+    fn admits_large(&self, bytes: u64, purpose: Purpose) -> bool {
         assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
         let (owner, me) = (&self.large.owner, this_thread());
         // AcqRel pairs with itself and the loads in `admits`. Asked again by its owner, the latch
@@ -154,21 +196,24 @@ impl<T: Tracker> Space<T> {
         // An addition, not a load: reservations before it are counted, those after it acquire the
         // latch, and so leave room for this block from the worker's next admission on.
         let tail = self.tail.fetch_add(0, Ordering::SeqCst);
-        let fits = self.fits(tail, bytes);
+        let (fits, within) =
+            (self.fits(tail, bytes), self.extent.allows(self.bound(tail, bytes), purpose));
         if !fits {
-            // Unlatched, as nobody knows whether it will come back; but for one ring's length
-            // room is left for it, so that common blocks do not starve it.
+            // For one ring's length room is left for it, so that common blocks do not starve it.
             self.large.waits_until.store(tail + self.ring_bytes, Ordering::Relaxed);
+        }
+        if !(fits && within) {
+            // Unlatched, as nobody knows whether it will come back.
             owner.store(0, Ordering::Release);
         }
-        fits
+        fits && within
     }
 
     /// Reserves `bytes` that were admitted, for `filler`.
     #[inline]
     pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
         let lsn = self.tracker.reserve(filler, &self.tail, bytes);
-        if bytes > COMMON_BLOCK_BYTES as u64 {
+        if bytes > self.common_bytes {
             self.large.waits_until.store(0, Ordering::Relaxed);
             // Release pairs with the Acquire in `admits`: the tail has this block.
             self.large.owner.store(0, Ordering::Release);

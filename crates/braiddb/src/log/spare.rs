@@ -21,6 +21,11 @@ impl Spares {
         self.0.lock().len()
     }
 
+    /// Closes their files, and leaves them where they are.
+    pub(super) fn forget(&self) {
+        self.0.lock().clear();
+    }
+
     /// One of them, to become a segment once it has its header.
     pub(super) fn take(&self) -> Option<SegmentFile> {
         self.0.lock().pop()
@@ -29,14 +34,21 @@ impl Spares {
 
 impl Segments {
     /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
-    /// takes `most` files.
+    /// takes `most` files, or its space is needed for the reserve.
     pub(super) fn free(&self, index: u64, most: u64) -> Result<(), LogError> {
         let mut segment = self.retire(index);
-        if self.spares.count() > 0 && self.files_on_disk() >= most {
-            return Ok(self.directory.remove(&segment.name())?);
+        let enough = self.spares.count() > 0 && self.files_on_disk() >= most;
+        if enough || !self.reserve.is_whole() {
+            let name = segment.name();
+            drop(segment);
+            self.directory.remove(&name)?;
+            // If it cannot be taken back yet, that is tried again when the log is to be extended.
+            _ = self.take_reserve_back();
+        } else {
+            segment.written = true;
+            self.spares.0.lock().push(segment);
         }
-        segment.written = true;
-        self.spares.0.lock().push(segment);
+        self.extent.resume();
         Ok(())
     }
 

@@ -44,6 +44,10 @@ pub struct LogStats {
     pub segments_freed: u64,
     /// Bytes that the segment files take now, with those kept to become new segments.
     pub disk_bytes: u64,
+    /// Bytes of disk that are held back for checkpoints and compaction when the disk is full.
+    pub reserve_bytes: u64,
+    /// How often commits were refused because the log could not be extended.
+    pub extensions_refused: u64,
     /// Files that the databases of this process hold open now; a database has a file a segment, and
     /// those not used lately are closed where the operating system's limit is low.
     pub files_open: u64,

@@ -144,7 +144,7 @@ impl Worker {
         let (tail, prepared) = (self.log.space.tail(), &self.log.prepared);
         loop {
             match self.preparation.take() {
-                None if prepared.begin(tail) => {
+                None if prepared.begin(|| prepared.end() < tail) => {
                     self.preparation = Some(Preparation::UnderWay);
                 }
                 None => return,

@@ -17,8 +17,11 @@ pub(crate) struct Checkpoints {
     every: u64,
     /// Where the log will be when it is.
     due_at: AtomicU64,
+    /// Where it was when the last one was begun.
+    begun_at: AtomicU64,
     under_way: AtomicBool,
     newest: AtomicU64,
+    newest_bytes: AtomicU64,
     /// The database is closing: nothing long is to be begun.
     stopping: AtomicBool,
     /// A bound of the first part of each transaction that is being logged in parts.
@@ -38,9 +41,16 @@ pub(crate) struct UnderWay<'c>(&'c Checkpoints);
 
 impl Checkpoints {
     pub(super) fn new(every: u64) -> Self {
-        let (due_at, newest) = (AtomicU64::new(every), AtomicU64::new(0));
-        let (under_way, stopping) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { every, due_at, under_way, newest, stopping, parts: Mutex::default() }
+        Self {
+            every,
+            due_at: AtomicU64::new(every),
+            begun_at: AtomicU64::new(0),
+            under_way: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
+            newest_bytes: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            parts: Mutex::default(),
+        }
     }
 
     /// Bytes of log after which a checkpoint is due.
@@ -63,12 +73,18 @@ impl Checkpoints {
         parts.iter().copied().fold(tail(), Lsn::min)
     }
 
-    /// Whether so much was logged that the caller should begin a checkpoint; says so once.
-    pub(super) fn take_due(&self, tail: Lsn) -> bool {
-        // Relaxed: only one exchange succeeds, and that is all that matters.
-        let due_at = self.due_at.load(Ordering::Relaxed);
-        let next = tail.0.saturating_add(self.every);
+    /// Whether so much was logged that the caller should begin a checkpoint; says so once. Where there
+    /// is hardly room for the log, `step` bytes are enough: compaction, which follows, may find some.
+    pub(super) fn take_due(&self, tail: Lsn, step: Option<u64>) -> bool {
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        // Relaxed, all: only one exchange succeeds, and that is all that matters.
+        if let Some(step) = step {
+            let begun_at = self.begun_at.load(failure);
+            return tail.0 >= begun_at.saturating_add(step)
+                && self.begun_at.compare_exchange(begun_at, tail.0, success, failure).is_ok();
+        }
+        let due_at = self.due_at.load(failure);
+        let next = tail.0.saturating_add(self.every);
         tail.0 >= due_at && self.due_at.compare_exchange(due_at, next, success, failure).is_ok()
     }
 
@@ -98,10 +114,18 @@ impl Checkpoints {
         Lsn(self.newest.load(Ordering::Relaxed))
     }
 
-    /// Notes that there is a checkpoint of `lsn`.
-    pub(crate) fn note(&self, lsn: Lsn) {
+    /// Bytes of the newest checkpoint's file; 0 if there is none.
+    pub(crate) fn newest_bytes(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.newest_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that there is a checkpoint of `lsn`, in a file of `bytes`.
+    pub(crate) fn note(&self, lsn: Lsn, bytes: u64) {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);
+        self.newest_bytes.store(bytes, Ordering::Relaxed);
+        self.begun_at.store(lsn.0, Ordering::Relaxed);
         self.due_at.store(lsn.0.saturating_add(self.every), Ordering::Relaxed);
     }
 }

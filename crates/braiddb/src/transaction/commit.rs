@@ -101,15 +101,16 @@ impl Transaction {
             writes.writes().iter().map(|write| writes.log_bytes(write)).sum()
         };
         let bytes = log::block_bytes(total);
-        if bytes <= log::COMMON_BLOCK_BYTES {
+        let engine = self.engine();
+        let common_bytes = engine.log.common_block_bytes();
+        if bytes <= common_bytes {
             self.admit(bytes).await?;
             return Ok(None);
         }
-        let engine = self.engine();
         let noted = engine.checkpoints.log_in_parts(|| engine.log.tail());
         let (mut first_part, mut logged) = (None, 0);
         loop {
-            let (until, bytes) = part(&self.writes().borrow(), logged);
+            let (until, bytes) = part(&self.writes().borrow(), logged, common_bytes);
             if until == logged {
                 self.admit(log::block_bytes(0)).await?;
                 let first = first_part.expect("too large for one block, so there are parts");
@@ -232,11 +233,11 @@ impl Transaction {
 
 /// The writes from `start` on that one part holds: the end of their range, and the block's bytes.
 /// A single write may make a part larger than a common block.
-fn part(writes: &WriteSet, start: usize) -> (usize, usize) {
+fn part(writes: &WriteSet, start: usize, common_bytes: usize) -> (usize, usize) {
     let (mut end, mut total) = (start, 0);
     while end < writes.writes().len() {
         let next = total + writes.log_bytes(&writes.writes()[end]);
-        if end > start && log::block_bytes(next) > log::COMMON_BLOCK_BYTES {
+        if end > start && log::block_bytes(next) > common_bytes {
             break;
         }
         (end, total) = (end + 1, next);

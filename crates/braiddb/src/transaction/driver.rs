@@ -64,10 +64,13 @@ impl WorkerDriver {
             if commits.is_empty() {
                 engine.waiting.lower(self.worker.number());
             }
-            // An advance is told by the worker whose completion brought it; a failure, which may
-            // have come without a completion, by whoever sees it.
+            if turn.extended {
+                engine.expect_checkpoint();
+            }
+            // An advance is told by the worker whose completion brought it; what may have come
+            // without a completion, by whoever sees it.
             let tells = !is_planted(Bug::OtherWorkersNotWoken);
-            if (std::mem::take(&mut self.completed) || failed) && tells {
+            if (std::mem::take(&mut self.completed) || failed || turn.news) && tells {
                 for other in engine.waiting.others(self.worker.number()) {
                     self.handles.get(other).wake();
                 }
@@ -97,7 +100,9 @@ impl WorkerDriver {
         let more = self.worker.collect_garbage();
         self.worker.prune();
         self.worker.evict();
-        if engine.durability != Durability::Volatile && engine.checkpoints.take_due(tail) {
+        if engine.durability != Durability::Volatile
+            && engine.checkpoints.take_due(tail, engine.log.upkeep_step())
+        {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
         self.worker.release_past();

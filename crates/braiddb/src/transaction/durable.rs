@@ -10,7 +10,7 @@ use super::context::Transaction;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::worker::Worker;
-use crate::log::Lsn;
+use crate::log::{self, Lsn, Purpose};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause, Waiter};
 
@@ -105,7 +105,9 @@ impl Worker {
                 return Ok(false);
             }
             if engine.log.tail() == now {
-                // Where nobody writes, time has to be told to pass for later begin stamps to differ.
+                // Where nobody writes, time has to be told to pass for later begin stamps to differ;
+                // and where the log is full, it has to grow for that.
+                self.wait_for_space(log::block_bytes(0), Purpose::Upkeep).await?;
                 engine.log.pass_time(self.number());
             }
             let waiter = sched::current_waiter().await;
@@ -134,16 +136,31 @@ impl Worker {
     }
 
     /// Waits until the log has room for a block of `bytes`.
-    pub(crate) async fn wait_for_space(&self, bytes: usize) -> Result<(), OperationError> {
+    ///
+    /// # Errors
+    /// The log's, if it has failed; `Refused` if it would have to grow, and since this was called it
+    /// could not.
+    pub(crate) async fn wait_for_space(
+        &self,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<(), OperationError> {
         let log = &self.engine().log;
-        while !log.admits(bytes) {
+        let seen = log.refusals(purpose);
+        while !log.admits(bytes, purpose) {
             if let Some(error) = log.poisoned() {
                 return Err(OperationError::Log(error));
+            }
+            if let Some(error) = log.refused(bytes, purpose, seen) {
+                return Err(OperationError::Refused(error));
             }
             let waiter = sched::current_waiter().await;
             self.commits.borrow_mut().space.push(waiter);
             self.engine().waiting.raise(self.number());
-            if !log.admits(bytes) && log.poisoned().is_none() {
+            // The worker's next turn looks at it, and none sleeps without one.
+            log.demand(bytes, purpose);
+            let refused = log.refused(bytes, purpose, seen).is_some();
+            if !log.admits(bytes, purpose) && log.poisoned().is_none() && !refused {
                 sched::park(Cause::LogSpace).await;
             }
         }
@@ -160,11 +177,14 @@ impl Transaction {
         self.worker().wait_to_answer(self.stands_on()).await
     }
 
-    /// Waits until the log has room for a block of `bytes`; fails if the log has failed.
+    /// Waits until the log has room for a block of `bytes`; fails if the log has failed, or cannot
+    /// grow.
     pub(super) async fn admit(&self, bytes: usize) -> Result<(), OperationError> {
         if let Some(error) = self.engine().log.poisoned() {
             return Err(OperationError::Log(error));
         }
-        self.worker().wait_for_space(bytes).await
+        let deletes = self.writes().borrow().only_deletes();
+        let purpose = if deletes { Purpose::Deletion } else { Purpose::Change };
+        self.worker().wait_for_space(bytes, purpose).await
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct EngineOptions {
     pub(crate) checkpoint_bytes: u64,
     /// Makes the task that writes it.
     pub(crate) checkpoint_job: fn() -> Job,
+    /// Estimates the bytes of the next one.
+    pub(crate) estimate_checkpoint: fn(&Engine) -> u64,
 }
 
 /// Shared state of a database's workers.
@@ -64,6 +66,7 @@ pub(crate) struct Engine {
     pub(super) readers: Readers,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(super) checkpoint_job: fn() -> Job,
+    estimate_checkpoint: fn(&Self) -> u64,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
@@ -106,6 +109,7 @@ impl Engine {
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
             checkpoint_job: options.checkpoint_job,
+            estimate_checkpoint: options.estimate_checkpoint,
             domain,
             memory,
             durability,
@@ -219,6 +223,12 @@ impl Engine {
         if std::mem::replace(&mut usable, false) {
             self.log.release(self.failure.message().is_none());
         }
+    }
+
+    /// Tells the log what the next checkpoint will take, so that the disk has room for it.
+    pub(crate) fn expect_checkpoint(&self) {
+        let next = (self.estimate_checkpoint)(self);
+        self.log.expect_checkpoint(next, self.checkpoints.newest_bytes());
     }
 
     /// Notes that a worker has nothing left to do; whether it is the last.

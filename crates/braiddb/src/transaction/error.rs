@@ -32,6 +32,9 @@ pub(crate) enum OperationError {
     /// The log failed after the commit had drawn its LSN: it may be on disk, or not.
     #[error("the log failed before the commit at LSN {lsn} was known to be durable: {cause}")]
     CommitUnknown { lsn: Lsn, cause: Arc<LogError> },
+    /// The log could not be extended: what needed it was not written, and may be tried again.
+    #[error(transparent)]
+    Refused(Arc<LogError>),
     /// The log failed: nothing can be committed any more.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),
@@ -41,6 +44,11 @@ pub(crate) enum OperationError {
 }
 
 impl OperationError {
+    /// Whether there was no room on the disk.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Refused(error) | Self::Storage(error) if error.is_full())
+    }
+
     /// That of reading what is not in memory, or of a file beside the log.
     pub(crate) fn storage(error: LogError) -> Self {
         Self::Storage(Arc::new(error))

@@ -61,6 +61,11 @@ impl WriteSet {
         &self.keys[write.key_start..write.key_start + write.key_bytes]
     }
 
+    /// Whether nothing is written but deletions.
+    pub(crate) fn only_deletes(&self) -> bool {
+        self.writes.iter().all(|write| matches!(write.kind, WriteKind::Delete | WriteKind::Void))
+    }
+
     /// The place of the next write.
     pub(crate) fn next_place(&self) -> u32 {
         u32::try_from(self.writes.len()).expect("a transaction writes fewer than 2^32 records")

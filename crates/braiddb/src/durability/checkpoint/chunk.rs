@@ -10,7 +10,8 @@ use crate::version::Address;
 /// Bytes of every chunk.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
-const ENTRY_BYTES: usize = size_of::<EntryHeader>();
+/// Bytes of an entry before its key.
+pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

@@ -17,6 +17,7 @@ mod load;
 mod write;
 
 pub(super) use load::load_newest;
+pub(crate) use write::estimate;
 pub(super) use write::write;
 
 use super::compact::Live;

@@ -4,32 +4,51 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_BYTES, ChunkWriter};
+use super::chunk::{CHUNK_BYTES, ChunkWriter, ENTRY_BYTES};
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
+use crate::memory::Kind;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Table;
 use crate::sched::{self, Cause};
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{Engine, OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
 /// Index entries looked at between two turns of others.
 const BATCH: usize = 32;
 
-/// Writes a checkpoint of the database whose worker's thread this is, into its directory.
+/// Writes a checkpoint of the database whose worker's thread this is, into its directory. Where the
+/// disk is full, it may take what is held back for it.
 ///
 /// # Errors
-/// The device's. What is left behind then is overwritten by the next, or removed by recovery.
+/// The device's. What is left behind then is removed, or overwritten by the next, or removed by
+/// recovery.
 pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
+    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
+    let mut written = write_as(files, &unfinished).await;
+    if let Err(error) = &written
+        && error.is_disk_full()
+        && files.lend_reserve()
+    {
+        written = write_as(files, &unfinished).await;
+    }
+    if written.is_err() {
+        // It takes room, and is of no use. The cause that is told is why it could not be finished.
+        _ = files.remove(&unfinished);
+    }
+    written
+}
+
+/// Writes a checkpoint, by the name `unfinished` until it is complete.
+async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, OperationError> {
     let worker = Worker::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
-    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
-    let file = files.open(&unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
+    let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();
     let mut output = Output { file, segment_bytes, chunks: 0, records: 0, live };
@@ -45,14 +64,28 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;
-    files.rename(&unfinished, &name(lsn)).map_err(OperationError::storage)?;
+    files.rename(unfinished, &name(lsn)).map_err(OperationError::storage)?;
     let synced = sched::sync(files.directory().clone()).await;
     synced.map_err(|error| failed("sync", files.directory().path(), error))?;
     remove_older(files, lsn)?;
-    engine.checkpoints.note(lsn);
     let bytes = output.offset(output.chunks);
+    engine.checkpoints.note(lsn, bytes);
+    engine.expect_checkpoint();
     let checkpoint = Checkpoint { lsn, end, records: output.records, bytes };
     Ok(Written { checkpoint, live: output.live })
+}
+
+/// Bytes that a checkpoint of an engine will take, about.
+pub(crate) fn estimate(engine: &Engine) -> u64 {
+    let mut bytes = SECTOR_BYTES as u64;
+    // Keys of up to eight bytes are in the index itself; of longer ones, memory is counted.
+    let long_keys = engine.memory.bytes(Kind::Key);
+    for table in engine.tables() {
+        let entries = table.rids().handed_out() * (ENTRY_BYTES + 8) as u64;
+        // Each table begins a chunk.
+        bytes += entries.next_multiple_of(CHUNK_BYTES as u64);
+    }
+    bytes + long_keys + CHUNK_BYTES as u64
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::find::{Item, Stage, Victims};
 use super::pass::Moving;
-use crate::log::{self, ColdSpan, ColdStore, RecordKind, RecordView};
+use crate::log::{self, ColdSpan, ColdStore, Purpose, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::Newest;
 use crate::sched::{self, Cause, Interleaved};
@@ -98,16 +98,18 @@ async fn copy(
         }
         records.push((item, record));
     }
+    let most = BLOCK_BYTES.min(worker.engine().log.common_block_bytes() - log::block_bytes(0));
     let mut rest = &mut records[..];
     while !rest.is_empty() {
         let mut sum = 0;
         let fit = rest.iter().take_while(|(_, record)| {
             sum += logged_bytes(record);
-            sum <= BLOCK_BYTES
+            sum <= most
         });
         let count = fit.count().max(1);
         let some = rest.split_off_mut(..count).expect("no more than there are");
-        worker.wait_for_space(block_bytes(some.iter().map(|(_, record)| record))).await?;
+        let bytes = block_bytes(some.iter().map(|(_, record)| record));
+        worker.wait_for_space(bytes, Purpose::Upkeep).await?;
         log_block(worker, some, moving)?;
         sched::yield_now(Cause::Memory).await;
     }

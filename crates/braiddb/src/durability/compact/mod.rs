@@ -75,7 +75,8 @@ pub(super) async fn compact(
             compacted.free(&engine, files, &written.live, &dead).await?;
         }
         let candidates = files.segments_before(written.checkpoint.lsn);
-        let victims = plan::victims(&candidates, files.segment_bytes(), &written.live);
+        let room = scarce_room(&engine, files, &written.live);
+        let victims = plan::victims(&candidates, files.segment_bytes(), &written.live, room);
         if victims.is_empty() || engine.checkpoints.stopping() {
             break;
         }
@@ -89,6 +90,14 @@ pub(super) async fn compact(
         compacted.free(&engine, files, &written.live, &victims).await?;
     }
     Ok(compacted)
+}
+
+/// Where the disk has no room for a log as large as it may be for what is alive, or hardly any for it
+/// to grow at all: the bytes that can be copied.
+fn scarce_room(engine: &Engine, files: &LogFiles, live: &Live) -> Option<u64> {
+    let fits = plan::most_taken(files.segment_bytes(), live) <= files.possible_bytes();
+    (!fits || engine.log.is_short() || engine.log.is_stalled())
+        .then(|| engine.log.room_for_upkeep())
 }
 
 impl Compacted {

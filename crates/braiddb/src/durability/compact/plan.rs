@@ -66,18 +66,33 @@ pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
     candidates.iter().copied().filter(|segment| live.of(*segment).bytes == 0).collect()
 }
 
+/// Bytes that the log may take for what is alive before segments are freed.
+pub(super) fn most_taken(segment_bytes: u64, live: &Live) -> u64 {
+    2 * live.bytes() + SLACK * segment_bytes
+}
+
 /// Chooses among `candidates`, which recovery does not replay. Segments are freed once they take
 /// twice what is alive, until they take one and a half times as much: then each byte is written
 /// about three times over its life, and the disk holds at most twice of what is alive, and a few
-/// segments.
-pub(super) fn victims(candidates: &[u64], segment_bytes: u64, live: &Live) -> Vec<u64> {
+/// segments. Where the disk is full, and the log can take so many bytes of copies as `room` says,
+/// those are freed that can be.
+pub(super) fn victims(
+    candidates: &[u64],
+    segment_bytes: u64,
+    live: &Live,
+    room: Option<u64>,
+) -> Vec<u64> {
     let all = live.all();
     let most = Alive {
-        bytes: MOST_MOVED.bytes.max(all.bytes / 8),
+        bytes: match room {
+            // Copies have blocks of their own, and some are made twice.
+            Some(room) => room / 8 * 7,
+            None => MOST_MOVED.bytes.max(all.bytes / 8),
+        },
         records: MOST_MOVED.records.max(all.records / 8),
     };
     let mut taken = candidates.len() as u64 * segment_bytes;
-    if taken <= 2 * all.bytes + SLACK * segment_bytes {
+    if room.is_none() && taken <= most_taken(segment_bytes, live) {
         return Vec::new();
     }
     let mut by_life: Vec<u64> = candidates.to_vec();
@@ -85,8 +100,9 @@ pub(super) fn victims(candidates: &[u64], segment_bytes: u64, live: &Live) -> Ve
     let (mut victims, mut moved) = (Vec::new(), Alive::default());
     for segment in by_life {
         let alive = live.of(segment);
-        let enough = taken <= all.bytes + all.bytes / 2 + SLACK / 2 * segment_bytes;
-        let too_many = moved.and(alive).exceeds(most) && !victims.is_empty();
+        let enough =
+            room.is_none() && taken <= all.bytes + all.bytes / 2 + SLACK / 2 * segment_bytes;
+        let too_many = moved.and(alive).exceeds(most) && (room.is_some() || !victims.is_empty());
         if enough || alive.bytes > segment_bytes / 4 * 3 || too_many {
             break;
         }
@@ -123,8 +139,8 @@ mod tests {
     #[test]
     fn a_log_that_is_mostly_alive_is_let_be() {
         let candidates: Vec<u64> = (0..20).collect();
-        assert!(victims(&candidates, MIB, &live(&[MIB / 2; 20])).is_empty());
-        assert!(victims(&candidates[..4], MIB, &live(&[0; 4])).is_empty());
+        assert!(victims(&candidates, MIB, &live(&[MIB / 2; 20]), None).is_empty());
+        assert!(victims(&candidates[..4], MIB, &live(&[0; 4]), None).is_empty());
     }
 
     #[test]
@@ -133,11 +149,21 @@ mod tests {
         let mut bytes = [MIB / 8; 20];
         bytes[7] = 0;
         bytes[3] = MIB;
-        let victims = victims(&candidates, MIB, &live(&bytes));
+        let victims = victims(&candidates, MIB, &live(&bytes), None);
         assert_eq!(victims[0], 7);
         assert!(!victims.contains(&3));
         let kept = 20 - victims.len() as u64;
         let alive = 18 * MIB / 8 + MIB;
         assert!(kept * MIB <= 2 * alive + SLACK * MIB, "{kept}");
+    }
+
+    #[test]
+    fn on_a_full_disk_whatever_gains_room_goes_as_far_as_copies_fit() {
+        let candidates: Vec<u64> = (0..8).collect();
+        let live = live(&[MIB / 2, MIB, MIB / 4, MIB, MIB / 2, MIB, MIB / 8 * 7, MIB]);
+        assert!(victims(&candidates, MIB, &live, None).is_empty());
+        assert_eq!(victims(&candidates, MIB, &live, Some(MIB)), [2, 0]);
+        assert_eq!(victims(&candidates, MIB, &live, Some(8 * MIB)), [2, 0, 4]);
+        assert!(victims(&candidates, MIB, &live, Some(MIB / 8)).is_empty());
     }
 }

@@ -334,6 +334,18 @@ impl Node {
         self.perform(|state| state.sync(self.place))
     }
 
+    /// The same file, under the path that it was renamed to.
+    pub(super) fn renamed(&self, path: PathBuf) -> File {
+        File::simulated(self.clone(), path)
+    }
+
+    pub(super) fn truncate(&self, bytes: u64) -> std::io::Result<()> {
+        self.perform(|state| {
+            state.nodes.truncate(self.file(), bytes);
+            Ok(())
+        })
+    }
+
     pub(super) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         self.perform(|state| {
             state.room(self.file(), bytes)?;
@@ -376,6 +388,9 @@ impl SimulatedLock {
         let file = self.perform(|state| match mode {
             OpenMode::Emptied => Ok(state.nodes.create(name)),
             OpenMode::Existing => state.existing(name),
+            OpenMode::ExistingOrNew => {
+                Ok(state.nodes.find(name).unwrap_or_else(|| state.nodes.create(name)))
+            }
         })?;
         Ok(Node { disk: self.disk.clone(), place: Place::File(file) })
     }
@@ -394,6 +409,15 @@ impl SimulatedLock {
             state.nodes.remove(name);
             Ok(())
         })
+    }
+
+    /// Bytes that are free; [`u64::MAX`] where there is no bound.
+    pub(super) fn available_bytes(&self) -> u64 {
+        let state = self.disk.0.state.lock();
+        match state.faults.capacity {
+            0 => u64::MAX,
+            sectors => sectors.saturating_sub(state.nodes.used()) * SECTOR_BYTES as u64,
+        }
     }
 
     pub(super) fn list(&self) -> Vec<String> {

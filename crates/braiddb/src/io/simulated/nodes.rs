@@ -198,6 +198,12 @@ impl Nodes {
         self.files[file].length = self.files[file].length.max(bytes);
     }
 
+    pub(super) fn truncate(&mut self, file: usize, bytes: u64) {
+        let file = &mut self.files[file];
+        file.length = file.length.min(bytes);
+        file.sectors.truncate(file.length.div_ceil(SECTOR_BYTES as u64) as usize);
+    }
+
     /// Reads up to the end of the file; how many bytes there were.
     pub(super) fn read(&self, file: usize, offset: u64, into: &mut [u8]) -> usize {
         let file = &self.files[file];

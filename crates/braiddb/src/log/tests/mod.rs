@@ -49,14 +49,22 @@ impl Bench {
     /// Commits one record.
     fn commit(&mut self, key: &[u8], value: &[u8]) -> Lsn {
         let bytes = block_bytes(record_bytes(key.len(), value.len()));
-        while !self.log.admits(bytes) {
-            self.step();
-        }
+        self.admit(bytes);
         let mut block = self.log.reserve(0, bytes);
         let lsn = block.lsn();
         block.append(TableId(7), RecordKind::Insert, Rid::new(lsn.0), key, value);
         block.finish_commit(None);
         lsn
+    }
+
+    /// Steps until a block of `bytes` is admitted.
+    fn admit(&mut self, bytes: usize) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !self.log.admits(bytes, Purpose::Change) {
+            self.log.demand(bytes, Purpose::Change);
+            self.step();
+            assert!(Instant::now() < deadline, "the log makes no room");
+        }
     }
 
     fn step(&mut self) -> FlushTurn {

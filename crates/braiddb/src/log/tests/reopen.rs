@@ -108,9 +108,10 @@ fn parts_skips_and_large_blocks_keep_their_kinds() {
     let mut bench = Bench::open(directory.path()).unwrap();
     let large = vec![9; 16 << 20];
     let first = {
-        let log = &bench.log;
         let records = record_bytes(3, large.len());
-        assert!(log.admits(block_bytes(records)) && log.admits(block_bytes(records)));
+        bench.admit(block_bytes(records));
+        let log = &bench.log;
+        assert!(log.admits(block_bytes(records), Purpose::Change), "it is its owner's already");
         let mut part = log.reserve(1, block_bytes(records));
         part.append(TableId(1), RecordKind::Update, Rid::new(5), b"key", &large);
         let first = part.lsn();
@@ -140,16 +141,16 @@ fn parts_skips_and_large_blocks_keep_their_kinds() {
 #[test]
 fn one_large_block_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
-    let bench = Bench::open(directory.path()).unwrap();
-    let log = &bench.log;
+    let mut bench = Bench::open(directory.path()).unwrap();
     let bytes = block_bytes(record_bytes(8, 16 << 20));
-    assert!(log.admits(bytes));
+    bench.admit(bytes);
+    let log = &bench.log;
     std::thread::scope(|s| {
-        let other = s.spawn(|| log.admits(bytes));
+        let other = s.spawn(|| log.admits(bytes, Purpose::Change));
         assert!(!other.join().unwrap(), "another thread's is admitted already");
     });
     log.reserve(0, bytes).finish_skip();
-    assert!(log.admits(64), "common blocks go on");
+    assert!(log.admits(64, Purpose::Deletion), "common blocks go on");
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn a_volatile_log_is_a_clock() {
     assert_eq!(log.tick(), before);
     assert!(log.tail() > before && log.buffered() == log.tail());
     assert_eq!(log.durable(), Lsn::MAX);
-    assert!(log.admits(block_bytes(100)) && log.poisoned().is_none());
+    assert!(log.admits(block_bytes(100), Purpose::Change) && log.poisoned().is_none());
     let mut device = open_device(DeviceKind::Blocking).unwrap();
     let turn = log.turn(&mut FlushState::default(), &mut *device, true);
     assert_eq!(turn, FlushTurn::default());

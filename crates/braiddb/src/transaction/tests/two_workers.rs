@@ -29,6 +29,7 @@ fn engine() -> Arc<Engine> {
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
         checkpoint_job: || unreachable!("nothing is logged"),
+        estimate_checkpoint: |_| 0,
     };
     let domain = Arc::new(Domain::new(2));
     Arc::new(Engine::new(&options, Log::volatile(2), None, domain, MemoryCounters::of_database()))

@@ -1,0 +1,258 @@
+//! A disk that runs full refuses what needs room, and is no dead end: reads go on, deletions and
+//! compaction have room of their own, and what they gain can be written again.
+
+use std::collections::BTreeMap;
+
+use pollster::block_on;
+
+use super::super::{Database, Error, Options, Table};
+use super::common::{Limit, with_limit};
+use crate::io::{Faults, SimulatedDisk};
+
+const SECTOR_BYTES: u64 = 4096;
+const SEGMENT_BYTES: u64 = 64 << 10;
+const VALUE_BYTES: usize = 1000;
+/// Records of a transaction.
+const BATCH: u64 = 10;
+/// Longest a test may take, in seconds.
+const LIMIT: u64 = 300;
+
+type Records = Table<u64, [u8]>;
+
+/// What must be there: each key's version.
+type Model = BTreeMap<u64, u64>;
+
+fn options() -> Options {
+    Options::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40)
+}
+
+fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
+    let db = Database::open_simulated(disk, options(), seed).unwrap();
+    let table = block_on(db.open_or_create_table("records")).unwrap();
+    (db, table)
+}
+
+fn disk_of(limit: &Limit, sectors: u64) -> SimulatedDisk {
+    let disk = SimulatedDisk::new(sectors);
+    let watched = disk.clone();
+    let state = move || format!("{:?}, {:?}", watched.counts(), watched.files());
+    limit.on_timeout("disk", state);
+    disk.set_faults(Faults { capacity: sectors, most_delay: 3, ..Faults::default() });
+    disk
+}
+
+fn value(key: u64, version: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(key << 16 ^ version);
+    (0..VALUE_BYTES).map(|_| random.u8(..)).collect()
+}
+
+fn put(db: &Database, table: &Records, keys: &[u64], version: u64) -> Result<(), Error> {
+    let (table, keys) = (table.clone(), keys.to_vec());
+    db.run_blocking(async move |tx| {
+        for key in &keys {
+            tx.put(&table, key, &value(*key, version)).await?;
+        }
+        Ok(())
+    })
+}
+
+fn delete(db: &Database, table: &Records, keys: &[u64]) -> Result<(), Error> {
+    let (table, keys) = (table.clone(), keys.to_vec());
+    db.run_blocking(async move |tx| {
+        for key in &keys {
+            assert!(tx.delete(&table, key).await?, "key {key} is there");
+        }
+        Ok(())
+    })
+}
+
+/// Writes new records until the disk is full, and compaction, which it begins by itself, cannot help;
+/// how many there were.
+fn fill(
+    db: &Database,
+    disk: &SimulatedDisk,
+    table: &Records,
+    model: &mut Model,
+    version: u64,
+) -> u64 {
+    let mut first = model.last_key_value().map_or(0, |(key, _)| key + 1);
+    let (before, mut refused) = (model.len() as u64, 0);
+    loop {
+        let keys: Vec<u64> = (first..first + BATCH).collect();
+        match put(db, table, &keys, version) {
+            Ok(()) => {
+                refused = 0;
+                model.extend(keys.iter().map(|key| (*key, version)));
+            }
+            Err(Error::DiskFull(error)) => {
+                let told = error.to_string();
+                assert!(told.contains("simulated") && told.contains("delete records"), "{told}");
+                refused += 1;
+                if refused == 3 {
+                    return model.len() as u64 - before;
+                }
+                // What goes on by itself is over then.
+                disk.settle();
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        first += BATCH;
+    }
+}
+
+/// Deletes every second record; where that finds no room, compaction makes some.
+fn thin_out(db: &Database, table: &Records, model: &mut Model) {
+    let keys: Vec<u64> = model.keys().copied().step_by(2).collect();
+    let mut compactions = 0;
+    for keys in keys.chunks(BATCH as usize) {
+        while let Err(error) = delete(db, table, keys) {
+            assert!(matches!(error, Error::DiskFull(_)), "{error}");
+            compactions += 1;
+            assert!(compactions < 200, "compaction makes no room");
+            compact(db);
+        }
+        keys.iter().for_each(|key| _ = model.remove(key));
+    }
+}
+
+fn compact(db: &Database) {
+    loop {
+        match block_on(db.compact()) {
+            // One that was due by itself.
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            compacted => {
+                compacted.unwrap();
+                return;
+            }
+        }
+    }
+}
+
+fn check(db: &Database, table: &Records, model: &Model) {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.push((key, value.to_vec()));
+        }
+        Ok::<_, Error>(found)
+    });
+    let found = found.unwrap();
+    assert_eq!(found.len(), model.len());
+    for ((key, bytes), (expected, version)) in found.iter().zip(model) {
+        assert_eq!(key, expected);
+        assert!(*bytes == value(*key, *version), "key {key}");
+    }
+}
+
+#[test]
+fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 3000);
+        let mut model = Model::new();
+        let (mut db, mut table) = open(&disk, 1);
+        let first = fill(&db, &disk, &table, &mut model, 0);
+        assert!(first * VALUE_BYTES as u64 > 3000 * SECTOR_BYTES / 2, "{first} records fit");
+        for round in 1..8 {
+            check(&db, &table, &model);
+            thin_out(&db, &table, &mut model);
+            compact(&db);
+            check(&db, &table, &model);
+            if round % 2 == 0 {
+                db.close().unwrap();
+                drop((db, table));
+                (db, table) = open(&disk, round);
+                check(&db, &table, &model);
+            }
+            let more = fill(&db, &disk, &table, &mut model, round);
+            assert!(more > first / 4, "round {round}: {more} more after {first}");
+        }
+        let stats = db.stats().log;
+        assert!(stats.extensions_refused > 0 && stats.segments_freed > 0, "{stats:?}");
+        let checked = db.check().unwrap();
+        assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn each_reopening_of_a_full_disk_leaves_as_much_room_for_deletions() {
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 3000);
+        let mut model = Model::new();
+        let (db, table) = open(&disk, 1);
+        fill(&db, &disk, &table, &mut model, 0);
+        db.close().unwrap();
+        drop((db, table));
+        let mut deleted = Vec::new();
+        for round in 0..6 {
+            let (db, table) = open(&disk, round);
+            // One at a time: each takes a sector of the log.
+            let mut count = 0;
+            while count < 20 {
+                let key = *model.keys().next().unwrap();
+                match delete(&db, &table, &[key]) {
+                    Ok(()) => _ = model.remove(&key),
+                    Err(Error::DiskFull(_)) => break,
+                    Err(other) => panic!("{other}"),
+                }
+                count += 1;
+            }
+            deleted.push(count);
+            if count < 20 {
+                compact(&db);
+            }
+            check(&db, &table, &model);
+            db.close().unwrap();
+        }
+        assert!(deleted.iter().sum::<u64>() >= 60, "{deleted:?}");
+    });
+}
+
+#[test]
+fn commits_go_on_when_there_is_room_again() {
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 1000);
+        let mut model = Model::new();
+        let (db, table) = open(&disk, 1);
+        fill(&db, &disk, &table, &mut model, 0);
+        for _ in 0..3 {
+            let keys: Vec<u64> = (1 << 40..(1 << 40) + BATCH).collect();
+            assert!(matches!(put(&db, &table, &keys, 0), Err(Error::DiskFull(_))));
+        }
+        check(&db, &table, &model);
+        disk.set_faults(Faults { capacity: 2000, ..Faults::default() });
+        let more = fill(&db, &disk, &table, &mut model, 1);
+        assert!(more * VALUE_BYTES as u64 > 500 * SECTOR_BYTES, "{more}");
+        check(&db, &table, &model);
+        db.close().unwrap();
+        drop((db, table));
+        let (db, table) = open(&disk, 2);
+        check(&db, &table, &model);
+        // Overwriting leaves much that is dead: compaction gains it by itself.
+        let keys: Vec<u64> = model.keys().copied().take(200).collect();
+        let mut refused = 0;
+        for version in 2..12 {
+            for keys in keys.chunks(BATCH as usize) {
+                match put(&db, &table, keys, version) {
+                    Ok(()) => model.extend(keys.iter().map(|key| (*key, version))),
+                    Err(Error::DiskFull(_)) => {
+                        refused += 1;
+                        // The room for deletions is what compaction begins by itself after.
+                        let last = *model.keys().last().unwrap();
+                        match delete(&db, &table, &[last]) {
+                            Ok(()) => _ = model.remove(&last),
+                            Err(Error::DiskFull(_)) => compact(&db),
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+        assert!(refused > 0, "the disk ran full");
+        check(&db, &table, &model);
+        db.close().unwrap();
+    });
+}

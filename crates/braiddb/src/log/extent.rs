@@ -1,0 +1,236 @@
+//! How far the log reaches on disk, and who may fill how much of that.
+//!
+//! A block is admitted only into segments that are there, with all their space: so a disk that runs
+//! full refuses commits before they are decided, and no decided commit ever waits for room. What is at
+//! the end of the last segment is left to those who make room: changes stop first, deletions later,
+//! the engine's own upkeep last. Past that a segment has to be made. A block that is not admitted
+//! *demands* one; the worker whose turn it is to prepare space makes it, or *refuses*, and who demanded
+//! it is told.
+//!
+//! Invariants: a limit only grows; a limit is raised only once the segments below it are there,
+//! durably named. A demand that is made is met or refused: whoever prepares space looks at demands
+//! after he has let go of the right to, and whoever demands tries to get that right afterwards.
+
+use std::sync::Arc;
+
+use super::{LogError, Lsn};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+/// What a block is logged for; each may fill more of the log than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// A transaction that writes a value.
+    Change,
+    /// A transaction that only deletes.
+    Deletion,
+    /// The engine's own: copies of compaction, blocks that only let time pass.
+    Upkeep,
+}
+
+impl Purpose {
+    const ALL: [Self; 3] = [Self::Change, Self::Deletion, Self::Upkeep];
+}
+
+/// What is left to deletions and upkeep together: an eighth of a segment, and this at least and at most.
+const KEPT_FOR_DELETIONS: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
+/// Of that, what is left to upkeep: a third.
+const UPKEEP_SHARE: u64 = 3;
+
+/// The part of the log that is on disk ahead of what is filled.
+#[derive(Debug)]
+pub(super) struct Extent {
+    /// By purpose: blocks for it end before this.
+    limits: [AtomicU64; 3],
+    /// By purpose: the limit that somebody waits for.
+    demands: [AtomicU64; 3],
+    /// By purpose: how often a demand was refused.
+    refusals: [AtomicU64; 3],
+    newest_refusal: Mutex<Option<Arc<LogError>>>,
+    /// By purpose: what is left to others at the end.
+    kept: [u64; 3],
+    /// What workers may have admitted and not reserved, and padding.
+    slack: u64,
+    /// Counts extensions and refusals, so that workers see that there was one.
+    events: AtomicU64,
+    /// The newest demand for changes was refused.
+    short: AtomicBool,
+    /// A segment that nobody demanded could not be made; none is tried until something has changed.
+    stalled: AtomicBool,
+}
+
+/// An extension that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DueExtension {
+    pub(super) purpose: Purpose,
+    /// Somebody waits for it.
+    pub(super) demanded: bool,
+}
+
+impl Extent {
+    /// That of a log which takes any block: one that is not on disk.
+    pub(super) fn unbounded() -> Self {
+        let unbounded = Self::with([0; 3], 0);
+        unbounded.raise(u64::MAX, Purpose::Change);
+        unbounded
+    }
+
+    /// That of a log in segments of `segment_bytes`, nothing of it on disk yet.
+    pub(super) fn new(segment_bytes: u64, slack: u64) -> Self {
+        let (least, most) = KEPT_FOR_DELETIONS.into_inner();
+        let kept = (segment_bytes / 8).clamp(least, most);
+        Self::with([kept, kept / UPKEEP_SHARE, 0], slack)
+    }
+
+    fn with(kept: [u64; 3], slack: u64) -> Self {
+        Self {
+            limits: Default::default(),
+            demands: Default::default(),
+            refusals: Default::default(),
+            newest_refusal: Mutex::new(None),
+            kept,
+            slack,
+            events: AtomicU64::new(0),
+            short: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a block for a purpose may end at `end`.
+    #[inline]
+    pub(super) fn allows(&self, end: u64, purpose: Purpose) -> bool {
+        // Acquire pairs with the Release in `raise`: the segments are there.
+        end <= self.limits[purpose as usize].load(Ordering::Acquire)
+    }
+
+    /// The end of the last segment.
+    pub(super) fn end(&self) -> Lsn {
+        // Acquire: see `allows`.
+        Lsn(self.limits[Purpose::Upkeep as usize].load(Ordering::Acquire))
+    }
+
+    /// What extensions and refusals there were, as a number that changes with each.
+    pub(super) fn events(&self) -> u64 {
+        // Acquire pairs with the Release in `note_event`.
+        self.events.load(Ordering::Acquire)
+    }
+
+    /// How often a demand for a purpose was refused.
+    pub(super) fn refusals(&self, purpose: Purpose) -> u64 {
+        // SeqCst: looked at between raising a waiter's flag and waiting.
+        self.refusals[purpose as usize].load(Ordering::SeqCst)
+    }
+
+    /// Why the newest demand was refused.
+    pub(super) fn newest_refusal(&self) -> Option<Arc<LogError>> {
+        self.newest_refusal.lock().clone()
+    }
+
+    /// Whether the newest demand for changes was refused.
+    pub(super) fn is_short(&self) -> bool {
+        // Relaxed: a hint to those who make room.
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Whether a segment that nobody demanded was not made, as there is hardly room.
+    pub(super) fn is_stalled(&self) -> bool {
+        // Relaxed: a hint to those who make room.
+        self.stalled.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are left to deletions and upkeep.
+    pub(super) fn kept_for_deletions(&self) -> u64 {
+        self.kept[Purpose::Change as usize]
+    }
+
+    /// Asks for segments in which a block for a purpose may end at `end`.
+    pub(super) fn demand(&self, end: u64, purpose: Purpose) {
+        // Relaxed: ordered by the fence.
+        self.demands[purpose as usize].fetch_max(end, Ordering::Relaxed);
+        // Pairs with the fence in `PreparedSpace::finish`: if somebody prepares when this thread then
+        // begins to, that one finds the demand in `due` afterwards.
+        fence(Ordering::SeqCst);
+    }
+
+    /// What extension is to be made, if any: for what is demanded, or so that `ahead` bytes after the
+    /// tail are there.
+    pub(super) fn due(&self, tail: Lsn, ahead: u64) -> Option<DueExtension> {
+        let demanded = |purpose: &Purpose| {
+            // Relaxed: ordered by the fence in `PreparedSpace::finish`, see `demand`.
+            let demand = self.demands[*purpose as usize].load(Ordering::Relaxed);
+            !self.allows(demand, *purpose)
+        };
+        if let Some(purpose) = Purpose::ALL.into_iter().rev().find(demanded) {
+            return Some(DueExtension { purpose, demanded: true });
+        }
+        let purpose = Purpose::Change;
+        // Relaxed: what stalls it is tried again when it is demanded, at the latest.
+        let due = !self.allows(tail.0 + self.slack + ahead, purpose)
+            && !self.stalled.load(Ordering::Relaxed);
+        due.then_some(DueExtension { purpose, demanded: false })
+    }
+
+    /// Takes a new end of the last segment into use, which was made for a purpose: what is made for
+    /// deletions or upkeep is not there for changes.
+    pub(super) fn extend(&self, end: Lsn, purpose: Purpose) {
+        self.raise(end.0, purpose);
+        self.resume();
+        if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
+            tracing::info!("the log can grow again: commits go on");
+        }
+        self.note_event();
+    }
+
+    /// Lets all purposes use what was made for some of them; whether that changed anything.
+    pub(super) fn share(&self) -> bool {
+        let end = self.end();
+        let shared = self.raise(end.0, Purpose::Change);
+        if shared {
+            self.extend(end, Purpose::Change);
+        }
+        shared
+    }
+
+    fn raise(&self, end: u64, purpose: Purpose) -> bool {
+        let mut raised = false;
+        for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
+            let limit = end.saturating_sub(self.kept[purpose as usize]);
+            // Release pairs with the Acquire in `allows`. Only whoever prepares space raises limits.
+            raised |= self.limits[purpose as usize].fetch_max(limit, Ordering::AcqRel) < limit;
+        }
+        raised
+    }
+
+    /// Refuses what is demanded for a purpose, and for those that may use less.
+    pub(super) fn refuse(&self, purpose: Purpose, error: LogError) {
+        if !self.short.swap(true, Ordering::Relaxed) {
+            tracing::warn!("{error}");
+        }
+        *self.newest_refusal.lock() = Some(Arc::new(error));
+        for purpose in Purpose::ALL.into_iter().filter(|other| *other <= purpose) {
+            // Relaxed: whoever demanded it before this finds itself refused; a demand that is lost
+            // here is as good as made before.
+            self.demands[purpose as usize].store(0, Ordering::Relaxed);
+            // SeqCst: see `refusals`.
+            self.refusals[purpose as usize].fetch_add(1, Ordering::SeqCst);
+        }
+        self.note_event();
+    }
+
+    /// Puts off what nobody demands.
+    pub(super) fn stall(&self) {
+        // Relaxed: see `due`.
+        self.stalled.store(true, Ordering::Relaxed);
+    }
+
+    /// There may be room again.
+    pub(super) fn resume(&self) {
+        // Relaxed: see `due`.
+        self.stalled.store(false, Ordering::Relaxed);
+    }
+
+    fn note_event(&self) {
+        // Release pairs with the Acquire in `events`.
+        self.events.fetch_add(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,172 @@
+//! The reserve: disk space that is held back, as a file without meaning, for what leads out of a
+//! full disk.
+//!
+//! It has room for the next checkpoint, as large as that is estimated to be, and is large enough to be
+//! whole again once that one has taken the place of the newest: otherwise there would be no room for
+//! the one after it. Once the log has several segments, it has room for one more, which compaction may
+//! fill with copies before it frees others. The log is extended for transactions only while the reserve
+//! is whole; a checkpoint or compaction that finds no room is lent it, and gives it back when it has
+//! made room, or is over.
+//!
+//! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
+//! what is lent is taken back by nobody else.
+
+use super::identity::RESERVE_NAME;
+use super::segment::{HEADER_BYTES, Segments};
+use super::{LogError, Lsn};
+use crate::io::{File, OpenMode, SECTOR_BYTES};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Segments from which on a segment is held back for compaction: where there are fewer, it has
+/// nothing to gain.
+const LEAST_SEGMENTS: usize = 4;
+
+/// The state of the reserve.
+#[derive(Debug, Default)]
+pub(super) struct Reserve {
+    file: Mutex<Option<File>>,
+    /// Bytes that are held back.
+    held: AtomicU64,
+    /// Bytes that the next checkpoint will take, about.
+    next_checkpoint: AtomicU64,
+    /// Bytes that the newest takes.
+    newest_checkpoint: AtomicU64,
+    whole: AtomicBool,
+    /// A checkpoint or compaction uses it.
+    lent: AtomicBool,
+}
+
+impl Reserve {
+    /// Bytes that are held back.
+    pub(super) fn held(&self) -> u64 {
+        // Relaxed: changed under the lock of the file, read as a statistic.
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Closes the file, and leaves it where it is.
+    pub(super) fn forget(&self) {
+        self.file.lock().take();
+    }
+
+    /// Takes down what the next checkpoint will take, about, and what the newest does.
+    pub(super) fn expect_checkpoint(&self, next: u64, newest: u64) {
+        // Relaxed: estimates.
+        self.next_checkpoint.store(next, Ordering::Relaxed);
+        self.newest_checkpoint.store(newest, Ordering::Relaxed);
+    }
+
+    /// Bytes that the next checkpoint will take, about.
+    pub(super) fn next_checkpoint(&self) -> u64 {
+        // Relaxed: an estimate.
+        self.next_checkpoint.load(Ordering::Relaxed)
+    }
+
+    /// What is to be held back for checkpoints.
+    fn for_checkpoints(&self) -> u64 {
+        let next = self.next_checkpoint();
+        // Relaxed: an estimate.
+        let newest = self.newest_checkpoint.load(Ordering::Relaxed);
+        next + next.saturating_sub(newest)
+    }
+
+    /// Whether all is held back that should be, as far as was last tried.
+    pub(super) fn is_whole(&self) -> bool {
+        // Relaxed: a hint.
+        self.whole.load(Ordering::Relaxed)
+    }
+}
+
+impl Segments {
+    fn reserve_target(&self) -> u64 {
+        let segment = if self.count() < LEAST_SEGMENTS { 0 } else { self.file_bytes() };
+        (self.reserve.for_checkpoints() + segment).next_multiple_of(SECTOR_BYTES as u64)
+    }
+
+    /// Holds back what should be, for somebody who wants to extend the log.
+    ///
+    /// # Errors
+    /// If there is no room, or it is lent; what was held back before is then held back still.
+    pub(super) fn hold_reserve(&self) -> Result<(), LogError> {
+        // Relaxed: the lender's next attempt, at the latest, sees that it is back.
+        if self.reserve.lent.load(Ordering::Relaxed) {
+            let path = self.directory.path().join(RESERVE_NAME);
+            let full = std::io::ErrorKind::StorageFull.into();
+            return Err(LogError::io("extend the log while compaction uses", &path, 0, full));
+        }
+        self.take_reserve_back()
+    }
+
+    /// Holds back what should be, for whom it was lent to.
+    ///
+    /// # Errors
+    /// If there is no room; what was held back before is then held back still.
+    pub(super) fn take_reserve_back(&self) -> Result<(), LogError> {
+        let mut file = self.reserve.file.lock();
+        let (target, held) = (self.reserve_target(), self.reserve.held());
+        // Relaxed, here and below: see `Reserve`.
+        if held < target || held / 2 > target {
+            self.reserve.whole.store(false, Ordering::Relaxed);
+            let file = match &mut *file {
+                Some(file) => file,
+                none => {
+                    let mode = OpenMode::ExistingOrNew;
+                    none.insert(self.directory.open_file(RESERVE_NAME, mode)?)
+                }
+            };
+            let resized = match held > target {
+                true => file.truncate(target),
+                false => file.allocate(target).inspect_err(|_| {
+                    // What was allocated of it, if anything, is given back, or is at least counted
+                    // by nobody.
+                    _ = file.truncate(held);
+                }),
+            };
+            resized.map_err(|error| LogError::io("hold space back in", file.path(), 0, error))?;
+            self.reserve.held.store(target, Ordering::Relaxed);
+        }
+        self.reserve.whole.store(true, Ordering::Relaxed);
+        self.reserve.lent.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lends what was held back to those who make room, until they take it back or end the loan;
+    /// whether there was anything.
+    pub(super) fn lend_reserve(&self) -> bool {
+        let file = self.reserve.file.lock();
+        self.reserve.whole.store(false, Ordering::Relaxed);
+        self.reserve.lent.store(true, Ordering::Relaxed);
+        let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
+        if let Err(error) = file.truncate(0) {
+            tracing::warn!("cannot give up {}: {error}", file.path().display());
+            return false;
+        }
+        self.reserve.held.store(0, Ordering::Relaxed);
+        tracing::info!("the disk is full: the space in {} is used", file.path().display());
+        true
+    }
+
+    /// Ends the loan of what was held back, whether it can be taken back or not: then it is tried again
+    /// when the log is to be extended.
+    pub(super) fn end_loan(&self) {
+        if self.take_reserve_back().is_err() {
+            // Relaxed: see `hold_reserve`.
+            self.reserve.lent.store(false, Ordering::Relaxed);
+        }
+        self.extent.resume();
+    }
+
+    /// Bytes that upkeep may yet log, the reserve included, a checkpoint's room left out.
+    pub(super) fn room_for_upkeep(&self, tail: Lsn, slack: u64) -> u64 {
+        let extent = self.extent.end().0.saturating_sub(tail.0 + slack);
+        let free = self.directory.available_bytes().saturating_add(self.reserve.held());
+        let free = free.saturating_sub(self.reserve.next_checkpoint());
+        let segments = free / self.file_bytes() + self.spares.count() as u64;
+        extent + segments.saturating_mul(self.segment_bytes())
+    }
+
+    /// Bytes of a segment's file.
+    pub(super) fn file_bytes(&self) -> u64 {
+        HEADER_BYTES + self.segment_bytes()
+    }
+}
