@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use braiddb::{Database, Durability, Error, Options, Transaction};
-use futures_util::future::try_join;
+use futures_util::future::try_join3;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
-use super::{Command, Disk, During};
+use super::{Command, Disk, During, full};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
 /// The log's buffer takes 64 MiB of it.
@@ -42,7 +42,15 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
         }
         Ok(())
     };
-    pollster::block_on(try_join(writing, keep_up(&db, during)))?;
+    pollster::block_on(try_join3(writing, keep_up(&db, during), fill(&db, disk)))?;
+    Ok(())
+}
+
+/// Fills the disk beside the writers, if that is to happen: what they replace is compacted away.
+async fn fill(db: &Database, disk: Option<Disk>) -> Result<()> {
+    if disk == Some(Disk::Full) {
+        full::write_on(db).await?;
+    }
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The way out of a full disk: delete, compact, go on writing, over and over, on a real file system.
+//! Filling a disk, and the way out: delete, compact, go on writing, over and over, on a real file system.
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Error, Options, Table};
@@ -8,6 +8,7 @@ use std::path::Path;
 
 /// Times the disk is filled and emptied by half.
 const ROUNDS: u64 = 4;
+const TABLE: &str = "filler";
 const VALUE_BYTES: usize = 4000;
 /// Records of a transaction.
 const BATCH: u64 = 16;
@@ -35,6 +36,9 @@ pub(super) fn run(dir: &Path) -> Result<WayOut> {
         let options = Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES);
         let db = Database::open(dir, options).context("opening on a full disk")?;
         let table = table(&db)?;
+        if round == 0 {
+            keys = contents(&db, &table)?.into_iter().map(|(key, _)| key).collect();
+        }
         let before = keys.len();
         fill(&db, &table, &mut keys, &mut way_out).context("filling the disk")?;
         way_out.refilled_bytes = (keys.len() - before) as u64 * VALUE_BYTES as u64;
@@ -52,10 +56,32 @@ pub(super) fn run(dir: &Path) -> Result<WayOut> {
     Ok(way_out)
 }
 
+/// Writes new records, as fast as they are durable, until that is refused.
+pub(super) async fn write_on(db: &Database) -> Result<()> {
+    let table: Filler = db.open_or_create_table(TABLE).await?;
+    let mut first = 0;
+    loop {
+        write(db, &table, (first..first + BATCH).collect()).await?;
+        first += BATCH;
+    }
+}
+
+/// Writes records in one transaction.
+async fn write(db: &Database, table: &Filler, keys: Vec<u64>) -> Result<(), Error> {
+    let table = table.clone();
+    db.run(async move |tx| {
+        for key in &keys {
+            tx.put(&table, key, &value(*key)).await?;
+        }
+        Ok::<_, Error>(())
+    })
+    .await
+}
+
 /// Opens the table; where its creation finds no room, compaction makes some.
 fn table(db: &Database) -> Result<Filler> {
     for _ in 0..MOST_IN_VAIN {
-        match pollster::block_on(db.open_or_create_table("filler")) {
+        match pollster::block_on(db.open_or_create_table(TABLE)) {
             Err(Error::DiskFull(_)) => compact(db)?,
             opened => return opened.context("opening the table"),
         }
@@ -79,14 +105,7 @@ fn fill(
     let mut in_vain = 0;
     while in_vain < 2 {
         let batch: Vec<u64> = (first..first + BATCH).collect();
-        let (written, table) = (batch.clone(), table.clone());
-        let result = db.run_blocking(async move |tx| {
-            for key in &written {
-                tx.put(&table, key, &value(*key)).await?;
-            }
-            Ok::<_, Error>(())
-        });
-        match result {
+        match pollster::block_on(write(db, table, batch.clone())) {
             Ok(()) => {
                 keys.extend(batch);
                 first += BATCH;
@@ -150,14 +169,7 @@ fn compact(db: &Database) -> Result<()> {
 
 /// Checks that the table holds what was written and not deleted, and nothing else.
 fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
-    let table = table.clone();
-    let found = db.run_blocking(async move |tx| {
-        let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
-        while let Some((key, bytes)) = scan.next().await? {
-            found.push((key, bytes == value(key)));
-        }
-        Ok::<_, Error>(found)
-    })?;
+    let found = contents(db, table)?;
     ensure!(
         found.iter().map(|(key, _)| key).eq(keys),
         "{} records are there, {} should be",
@@ -167,4 +179,17 @@ fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
     let damaged = found.iter().find(|(_, right)| !right);
     ensure!(damaged.is_none(), "record {damaged:?} has other bytes than were written");
     Ok(())
+}
+
+/// The keys that the table holds, each with whether its value is right.
+fn contents(db: &Database, table: &Filler) -> Result<Vec<(u64, bool)>> {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+        while let Some((key, bytes)) = scan.next().await? {
+            found.push((key, bytes == value(key)));
+        }
+        Ok::<_, Error>(found)
+    });
+    Ok(found?)
 }
