@@ -25,9 +25,17 @@ pub(crate) enum Kind {
     Node,
     /// Keys longer than eight bytes, held outside the nodes.
     Key,
+    /// Copies of values that transactions and scans were handed.
+    Copy,
+    /// Records that are being read from the log, from before their buffers are there.
+    Reading,
 }
 
-const KINDS: usize = 3;
+impl Kind {
+    const ALL: [Self; 5] = [Self::Version, Self::Node, Self::Key, Self::Copy, Self::Reading];
+}
+
+const KINDS: usize = Kind::ALL.len();
 const SHARDS: usize = 64;
 
 /// Bytes in use by kind, one per database.
@@ -77,7 +85,7 @@ impl MemoryCounters {
 
     /// Bytes in use now.
     pub(crate) fn in_use(&self) -> u64 {
-        [Kind::Version, Kind::Node, Kind::Key].into_iter().map(|kind| self.bytes(kind)).sum()
+        Kind::ALL.into_iter().map(|kind| self.bytes(kind)).sum()
     }
 
     /// Bytes that the allocator has from the operating system for what is in use here: of what it has
@@ -115,7 +123,7 @@ impl MemoryCounters {
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
     pub(crate) fn allocate(&self, kind: Kind, layout: Layout) -> NonNull<u8> {
         assert!(layout.size() > 0, "an empty block has no address of its own");
-        self.add(kind, layout.size() as i64);
+        self.count(kind, layout.size() as i64);
         backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
     }
 
@@ -125,7 +133,7 @@ impl MemoryCounters {
     /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, nobody
     /// uses it any more, and it is freed once.
     pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
-        self.add(kind, -(layout.size() as i64));
+        self.count(kind, -(layout.size() as i64));
         #[cfg(all(braid_simulation, not(loom)))]
         if crate::sync::takes_part() {
             // SAFETY: the caller's contract.
@@ -135,7 +143,8 @@ impl MemoryCounters {
         unsafe { backend::free(block, layout) }
     }
 
-    fn add(&self, kind: Kind, bytes: i64) {
+    /// Counts bytes that are allocated otherwise, or are about to be; fewer, if negative.
+    pub(crate) fn count(&self, kind: Kind, bytes: i64) {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
     }

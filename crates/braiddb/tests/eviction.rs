@@ -20,6 +20,148 @@ fn options() -> Options {
     Options::default().workers(2).log_segment_bytes(4 * MIB)
 }
 
+/// Bytes of memory that a budget bounds, beside the log's ring.
+fn in_use(db: &Database) -> u64 {
+    let memory = db.stats().memory;
+    memory.versions
+        + memory.index_nodes
+        + memory.keys
+        + memory.copies
+        + memory.reads
+        + memory.indirection
+}
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    let word = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ round;
+    word.to_le_bytes().iter().copied().cycle().take(1000).collect()
+}
+
+/// Writes all records, on both workers.
+fn fill(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64) {
+    let run = |worker: u64| {
+        let (table, keys) = (table.clone(), (worker..records).step_by(2));
+        let body = async move |tx: &Transaction, key: &u64| {
+            tx.put(&table, key, &value(*key, round)[..]).await
+        };
+        db.run_source(worker as usize, keys, body).unwrap()
+    };
+    [run(0), run(1)].into_iter().for_each(|run| run.wait().unwrap());
+}
+
+/// Runs `work`, and returns the most memory that was in use meanwhile.
+fn most_in_use(db: &Database, work: impl FnOnce()) -> u64 {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Relaxed) {
+                most = most.max(in_use(db));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            most
+        });
+        work();
+        over.store(true, Ordering::Relaxed);
+        watch.join().unwrap()
+    })
+}
+
+/// A transaction that is open for the whole run keeps its own begin stamp, and no memory: what others
+/// read takes turns in memory all the same.
+#[test]
+fn an_open_transaction_holds_back_no_memory_that_others_read() {
+    const BUDGET: u64 = RING + 8 * MIB;
+    const RECORDS: u64 = 32_000;
+    with_limit(240, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET))).unwrap();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+        fill(&db, &table, RECORDS, 0);
+        let open = block_on(db.begin()).unwrap();
+        assert!(block_on(open.get(&table, &7)).unwrap() == Some(value(7, 0)));
+        let before = db.stats().versions_evicted;
+        let most = most_in_use(&db, || {
+            let read = |worker: u64| {
+                let table = table.clone();
+                let keys = (0..2 * RECORDS).map(move |n| (n * 7919 + worker) % RECORDS);
+                let body = async move |tx: &Transaction, key: &u64| {
+                    let found = tx.get(&table, key).await?;
+                    assert!(found == Some(&value(*key, 0)[..]), "record {key}");
+                    Ok(())
+                };
+                db.run_source(worker as usize, keys, body).unwrap()
+            };
+            [read(0), read(1)].into_iter().for_each(|run| run.wait().unwrap());
+        });
+        let stats = db.stats();
+        assert!(stats.versions_evicted - before > 2 * RECORDS, "{stats:?}");
+        assert!(most < BUDGET - RING, "{most} bytes at most: {stats:?}");
+        assert!(block_on(open.get(&table, &7)).unwrap() == Some(value(7, 0)));
+        block_on(open.commit()).unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// A transaction that is open while all data, which is four times the memory there is, is written over,
+/// again and again: it sees what it saw, and neither what it needs nor what is newer stays in memory.
+#[test]
+fn an_open_transaction_holds_back_no_memory_that_others_write() {
+    const BUDGET: u64 = RING + 8 * MIB;
+    const RECORDS: u64 = 32_000;
+    const ROUNDS: u64 = 3;
+    with_limit(240, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET))).unwrap();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+        fill(&db, &table, RECORDS, 0);
+        let open = block_on(db.begin()).unwrap();
+        let sees_what_it_saw = || {
+            for key in (0..RECORDS).step_by(101) {
+                let seen = block_on(open.get(&table, &key)).unwrap();
+                assert!(seen == Some(value(key, 0)), "record {key}");
+            }
+        };
+        sees_what_it_saw();
+        for round in 1..=ROUNDS {
+            let before = db.stats().versions_evicted;
+            let most = most_in_use(&db, || {
+                let write = |worker: u64| {
+                    let table = table.clone();
+                    let keys = (0..RECORDS / 2).map(move |n| (n * 2 + worker) * 7919 % RECORDS);
+                    let body = async move |tx: &Transaction, key: &u64| {
+                        // Every third is written without a look at what was there.
+                        if key % 3 != 0 {
+                            let found = tx.get(&table, key).await?;
+                            assert!(found == Some(&value(*key, round - 1)[..]), "record {key}");
+                        }
+                        tx.put(&table, key, &value(*key, round)[..]).await
+                    };
+                    db.run_source(worker as usize, keys, body).unwrap()
+                };
+                [write(0), write(1)].into_iter().for_each(|run| run.wait().unwrap());
+            });
+            let stats = db.stats();
+            assert!(stats.versions_evicted - before > RECORDS / 2, "{stats:?}");
+            assert!(most < BUDGET - RING, "round {round}: {most} bytes at most: {stats:?}");
+            sees_what_it_saw();
+        }
+        // Neither a check nor a backup holds back more.
+        let most = most_in_use(&db, || {
+            assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+            let copy = tempfile::tempdir().unwrap();
+            db.backup(copy.path()).unwrap();
+        });
+        assert!(most < BUDGET - RING, "{most} bytes at most: {:?}", db.stats());
+        sees_what_it_saw();
+        block_on(open.commit()).unwrap();
+        db.close().unwrap();
+    });
+}
+
 /// One writer on one worker, readers that come and go on the other, and a budget that the records do not
 /// fit: eviction cuts chains at their head while the pruner takes versions out of their middle. The
 /// writer goes on, and ever more records come, until both happened.

@@ -197,10 +197,10 @@ impl Transaction {
 
     async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
         let catalog = self.catalog();
-        let Some(bytes) = engine_code(self.core().get(&catalog, name.as_bytes())).await? else {
+        let Some(found) = engine_code(self.core().get(&catalog, name.as_bytes())).await? else {
             return Ok(None);
         };
-        Ok(Some(TableDescription::decode(name.as_bytes(), bytes)?))
+        Ok(Some(TableDescription::decode(name.as_bytes(), found.bytes())?))
     }
 
     fn catalog(&self) -> Arc<record::Table> {

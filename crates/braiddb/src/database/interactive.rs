@@ -19,7 +19,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
 };
-use crate::transaction::{AbortCause, Intent, InteractivePlace, Worker};
+use crate::transaction::{AbortCause, Found, Intent, InteractivePlace, Worker};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -194,7 +194,9 @@ impl InteractiveTransaction {
         let (table, key) = (table.clone(), encode(key));
         self.step(async move |tx: &Transaction| {
             let found = engine_code(tx.core.get(tx.records(&table)?, &key)).await?;
-            Ok(found.map(V::decode).transpose()?.map(V::into_owned))
+            // Owned at once: the transaction may be open for long, and is to keep nothing of it.
+            let owned = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
+            Ok(found.map(owned).transpose()?)
         })
         .await
     }

@@ -124,6 +124,10 @@ pub struct MemoryStats {
     pub index_nodes: u64,
     /// Keys longer than eight bytes.
     pub keys: u64,
+    /// Copies of values that transactions and scans under way were handed.
+    pub copies: u64,
+    /// Records that are being read from the log.
+    pub reads: u64,
     /// Entries of the indirection arrays.
     pub indirection: u64,
     /// The whole process, as the operating system counts it (resident set).
@@ -203,6 +207,8 @@ fn memory(engine: &Engine) -> MemoryStats {
         versions: engine.memory.bytes(Kind::Version),
         index_nodes: engine.memory.bytes(Kind::Node),
         keys: engine.memory.bytes(Kind::Key),
+        copies: engine.memory.bytes(Kind::Copy),
+        reads: engine.memory.bytes(Kind::Reading),
         indirection: engine.memory.array_bytes(),
         resident: resident_bytes().unwrap_or(0),
     }

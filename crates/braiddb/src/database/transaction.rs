@@ -76,7 +76,7 @@ impl Transaction {
     {
         let (records, key) = (self.records(table)?, encode(key));
         let found = engine_code(self.core.get(records, &key)).await?;
-        Ok(found.map(V::decode).transpose()?)
+        Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
 
     /// Whether `key` has a record.
@@ -89,7 +89,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        Ok(engine_code(self.core.get(records, &encode(key))).await?.is_some())
+        Ok(engine_code(self.core.contains(records, &encode(key))).await)
     }
 
     /// The values of many keys, in their order; the look-ups hide each other's cache misses even

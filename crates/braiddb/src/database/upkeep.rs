@@ -119,8 +119,9 @@ impl Database {
         Ok(Compaction { segments, moved, bytes })
     }
 
-    /// Checks the database as it is now: every block of its log, and that every key leads to its
-    /// own record there, whole. Transactions go on meanwhile; blocks until it is done.
+    /// Checks the database: every block of its log, and that every key leads to its own record there,
+    /// whole. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
+    /// no old version is held back. Blocks until it is done.
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;

@@ -1,18 +1,26 @@
 //! Checking a database: every block of its log, and that every key leads to its own record.
+//!
+//! A few keys at a time are looked up in a snapshot of their own, which is over before their records are
+//! read: so a check holds no old version back, however long it takes. The caller keeps segments of the
+//! log from being freed.
 
 use std::ops::Bound;
+use std::rc::Rc;
 
-use crate::index::LeafEntry;
-use crate::log::{ColdStore, Lsn};
+use crate::index::Cursor;
+use crate::log::ColdStore;
 use crate::reclaim;
 use crate::record::Table;
+use crate::rid::Rid;
 use crate::sched::Interleaved;
-use crate::transaction::{OperationError, Transaction, Worker};
+use crate::transaction::{OperationError, Worker};
 use crate::types::KeyBuffer;
 use crate::version::Address;
 
-/// Records read at a time.
+/// Keys looked up in one snapshot.
 const BATCH: usize = 32;
+/// Bytes of records read at a time, unless a single one is larger.
+const READ_BYTES: usize = 1 << 20;
 
 /// What a check of the tables found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,72 +30,99 @@ pub(crate) struct Checked {
     pub(crate) problems: Vec<String>,
 }
 
-/// Checks every record that is committed now, of the database whose worker's thread this is: what
-/// its key leads to in the log is whole, and is the record of that key.
+/// A key, and where its record is.
+struct Listed {
+    key: KeyBuffer,
+    rid: Rid,
+    address: Address,
+}
+
+/// Checks every record of the database whose worker's thread this is, as it is committed when the check
+/// comes by: what its key leads to in the log is whole, and is the record of that key.
 ///
 /// # Errors
 /// `Unlogged` if the database logs nothing.
 pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
     let worker = Worker::current();
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
-    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    // What is read must be on disk.
-    worker.wait_durable(Lsn(transaction.begin().0 - 1)).await?;
     let mut checked = Checked::default();
     for table in worker.engine().tables() {
-        check_table(&transaction, &store, &table, &mut checked).await?;
+        check_table(&worker, &store, &table, &mut checked).await?;
     }
-    transaction.commit().await?;
     Ok(checked)
 }
 
 async fn check_table(
-    transaction: &Transaction,
+    worker: &Rc<Worker>,
     store: &ColdStore,
     table: &Table,
     checked: &mut Checked,
 ) -> Result<(), OperationError> {
     let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
-    loop {
-        let operation = reclaim::enter();
-        let mut entries = Vec::with_capacity(BATCH);
-        if !cursor.next_batch(&operation, &mut entries, BATCH).await {
-            return Ok(());
+    while let Some(listed) = list(worker, table, &mut cursor).await? {
+        // What is read must be on disk.
+        if let Some(last) = listed.iter().map(|one| one.address.lsn()).max() {
+            worker.wait_durable(last).await?;
         }
-        table.bring_near(entries.iter().map(|entry| entry.rid)).await;
-        let mut records = Vec::with_capacity(entries.len());
-        for entry in &entries {
-            if let Some(address) = transaction.locate(table, entry.rid).await? {
-                records.push((*entry, address));
-            }
+        let mut left = &listed[..];
+        while !left.is_empty() {
+            let (some, rest) = left.split_at(count_to_read(left));
+            let reads = some.iter().map(|one| check_record(store, table, one));
+            checked.problems.extend(Interleaved::new(reads).await.into_iter().flatten());
+            left = rest;
         }
-        let reads =
-            records.iter().map(|(entry, address)| check_record(store, table, entry, *address));
-        checked.problems.extend(Interleaved::new(reads).await.into_iter().flatten());
-        checked.records += records.len() as u64;
+        checked.records += listed.len() as u64;
     }
+    Ok(())
+}
+
+/// Looks up the next keys; `None` after the last.
+async fn list(
+    worker: &Rc<Worker>,
+    table: &Table,
+    cursor: &mut Cursor<'_>,
+) -> Result<Option<Vec<Listed>>, OperationError> {
+    let operation = reclaim::enter();
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+    let mut entries = Vec::with_capacity(BATCH);
+    let more = cursor.next_batch(&operation, &mut entries, BATCH).await;
+    table.bring_near(entries.iter().map(|entry| entry.rid)).await;
+    let mut listed = Vec::with_capacity(entries.len());
+    for entry in entries {
+        if let Some(address) = transaction.locate(table, entry.rid, &operation).await? {
+            let mut key = KeyBuffer::new();
+            entry.copy_key(key.inner_mut());
+            listed.push(Listed { key, rid: entry.rid, address });
+        }
+    }
+    transaction.end_uncounted();
+    Ok(more.then_some(listed))
+}
+
+/// How many records, from the first on, are read at a time.
+fn count_to_read(listed: &[Listed]) -> usize {
+    let mut bytes = 0;
+    let within = |one: &&Listed| {
+        bytes += one.address.read_bytes();
+        bytes <= READ_BYTES
+    };
+    listed.iter().take_while(within).count().max(1)
 }
 
 /// What is wrong with a record, if anything.
-async fn check_record(
-    store: &ColdStore,
-    table: &Table,
-    entry: &LeafEntry<'_>,
-    address: Address,
-) -> Option<String> {
+async fn check_record(store: &ColdStore, table: &Table, listed: &Listed) -> Option<String> {
+    let Listed { key, rid, address } = listed;
     let record = match store.read(address.lsn(), address.read_bytes()).await {
         Ok(record) => record,
         Err(error) => return Some(error.to_string()),
     };
-    let (found, mut key) = (record.view(), KeyBuffer::new());
-    entry.copy_key(key.inner_mut());
-    let same = (found.table, found.rid, found.key) == (table.id, entry.rid, &*key);
+    let found = record.view();
+    let same = (found.table, found.rid, found.key) == (table.id, *rid, &**key);
     (!same).then(|| {
-        let lsn = address.lsn();
+        let (lsn, bytes) = (address.lsn(), key.len());
         format!(
-            "table {}: a key of {} bytes leads to another record, at LSN {lsn}",
-            table.id.0,
-            key.len()
+            "table {}: a key of {bytes} bytes leads to another record, at LSN {lsn}",
+            table.id.0
         )
     })
 }

@@ -128,13 +128,14 @@ impl Cursor<'_> {
         false
     }
 
-    /// Moves behind the first `count` of the entries that `peek` just gave.
-    pub(crate) fn pass(&mut self, entries: &[LeafEntry<'_>], count: usize) {
-        if count == entries.len() {
-            self.next = self.after.take();
-        } else if let Some(last) = count.checked_sub(1) {
-            self.next = Some(behind(&entries[last]));
-        }
+    /// Moves behind all of the entries that `peek` just gave.
+    pub(crate) fn pass_all(&mut self) {
+        self.next = self.after.take();
+    }
+
+    /// Moves behind that of the entries that `peek` just gave whose key is `key`.
+    pub(crate) fn pass_to(&mut self, key: &[u8]) {
+        self.next = Some(Bound::Excluded(Bytes::from_slice(key)));
     }
 
     /// Whether keys from `fence` on can still be in the range.

@@ -25,6 +25,11 @@ impl ColdRecord {
     pub(crate) fn view(&self) -> RecordView<'_> {
         split_record(&self.memory[self.start..]).expect("checked when it was read").0
     }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.len()
+    }
 }
 
 /// A stretch of the log that was read at once.

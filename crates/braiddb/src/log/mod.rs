@@ -44,7 +44,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
-pub(crate) use cold::{ColdSpan, ColdStore};
+pub(crate) use cold::{ColdRecord, ColdSpan, ColdStore};
 #[cfg(not(loom))]
 #[cfg(braid_experiment)]
 pub use drive::{TrackerDrive, TrackerDriven};

@@ -1,95 +1,133 @@
-//! Records whose newest version is in the log (MosaicDB §4.1): read, and brought back to memory.
+//! Records whose bytes are in the log only (MosaicDB §4.1): read, and brought back to memory.
+//!
+//! Nobody holds an operation guard while storage is read, which may take long: what was found before is
+//! looked at again afterwards. An address names one version of one record for ever, wherever the
+//! record's chain has gone meanwhile, so what is read is what was seen.
 
-use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use super::indirection::Entry;
-use super::read::Seen;
 use super::table::Table;
-use crate::log::{LogError, RecordKind};
-use crate::memory::MemoryCounters;
+use crate::log::{ColdRecord, LogError, Lsn, RecordKind};
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
-use crate::version::{Address, Stamp, VersionRef};
+use crate::version::{Acting, Address, Stamp, Version, VersionRef};
 
-/// Versions that were read from the log for one transaction, or one scan, alone.
-#[derive(Debug, Default)]
-pub(crate) struct Copies(RefCell<Vec<VersionRef>>);
+/// Where in the log what a transaction sees of a record is. It is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPlace {
+    pub(crate) address: Address,
+    /// When the version was committed whose header the transaction saw; none if it met an address,
+    /// under which everyone sees the same.
+    committed: Option<Lsn>,
+}
 
-impl Copies {
-    fn keep(&self, version: VersionRef) {
-        self.0.borrow_mut().push(version);
+impl LogPlace {
+    pub(super) fn of_address(address: Address) -> Self {
+        Self { address, committed: None }
     }
 
-    /// Takes over what `other` keeps.
-    pub(crate) fn take_over(&self, other: &Copies) {
-        self.0.borrow_mut().append(&mut other.0.borrow_mut());
+    /// Of an evicted version that was committed at `committed`.
+    pub(super) fn of_evicted(version: Version<'_>, committed: Lsn) -> Self {
+        let record = version.record().expect("versions are evicted if the log has them");
+        let address = Address::new(record, version.payload_bytes());
+        Self { address, committed: Some(committed) }
     }
 
-    /// Frees them.
-    ///
-    /// # Safety
-    /// The transaction or the scan that read them does not look at them any more.
-    pub(crate) unsafe fn free(&self, memory: &MemoryCounters) {
-        for version in self.0.borrow_mut().drain(..) {
-            // SAFETY: only its reader could reach it; drained, so freed once.
-            unsafe { version.free(memory) };
-        }
+    /// An LSN that is durable if the record is, and that a reader of it stands on.
+    pub(crate) fn lsn(self) -> Lsn {
+        self.committed.unwrap_or(self.address.lsn())
+    }
+
+    /// Whether what is brought back from here leads on to older versions.
+    pub(crate) fn leads_on(self) -> bool {
+        self.committed.is_some()
     }
 }
 
 /// What reading a record from the log gives.
-type Fetched<'a> = Result<Seen<'a>, Arc<LogError>>;
+type Fetched = Result<ColdRecord, Arc<LogError>>;
 
 impl Table {
-    /// Reads the record at `address`, which the chain of `rid` led to. From the head of the chain
-    /// it is installed there as a version, unless the table does not cache what is cold; else the
-    /// transaction keeps it for itself.
+    /// Reads the record at `place`, where an active transaction saw a version of `rid`.
     ///
-    /// # Safety
-    /// The caller holds an operation guard for the length of the call, and an active transaction
-    /// that keeps `copies` for the length of `'a`.
+    /// # Errors
+    /// The device's, the log's.
     #[cold]
-    pub(crate) unsafe fn fetch<'f, 'a: 'f>(
-        &'f self,
-        rid: Rid,
-        address: Address,
-        copies: &'f Copies,
-    ) -> Pin<Box<dyn Future<Output = Fetched<'a>> + 'f>> {
-        // Boxed, so that reads of memory do not carry the state of reads of storage.
-        Box::pin(async move {
-            // SAFETY: the caller's contract.
-            unsafe { self.fetch_now(rid, address, copies).await.map_err(Arc::new) }
-        })
-    }
-
-    /// # Safety
-    /// As for `fetch`.
-    async unsafe fn fetch_now<'a>(
+    pub(crate) fn fetch(
         &self,
         rid: Rid,
-        address: Address,
-        copies: &Copies,
-    ) -> Result<Seen<'a>, LogError> {
+        place: LogPlace,
+    ) -> Pin<Box<dyn Future<Output = Fetched> + '_>> {
+        // Boxed, so that reads of memory do not carry the state of reads of storage.
+        Box::pin(async move { self.fetch_now(rid, place).await.map_err(Arc::new) })
+    }
+
+    async fn fetch_now(&self, rid: Rid, place: LogPlace) -> Result<ColdRecord, LogError> {
         let store = self.store().expect("addresses are of a log that can be read");
-        let lsn = address.lsn();
-        let record = store.read(lsn, address.read_bytes()).await?;
+        let (lsn, bytes) = (place.address.lsn(), place.address.read_bytes());
+        let record = store.read(lsn, bytes).await?;
         let found = record.view();
         if (found.table, found.rid) != (self.id, rid) || found.kind == RecordKind::Delete {
             return Err(store.damaged(lsn, "another record is where this one was"));
         }
-        let version =
-            VersionRef::allocate(self.memory(), Stamp::committed(lsn), found.value, false);
-        // SAFETY: not shared yet.
-        unsafe { version.get() }.set_record(lsn, Some(lsn));
-        // An address never comes back once its record was written again, so what is replaced is
-        // what was read.
-        let installed = self.caches()
-            && self.array().replace(rid, Entry::Address(address), Entry::Version(version));
-        if !installed {
-            copies.keep(version);
+        Ok(record)
+    }
+
+    /// Brings a value that was read at `place` back to memory, as a version at the head of the record's
+    /// chain, if the entry still leads there and the table keeps what it reads. `acting` excludes the
+    /// pruner; without it, nothing comes back whose chain leads on.
+    ///
+    /// # Safety
+    /// The caller's transaction is active, and saw the version at `place`.
+    pub(crate) unsafe fn bring_back(
+        &self,
+        rid: Rid,
+        place: LogPlace,
+        value: &[u8],
+        _operation: &OperationGuard,
+        acting: Option<&Acting<'_>>,
+    ) {
+        let from = match (place.committed, self.array().load(rid)) {
+            (None, from) if from == Entry::Address(place.address) => from,
+            (Some(_), from @ Entry::Version(_)) if acting.is_some() => from,
+            _ => return,
+        };
+        if !self.caches() {
+            return;
         }
-        // SAFETY: in the chain, where it stays allocated for an active transaction, or kept.
-        Ok(Seen { version: unsafe { version.get() }, committed: Some(lsn) })
+        let Entry::Version(head) = from else {
+            // Everyone may see what an address leads to, so any commit LSN will do that is not later.
+            let lsn = place.address.lsn();
+            let version = VersionRef::allocate(self.memory(), Stamp::committed(lsn), value, false);
+            // SAFETY: not shared yet.
+            unsafe { version.get() }.set_record(lsn, Some(lsn));
+            // An address never comes back once its record was written again, so what is replaced is
+            // what was read.
+            self.replace_or_free(rid, from, version);
+            return;
+        };
+        // SAFETY: the head just loaded, under the guard and before the end of an active transaction.
+        let evicted = unsafe { head.get() };
+        let same = evicted.is_evicted()
+            && evicted.stamp().lsn() == place.committed
+            && evicted.payload_bytes() == value.len();
+        if same {
+            let version = VersionRef::allocate_restored(self.memory(), evicted, value);
+            if self.replace_or_free(rid, from, version) {
+                // SAFETY: unlinked just now.
+                unsafe { self.retire_version(head) };
+            }
+        }
+    }
+
+    fn replace_or_free(&self, rid: Rid, from: Entry, version: VersionRef) -> bool {
+        let replaced = self.array().replace(rid, from, Entry::Version(version));
+        if !replaced {
+            // SAFETY: never shared.
+            unsafe { version.free(self.memory()) };
+        }
+        replaced
     }
 }

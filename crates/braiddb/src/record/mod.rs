@@ -4,6 +4,7 @@
 
 mod chunks;
 mod cold;
+mod copies;
 mod evict;
 mod indirection;
 #[cfg(all(test, loom))]
@@ -15,9 +16,12 @@ mod rids;
 mod table;
 mod write;
 
-pub(crate) use cold::Copies;
+pub(crate) use cold::LogPlace;
+pub(crate) use copies::Copies;
+pub(crate) use evict::may_lose_payload;
 pub(crate) use indirection::Entry;
-pub(crate) use read::{Far, Located, Seen, View};
+pub(crate) use prune::Cut;
+pub(crate) use read::{Located, NotReady, Seen, Undecided, View};
 pub(crate) use relocate::{Kept, Newest};
 pub(crate) use rids::TableFull;
 pub(crate) use table::{Table, TableRef};

@@ -1,5 +1,5 @@
-//! Unlinking versions from the middle of a chain (Umbra MVCC §3.4, Steam): those that an old
-//! reader only steps over.
+//! Pruning chains (Umbra MVCC §3.4, Steam): versions that an old reader only steps over are cut out,
+//! and those that it sees may give way to their headers.
 
 use super::indirection::Entry;
 use super::table::Table;
@@ -7,24 +7,33 @@ use crate::reclaim;
 use crate::rid::Rid;
 use crate::version::{Link, Pruning, Version, VersionRef};
 
+/// What becomes of a superseded version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) version: VersionRef,
+    /// The header that takes its place, if it is still seen.
+    pub(crate) header: Option<VersionRef>,
+}
+
 impl Table {
-    /// Unlinks and retires `versions`, newest first, from the chain of `rid`.
+    /// Cuts versions, newest first, out of the chain of `rid`, and retires them.
     ///
     /// # Safety
-    /// Each is linked in that chain, is not its newest committed one, and is seen by nobody now or
-    /// later. A begin stamp from the last horizon that anybody acted on is older than all of them:
-    /// for it the chain is whole from the head to the last of them, as long as `_pruning` lasts.
-    pub(crate) unsafe fn unlink(&self, rid: Rid, versions: &[VersionRef], _pruning: &Pruning<'_>) {
+    /// Each is linked in that chain and is not its newest committed one; those without a header are seen
+    /// by nobody now or later. A begin stamp from the last horizon that anybody acted on on needs what
+    /// the last of them leads to, or that one itself: so the chain is whole from the head to there, as
+    /// long as `_pruning` lasts.
+    pub(crate) unsafe fn prune(&self, rid: Rid, cuts: &[Cut], _pruning: &Pruning<'_>) {
         let _operation = reclaim::enter();
         let Entry::Version(head) = self.array().load(rid) else {
             panic!("a record with a reader has a chain")
         };
-        let mut left = versions.iter().copied().peekable();
+        let mut left = cuts.iter().peekable();
         // SAFETY: the head just loaded, under the guard above.
         let mut newer: Version<'_> = unsafe { head.get() };
-        while let Some(&wanted) = left.peek() {
+        while let Some(&&Cut { version: wanted, header }) = left.peek() {
             let Some(Link::Version(next)) = newer.next() else {
-                panic!("what is to be unlinked is linked")
+                panic!("what is to be cut out is linked")
             };
             // SAFETY: linked, and not freed meanwhile (the caller's contract).
             let version = unsafe { next.get() };
@@ -33,9 +42,19 @@ impl Table {
                 continue;
             }
             // Those who stand on it still find their way on through its own link.
-            newer.set_next(version.next());
+            let behind = version.next();
+            match header {
+                None => newer.set_next(behind),
+                Some(header) => {
+                    // SAFETY: not shared yet.
+                    let header = unsafe { header.get() };
+                    header.set_next(behind);
+                    newer.set_next(Some(Link::Version(header.reference())));
+                    newer = header;
+                }
+            }
             left.next();
-            // SAFETY: unlinked just now, by the only one who may: one prunes at a time.
+            // SAFETY: cut out just now, by the only one who may: one prunes at a time.
             unsafe { self.retire_version(wanted) };
         }
     }

@@ -1,35 +1,48 @@
 //! Reading: the newest version of a record that a snapshot may see.
+//!
+//! A version that was found is allocated for as long as two things last: the operation guard under which
+//! it was found, since a head may be evicted at any moment; and the transaction that sees it, since a
+//! version that is superseded is freed once no begin stamp needs it. [`Seen`] borrows both.
 
-use std::sync::Arc;
-
-use super::cold::Copies;
+use super::cold::LogPlace;
 use super::indirection::Entry;
 use super::table::Table;
-use crate::log::{LogError, Lsn};
+use crate::log::Lsn;
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::version::{Address, Link, StatusTable, TransactionName, Version, Visible};
 
-/// What a transaction looks through: its begin stamp, its own name, and everyone's states.
+/// What a transaction looks through, which is active for `'a`: its begin stamp, its own name, and
+/// everyone's states.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
-    pub(crate) begin: Lsn,
-    pub(crate) me: TransactionName,
-    pub(crate) status: &'a StatusTable,
+    pub(super) begin: Lsn,
+    pub(super) me: TransactionName,
+    pub(super) status: &'a StatusTable,
 }
 
 /// The version of a record that a transaction sees, and why. It may say that the record is deleted,
 /// which stands on that deletion as a value stands on its write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
-    pub(super) version: Version<'a>,
+pub(crate) struct Seen<'o> {
+    version: Version<'o>,
     /// When it was committed; `None` for the transaction's own write.
     pub(crate) committed: Option<Lsn>,
 }
 
-/// What is seen takes waiting: another worker is about to decide it, or it is in the log.
+/// Another worker is about to decide what is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Far;
+pub(crate) struct Undecided;
+
+/// Why what a transaction sees cannot be had at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReady {
+    /// Another worker is about to decide it.
+    Undecided,
+    /// It is to be read from the log.
+    InLog(LogPlace),
+}
 
 /// Where a version's record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,138 +52,149 @@ pub(crate) enum Located {
     Unlogged,
 }
 
-impl<'a> Seen<'a> {
+impl<'o> Seen<'o> {
     /// The record's value; `None` if it is deleted.
-    pub(crate) fn value(self) -> Option<&'a [u8]> {
+    pub(crate) fn value(self) -> Option<&'o [u8]> {
         (!self.version.is_tombstone()).then(|| self.version.payload())
     }
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// The view of a transaction.
+    ///
+    /// # Safety
+    /// For the length of `'a` a transaction with this begin stamp and name is active.
+    pub(crate) unsafe fn new(begin: Lsn, me: TransactionName, status: &'a StatusTable) -> Self {
+        Self { begin, me, status }
+    }
+
     /// Whether the transaction sees a version; `None` while another worker decides.
     #[inline(always)]
-    pub(crate) fn sees(&self, version: Version<'_>) -> Option<Visible> {
+    fn sees(&self, version: Version<'_>) -> Option<Visible> {
         self.status.visible(version.stamp(), self.begin, Some(self.me), || version.stamp())
     }
 }
 
 impl Table {
-    /// The version of `rid` that `view` sees: `None` if there is none, `Err` with its address if it
-    /// is in the log, to be fetched from there.
-    ///
-    /// # Safety
-    /// The caller holds an operation guard for the length of the call and an active transaction
-    /// with `view`'s begin stamp for the length of `'a`.
-    pub(crate) async unsafe fn find<'a>(
+    /// The version of `rid` that `view` sees: `None` if there is none, `Err` if it is to be read from
+    /// the log.
+    pub(crate) async fn find<'o>(
         &self,
         rid: Rid,
-        view: View<'_>,
-    ) -> Result<Option<Seen<'a>>, Address> {
+        view: View<'o>,
+        operation: &'o OperationGuard,
+    ) -> Result<Option<Seen<'o>>, LogPlace> {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
-        let Some(mut link) = self.array().load(rid).link() else { return Ok(None) };
+        let mut link = self.array().load(rid).link();
         let cold = self.versions_are_cold();
-        loop {
-            let reference = match link {
-                Link::Version(reference) => reference,
-                Link::Address(address) => return Err(address),
-            };
-            if cold {
+        while let Some(leads_to) = link {
+            if cold && let Link::Version(reference) = leads_to {
                 sched::touch(reference.pointer()).await;
             }
-            // SAFETY: linked when it was loaded, under the caller's guard and begin stamp: it is
-            // freed only once no active transaction is as old as the caller's.
-            let version = unsafe { reference.get::<'a>() };
-            let next = match view.sees(version) {
-                Some(Visible::No) => version.next(),
-                Some(Visible::Own) => return Ok(Some(Seen { version, committed: None })),
-                Some(Visible::Committed(lsn)) => {
-                    self.refer(version);
-                    return Ok(Some(Seen { version, committed: Some(lsn) }));
+            match self.look(leads_to, view, operation) {
+                Ok(Looked::Older(older)) => link = older,
+                Ok(Looked::Seen(seen)) => {
+                    self.refer(seen);
+                    return Ok(Some(seen));
                 }
-                None => {
-                    sched::yield_now(Cause::Undecided).await;
-                    Some(link)
-                }
-            };
-            let Some(next) = next else { return Ok(None) };
-            link = next;
-        }
-    }
-
-    /// Like `find`, and fetches the record if it is in the log.
-    ///
-    /// # Errors
-    /// The log's, if the version is there and cannot be read.
-    ///
-    /// # Safety
-    /// As for `find`; the transaction keeps `copies`.
-    pub(crate) async unsafe fn read<'a>(
-        &self,
-        rid: Rid,
-        view: View<'_>,
-        copies: &Copies,
-    ) -> Result<Option<Seen<'a>>, Arc<LogError>> {
-        // SAFETY: the caller's contract.
-        match unsafe { self.find(rid, view).await } {
-            Ok(seen) => Ok(seen),
-            // SAFETY: the caller's contract.
-            Err(address) => unsafe { self.fetch(rid, address, copies).await }.map(Some),
-        }
-    }
-
-    /// Like `find`, for a record whose cache lines are near: does not suspend.
-    ///
-    /// # Safety
-    /// As for `find`.
-    pub(crate) unsafe fn read_near<'a>(
-        &self,
-        rid: Rid,
-        view: View<'_>,
-    ) -> Result<Option<Seen<'a>>, Far> {
-        let mut next = self.array().load(rid).link();
-        while let Some(link) = next {
-            let Link::Version(reference) = link else { return Err(Far) };
-            // SAFETY: as in `read`.
-            let version = unsafe { reference.get::<'a>() };
-            match view.sees(version).ok_or(Far)? {
-                Visible::No => next = version.next(),
-                Visible::Own => return Ok(Some(Seen { version, committed: None })),
-                Visible::Committed(lsn) => {
-                    self.refer(version);
-                    return Ok(Some(Seen { version, committed: Some(lsn) }));
-                }
+                Err(NotReady::InLog(place)) => return Err(place),
+                Err(NotReady::Undecided) => sched::yield_now(Cause::Undecided).await,
             }
         }
         Ok(None)
+    }
+
+    /// Like `find`, for a record whose cache lines are near: does not suspend.
+    pub(crate) fn find_now<'o>(
+        &self,
+        rid: Rid,
+        view: View<'o>,
+        operation: &'o OperationGuard,
+    ) -> Result<Option<Seen<'o>>, NotReady> {
+        let seen = self.search(rid, view, operation)?;
+        seen.into_iter().for_each(|seen| self.refer(seen));
+        Ok(seen)
+    }
+
+    /// Follows the chain of a record to what `view` sees.
+    fn search<'o>(
+        &self,
+        rid: Rid,
+        view: View<'o>,
+        operation: &'o OperationGuard,
+    ) -> Result<Option<Seen<'o>>, NotReady> {
+        let mut link = self.array().load(rid).link();
+        while let Some(leads_to) = link {
+            match self.look(leads_to, view, operation)? {
+                Looked::Older(older) => link = older,
+                Looked::Seen(seen) => return Ok(Some(seen)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks at what a link leads to that was loaded under `operation`.
+    #[inline(always)]
+    fn look<'o>(
+        &self,
+        link: Link,
+        view: View<'o>,
+        _operation: &'o OperationGuard,
+    ) -> Result<Looked<'o>, NotReady> {
+        let reference = match link {
+            Link::Version(reference) => reference,
+            Link::Address(address) => {
+                return Err(NotReady::InLog(LogPlace::of_address(address)));
+            }
+        };
+        // SAFETY: linked when it was loaded, under the guard, which is older than its eviction, if it
+        // was the head. If not, it is superseded, and freed or cut out only once no active transaction
+        // follows the link to it; `view` did.
+        let version = unsafe { reference.get::<'o>() };
+        let committed = match view.sees(version) {
+            Some(Visible::No) => return Ok(Looked::Older(version.next())),
+            Some(Visible::Own) => None,
+            Some(Visible::Committed(lsn)) if version.is_evicted() => {
+                return Err(NotReady::InLog(LogPlace::of_evicted(version, lsn)));
+            }
+            Some(Visible::Committed(lsn)) => Some(lsn),
+            None => return Err(NotReady::Undecided),
+        };
+        Ok(Looked::Seen(Seen { version, committed }))
+    }
+
+    /// Notes that a committed version was of use, where that matters to eviction.
+    #[inline(always)]
+    fn refer(&self, seen: Seen<'_>) {
+        if self.evicts() && seen.committed.is_some() {
+            seen.version.refer();
+        }
     }
 
     /// Where in the log the version of `rid` is that `view` sees; `None` if it sees none.
     ///
-    /// # Safety
-    /// As for `find`.
-    pub(crate) unsafe fn locate(&self, rid: Rid, view: View<'_>) -> Result<Option<Located>, Far> {
-        let mut next = self.array().load(rid).link();
-        while let Some(link) = next {
-            let reference = match link {
-                Link::Version(reference) => reference,
-                Link::Address(address) => return Ok(Some(Located::At(address))),
-            };
-            // SAFETY: as in `read`.
-            let version = unsafe { reference.get() };
-            match view.sees(version).ok_or(Far)? {
-                Visible::No => next = version.next(),
-                Visible::Own | Visible::Committed(_) if version.is_tombstone() => return Ok(None),
-                // Committed a moment ago: its worker is about to stamp it.
-                _ if version.stamp().name().is_some() => return Err(Far),
-                Visible::Own | Visible::Committed(_) => {
-                    let at = |lsn| Located::At(Address::new(lsn, version.payload_bytes()));
-                    return Ok(Some(version.record().map_or(Located::Unlogged, at)));
-                }
-            }
+    /// # Errors
+    /// When that is being decided.
+    pub(crate) fn locate(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        operation: &OperationGuard,
+    ) -> Result<Option<Located>, Undecided> {
+        let seen = match self.search(rid, view, operation) {
+            Ok(Some(Seen { version, .. })) if !version.is_tombstone() => version,
+            Ok(_) => return Ok(None),
+            Err(NotReady::InLog(place)) => return Ok(Some(Located::At(place.address))),
+            Err(NotReady::Undecided) => return Err(Undecided),
+        };
+        if seen.stamp().name().is_some() {
+            // Committed a moment ago: its worker is about to stamp it.
+            return Err(Undecided);
         }
-        Ok(None)
+        let at = |lsn| Located::At(Address::new(lsn, seen.payload_bytes()));
+        Ok(Some(seen.record().map_or(Located::Unlogged, at)))
     }
 
     /// Brings the entries and the newest versions of many records near, all at once.
@@ -188,4 +212,12 @@ impl Table {
             sched::suspend_memory().await;
         }
     }
+}
+
+/// What a transaction makes of what a link leads to.
+enum Looked<'o> {
+    /// It does not see it, but perhaps what is behind this link.
+    Older(Option<Link>),
+    /// It sees it.
+    Seen(Seen<'o>),
 }

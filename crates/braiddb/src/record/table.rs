@@ -11,7 +11,7 @@ use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::version::{Stamp, TransactionName, Version, VersionRef};
+use crate::version::{Stamp, TransactionName, VersionRef};
 
 /// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
 const CACHED_BYTES: u64 = 2 << 20;
@@ -101,12 +101,16 @@ impl Table {
         self.store.as_ref()
     }
 
-    /// Notes that a version was of use.
+    /// Whether records are evicted.
     #[inline(always)]
-    pub(super) fn refer(&self, version: Version<'_>) {
-        if self.evicts {
-            version.refer();
-        }
+    pub(super) fn evicts(&self) -> bool {
+        self.evicts
+    }
+
+    /// Whether versions that an active transaction sees stay allocated until it is over: where there is
+    /// a log behind the table, they may give way to their addresses in it.
+    pub(crate) fn keeps_versions(&self) -> bool {
+        self.store.is_none()
     }
 
     /// The next `count` of the record ids below `bound` that the clock's hand comes by.

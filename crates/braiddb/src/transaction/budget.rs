@@ -15,6 +15,8 @@ const LOOK_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: u64,
+    /// What is left of them beside the log's ring.
+    records: u64,
     /// Bytes of versions that were evicted, but are not freed yet.
     on_the_way_out: AtomicU64,
     /// By how much less than the room may be in use: of the room, a sixteenth to a half.
@@ -26,9 +28,20 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64, ring_bytes: u64) -> Self {
         let [on_the_way_out, less, taken, evicted] = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { bytes, on_the_way_out, less, taken, evicted }
+        let records = bytes.saturating_sub(ring_bytes);
+        Self { bytes, records, on_the_way_out, less, taken, evicted }
+    }
+
+    /// The largest value that stays in memory when it was read from the log.
+    pub(super) fn largest_cached(&self) -> u64 {
+        self.records / 16
+    }
+
+    /// Bytes that are read from the log at a time, by all workers together.
+    pub(super) fn most_read_bytes(&self) -> u64 {
+        self.records / 8
     }
 
     /// The allocator's room: the budget, less what takes memory `beside` it, and a sixth for what
@@ -66,14 +79,9 @@ impl Budget {
         self.less.store(less.clamp(room / 16, room / 2), Ordering::Relaxed);
     }
 
-    /// Counts an evicted version that was freed.
+    /// Counts evicted versions that were freed.
     pub(super) fn note_freed(&self, bytes: u64) {
         self.on_the_way_out.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Whether evicted versions that are not freed yet take a notable part of the memory.
-    pub(super) fn much_is_evicted(&self) -> bool {
-        self.on_the_way_out.load(Ordering::Relaxed) > self.bytes / 64
     }
 }
 
@@ -91,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_the_allocator_takes_beyond_its_room_is_given_up_once() {
-        let budget = Budget::new(1024 * MIB);
+        let budget = Budget::new(1024 * MIB, 64 * MIB);
         let (room, at_first) = (budget.room(0), aim(&budget));
         assert!(at_first < room && at_first > room / 8 * 7);
         budget.look(0, room + room / 8);
@@ -109,12 +117,11 @@ mod tests {
 
     #[test]
     fn what_is_on_its_way_out_is_not_evicted_again() {
-        let budget = Budget::new(1024 * MIB);
+        let budget = Budget::new(1024 * MIB, 64 * MIB);
         let (in_use, beside) = (2048 * MIB, 512 * MIB);
         let excess = budget.excess(in_use, beside);
         assert!(budget.note_evicted(excess), "that is much");
         assert_eq!(budget.excess(in_use, beside), 0);
-        assert!(budget.much_is_evicted());
         budget.note_freed(excess);
         assert_eq!(budget.excess(in_use - excess, beside), 0);
     }

@@ -22,7 +22,7 @@ pub(super) struct Context {
     /// Which of the worker's contexts this is.
     pub(super) number: usize,
     pub(super) writes: RefCell<WriteSet>,
-    /// What it read from the log for itself alone.
+    /// Values that it was handed.
     pub(super) copies: Copies,
     /// Tables it created.
     pub(super) created: RefCell<Vec<Arc<Table>>>,
@@ -46,7 +46,7 @@ struct Recent {
 
 /// An active transaction. It lives and dies on one worker's thread; dropping it aborts it.
 ///
-/// Invariants: while it exists, its begin stamp keeps every version it may see allocated. A
+/// Invariants: while it exists, its begin stamp keeps every superseded version it may see allocated. A
 /// `RefCell` of it is never borrowed across a suspension.
 #[derive(Debug)]
 pub(crate) struct Transaction {
@@ -118,7 +118,8 @@ impl Transaction {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        View { begin: self.begin, me: self.name, status: &self.engine().status }
+        // SAFETY: it is active as long as it is borrowed: ending it takes it.
+        unsafe { View::new(self.begin, self.name, &self.engine().status) }
     }
 
     /// The latest commit that anything it was told stands on.

@@ -94,6 +94,7 @@ impl WorkerDriver {
         let oldest = self.worker.oldest_begin().unwrap_or(tail);
         engine.horizon.publish(self.worker.number(), oldest);
         self.participation.turn();
+        self.worker.turns.set(self.worker.turns.get().wrapping_add(1));
         if engine.readers.asks(self.told) {
             self.tell(tail);
         }
@@ -118,6 +119,7 @@ impl Driver for WorkerDriver {
         let wanted = waits || self.worker.engine().durability == Durability::Relaxed;
         let pending = self.flush(device, wanted);
         let more = self.collect();
+        self.worker.reads.unblock(idle);
         let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
             return Turn { busy: true, waits, deadline: None };

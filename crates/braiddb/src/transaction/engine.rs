@@ -17,7 +17,7 @@ use crate::rid::TableId;
 use crate::sched::{Failure, Job};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock};
-use crate::version::{Horizon, Readers, StatusTable, VersionRef};
+use crate::version::{Horizon, Readers, StatusTable};
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -75,7 +75,7 @@ pub(crate) struct Engine {
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     /// Where records that are not in memory are read.
     store: Option<ColdStore>,
-    budget: Option<Budget>,
+    budget: Option<Arc<Budget>>,
     /// See [`EngineOptions`].
     pub(super) shed_beyond: Option<usize>,
     tables: Tables,
@@ -99,10 +99,11 @@ impl Engine {
         memory: Arc<MemoryCounters>,
     ) -> Self {
         let EngineOptions { workers, most_open, durability, memory_budget, .. } = *options;
+        let ring_bytes = log.ring_bytes();
         Self {
             log,
             store,
-            budget: memory_budget.map(Budget::new),
+            budget: memory_budget.map(|bytes| Arc::new(Budget::new(bytes, ring_bytes))),
             shed_beyond: options.shed_beyond,
             status: StatusTable::new(workers, 2 * most_open),
             horizon: Horizon::new(workers),
@@ -147,11 +148,6 @@ impl Engine {
         budget.excess(self.memory.in_use(), self.beside_the_allocator())
     }
 
-    /// Whether evicted versions that are not freed yet take a notable part of the memory.
-    pub(super) fn much_is_evicted(&self) -> bool {
-        self.budget.as_ref().is_some_and(Budget::much_is_evicted)
-    }
-
     /// Counts versions that were evicted.
     pub(super) fn note_evicted(&self, bytes: u64) {
         if let Some(budget) = &self.budget
@@ -161,18 +157,21 @@ impl Engine {
         }
     }
 
-    /// Frees an evicted version.
-    ///
-    /// # Safety
-    /// No active transaction can reach it, and it is freed once.
-    pub(super) unsafe fn free_evicted(&self, version: VersionRef) {
-        // SAFETY: alive until freed below (the caller's contract).
-        let bytes = VersionRef::bytes(unsafe { version.get() }.payload_bytes());
-        if let Some(budget) = &self.budget {
-            budget.note_freed(bytes);
-        }
-        // SAFETY: the caller's contract.
-        unsafe { version.free(&self.memory) };
+    pub(super) fn budget(&self) -> Option<&Arc<Budget>> {
+        self.budget.as_ref()
+    }
+
+    /// Whether a value that was read from the log is to stay in memory: a very large one would take too
+    /// much of it from others.
+    pub(super) fn caches(&self, value_bytes: usize) -> bool {
+        self.budget.as_ref().is_none_or(|budget| value_bytes as u64 <= budget.largest_cached())
+    }
+
+    /// Bytes that a worker reads from the log at a time.
+    pub(super) fn most_read_bytes(&self) -> u64 {
+        const UNBOUNDED: u64 = 64 << 20;
+        let workers = self.workers() as u64;
+        self.budget.as_ref().map_or(UNBOUNDED, |budget| budget.most_read_bytes() / workers)
     }
 
     /// Whether a table is one of this engine's.

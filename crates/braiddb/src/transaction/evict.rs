@@ -1,7 +1,7 @@
 //! Keeping the tables within their memory: each worker, at its turns, evicts what is not of use.
 
-use super::garbage::Garbage;
 use super::worker::Worker;
+use crate::reclaim;
 use crate::rid::CATALOG;
 use crate::version::VersionRef;
 
@@ -11,19 +11,35 @@ const ENTRIES_PER_TURN: u64 = 16 << 10;
 const STRIDE: u64 = 1024;
 
 impl Worker {
-    /// Takes a version that gave way to its address, to free it when the transactions that are
-    /// active now are over.
-    pub(crate) fn evicted(&self, version: VersionRef) {
+    /// Takes over versions that gave way to their addresses, to free them when no operation holds them
+    /// any more: what transactions were handed of them is theirs.
+    ///
+    /// # Safety
+    /// Nothing leads to them any more, and they are handed over once.
+    pub(crate) unsafe fn retire_evicted(&self, versions: Vec<VersionRef>) {
+        if versions.is_empty() {
+            return;
+        }
+        self.counters().evicted.add(versions.len() as u64);
+        // SAFETY: freed below at the earliest.
+        let bytes = versions.iter().map(|version| unsafe { version.get() }.memory_bytes()).sum();
         let engine = self.engine();
-        // SAFETY: the caller's alone to free, later.
-        engine.note_evicted(VersionRef::bytes(unsafe { version.get() }.payload_bytes()));
-        self.garbage.borrow_mut().push(engine.log.tail(), Garbage::Evicted { version });
+        engine.note_evicted(bytes);
+        let (memory, budget) = (engine.memory.clone(), engine.budget().cloned());
+        reclaim::retire_with(move || {
+            for version in versions {
+                // SAFETY: nothing led to it when it was retired, and the grace period is over.
+                unsafe { version.free(&memory) };
+            }
+            budget.into_iter().for_each(|budget| budget.note_freed(bytes));
+        });
     }
 
     /// Evicts versions if the database uses more memory than it may.
     pub(super) fn evict(&self) {
         let engine = self.engine();
         let mut excess = engine.excess_memory();
+        self.memory_is_short.set(excess > 0);
         if excess == 0 {
             return;
         }
@@ -39,19 +55,11 @@ impl Worker {
             if table.id == CATALOG {
                 continue;
             }
-            let mut garbage = self.garbage.borrow_mut();
-            let freed = table.evict(count, &acting, durable, |version| {
-                self.counters().evicted.add(1);
-                garbage.push(engine.log.tail(), Garbage::Evicted { version });
-            });
-            engine.note_evicted(freed);
+            let mut evicted = Vec::new();
+            let freed = table.evict(count, &acting, durable, |version| evicted.push(version));
+            // SAFETY: replaced just now, by this worker alone.
+            unsafe { self.retire_evicted(evicted) };
             excess = excess.saturating_sub(freed);
-        }
-        // Those that begin from here on cannot hold what was evicted; where nobody writes, time
-        // has to be told to pass for that to show.
-        let newest = self.garbage.borrow().newest();
-        if newest == Some(engine.log.tail()) && engine.much_is_evicted() {
-            engine.log.pass_time(self.number());
         }
     }
 }

@@ -31,8 +31,6 @@ const PREFETCH_AHEAD: usize = 12;
 pub(super) enum Garbage {
     /// A version with a newer committed one in front of it.
     Superseded { table: TableRef, rid: Rid, version: VersionRef },
-    /// A version that gave way to its address.
-    Evicted { version: VersionRef },
     /// A record whose newest version is this tombstone.
     Deleted { table: TableRef, rid: Rid, tombstone: VersionRef },
 }
@@ -57,7 +55,7 @@ impl GarbageList {
     pub(super) fn push(&mut self, lsn: Lsn, garbage: Garbage) {
         let list = match garbage {
             Garbage::Deleted { .. } => &mut self.deleted,
-            Garbage::Superseded { .. } | Garbage::Evicted { .. } => &mut self.items,
+            Garbage::Superseded { .. } => &mut self.items,
         };
         debug_assert!(list.back().is_none_or(|(last, _)| *last <= lsn));
         list.push_back((lsn, garbage));
@@ -65,11 +63,6 @@ impl GarbageList {
 
     pub(super) fn len(&self) -> usize {
         self.kept.len() + self.items.len() + self.deleted.len()
-    }
-
-    /// When the last version was listed.
-    pub(super) fn newest(&self) -> Option<Lsn> {
-        self.items.back().or(self.kept.back()).map(|(lsn, _)| *lsn)
     }
 
     fn pop(&mut self, oldest_begin: Lsn, durable: Lsn) -> Option<(Lsn, Garbage)> {
@@ -144,11 +137,6 @@ impl Worker {
                     unsafe { version.free(&engine.memory) };
                     self.counters().versions_freed.add(1);
                 }
-                Garbage::Evicted { version } => {
-                    // SAFETY: whoever could reach it was active when it was evicted, at `lsn` or
-                    // before; it is listed once.
-                    unsafe { engine.free_evicted(version) };
-                }
                 Garbage::Deleted { table, rid, tombstone } => {
                     self.reclaim_record(table, rid, tombstone, lsn);
                 }
@@ -192,7 +180,7 @@ impl GarbageList {
         self.deleted.clear();
         for (_, item) in self.kept.drain(..).chain(self.items.drain(..)) {
             match item {
-                Garbage::Superseded { version, .. } | Garbage::Evicted { version } => {
+                Garbage::Superseded { version, .. } => {
                     // SAFETY: listed once, and nobody reads any more (the caller's contract).
                     unsafe { version.free(memory) };
                 }

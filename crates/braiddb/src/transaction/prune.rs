@@ -1,5 +1,6 @@
 //! Pruning behind a long reader (Umbra MVCC §3.4, Steam): versions that only stand in its way are
-//! unlinked and freed, so that chains stay as long as there are readers, whatever is written.
+//! unlinked and freed, so that chains stay as long as there are readers, whatever is written. Where
+//! memory is short, versions that it sees give way to their headers: it reads their payload in the log.
 //!
 //! Each version that is superseded is in one worker's garbage list, and only that worker unlinks
 //! it. While it does, nobody acts on a horizon: a chain whose oldest part a listed reader needs is
@@ -8,27 +9,31 @@
 use super::garbage::Garbage;
 use super::worker::Worker;
 use crate::log::Lsn;
-use crate::record::TableRef;
+use crate::record::{Cut, TableRef, may_lose_payload};
 use crate::rid::Rid;
-use crate::version::{BeginStamps, Pruning, VersionRef};
+use crate::version::{Pruning, VersionRef};
 
 /// Garbage that waits before a worker looks for what can be pruned, and the most it looks at in
 /// one turn, so that transactions are never delayed for long.
 const STRIDE: usize = if cfg!(braid_simulation) { 6 } else { 4096 };
 
-/// A version that nobody sees.
-struct Unseen {
+/// Turns between two looks at garbage that is little, where memory is short.
+const TURNS: u32 = 32;
+
+/// A version that is to be cut out of its chain.
+struct Superseded {
     table: TableRef,
     rid: Rid,
     superseded: Lsn,
-    version: VersionRef,
+    cut: Cut,
 }
 
 impl Worker {
-    /// Prunes among the garbage that waits, if there is much of it.
+    /// Prunes among the garbage that waits, if there is much of it, or memory is short.
     pub(super) fn prune(&self) {
         let mut garbage = self.garbage.borrow_mut();
-        if garbage.unexamined() < STRIDE {
+        let short = self.memory_is_short.get() && self.turns.get().is_multiple_of(TURNS);
+        if garbage.unexamined() < if short { 1 } else { STRIDE } {
             return;
         }
         let engine = self.engine();
@@ -37,39 +42,51 @@ impl Worker {
         // Otherwise somebody acts on the horizon; the garbage waits for the next turn.
         let Some(pruning) = engine.horizon.prune() else { return };
         let stamps = engine.readers.stamps(tail, &pruning);
-        let mut unseen = Vec::new();
+        let durable = engine.log.durable();
+        let mut cuts = Vec::new();
         for _ in 0..STRIDE {
-            let Some((lsn, item)) = garbage.examine(stamps.recent()) else { break };
-            match is_unseen(lsn, item, &stamps) {
-                Some(version) => unseen.push(version),
-                None => garbage.keep(lsn, item),
+            // What superseded it is durable, and so is what is superseded.
+            let Some((lsn, item)) = garbage.examine(stamps.recent().min(durable)) else { break };
+            let Garbage::Superseded { table, rid, version } = item else {
+                garbage.keep(lsn, item);
+                continue;
+            };
+            // SAFETY: listed, so not freed yet.
+            let superseded = unsafe { version.get() };
+            let committed = superseded.stamp().lsn().expect("only commits are superseded");
+            let mut header = None;
+            if !stamps.only_pass(committed, lsn) {
+                let evict = self.memory_is_short.get()
+                    && stamps.sees(committed, lsn)
+                    && may_lose_payload(superseded, durable);
+                header = evict.then(|| VersionRef::allocate_evicted(&engine.memory, superseded));
+                let version = header.unwrap_or(version);
+                garbage.keep(lsn, Garbage::Superseded { table, rid, version });
+                if !evict {
+                    continue;
+                }
             }
+            cuts.push(Superseded { table, rid, superseded: lsn, cut: Cut { version, header } });
         }
         drop(garbage);
-        self.unlink(unseen, &pruning);
+        self.cut(cuts, &pruning);
     }
 
-    fn unlink(&self, mut unseen: Vec<Unseen>, pruning: &Pruning<'_>) {
-        self.counters().versions_pruned.add(unseen.len() as u64);
+    fn cut(&self, mut all: Vec<Superseded>, pruning: &Pruning<'_>) {
+        let evicted = all.iter().filter(|one| one.cut.header.is_some()).count();
+        self.counters().evicted.add(evicted as u64);
+        self.counters().versions_pruned.add((all.len() - evicted) as u64);
         let order =
-            |one: &Unseen| (one.table.address(), one.rid, std::cmp::Reverse(one.superseded));
-        unseen.sort_unstable_by_key(order);
-        let mut versions = Vec::new();
-        for chain in unseen.chunk_by(|a, b| (a.table, a.rid) == (b.table, b.rid)) {
-            versions.clear();
-            versions.extend(chain.iter().map(|one| one.version));
+            |one: &Superseded| (one.table.address(), one.rid, std::cmp::Reverse(one.superseded));
+        all.sort_unstable_by_key(order);
+        let mut cuts = Vec::new();
+        for chain in all.chunk_by(|a, b| (a.table, a.rid) == (b.table, b.rid)) {
+            cuts.clear();
+            cuts.extend(chain.iter().map(|one| one.cut));
             // SAFETY: tables live as long as the engine. The versions are this worker's to free
-            // and still linked, since only their owner unlinks them; a listed reader for whom the
-            // chain is whole, as long as `pruning` lasts, steps over them.
-            unsafe { chain[0].table.get().unlink(chain[0].rid, &versions, pruning) };
+            // and still linked, since only their owner cuts them out; a listed reader for whom the
+            // chain is whole, as long as `pruning` lasts, steps over them, or sees those with a header.
+            unsafe { chain[0].table.get().prune(chain[0].rid, &cuts, pruning) };
         }
     }
-}
-
-fn is_unseen(superseded: Lsn, item: Garbage, stamps: &BeginStamps) -> Option<Unseen> {
-    let Garbage::Superseded { table, rid, version } = item else { return None };
-    // SAFETY: listed, so not freed yet.
-    let committed = unsafe { version.get() }.stamp().lsn().expect("only commits are superseded");
-    let unseen = stamps.only_pass(committed, superseded);
-    unseen.then_some(Unseen { table, rid, superseded, version })
 }

@@ -1,57 +1,63 @@
 //! Point reads.
 
+use std::ptr::NonNull;
+
 use super::context::Transaction;
 use super::error::OperationError;
-use crate::reclaim;
-use crate::record::{Far, Located, Table};
+use super::found::Found;
+use crate::reclaim::{self, OperationGuard};
+use crate::record::{Located, Table, Undecided};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Interleaved};
 use crate::types::KeyBuffer;
 use crate::version::Address;
 
 impl Transaction {
-    /// The value of `key` as the transaction sees it; valid while the transaction is active.
+    /// The value of `key` as the transaction sees it.
     ///
     /// # Errors
     /// The log's, if the value is there and cannot be read; `Overloaded`.
-    pub(crate) async fn get<'a>(
-        &'a self,
+    pub(crate) async fn get(
+        &self,
         table: &Table,
         key: &[u8],
-    ) -> Result<Option<&'a [u8]>, OperationError> {
+    ) -> Result<Option<Found<'_>>, OperationError> {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         let Some(rid) = table.index.get(key, &operation).await else { return Ok(None) };
-        // SAFETY: the guard above covers the call, and `self` is active for `'a`.
-        let seen = match unsafe { table.find(rid, self.view()).await } {
-            Ok(seen) => seen,
-            Err(address) => {
-                self.may_read()?;
-                // SAFETY: as above.
-                let fetched = unsafe { table.fetch(rid, address, self.copies()).await };
-                Some(fetched.map_err(OperationError::Storage)?)
+        let place = match table.find(rid, self.view(), &operation).await {
+            Ok(seen) => {
+                let Some(value) = self.note(seen) else { return Ok(None) };
+                self.remember(table, key, rid);
+                let value = NonNull::from(value);
+                // SAFETY: found under the guard, and seen by this transaction.
+                return Ok(Some(unsafe { Found::in_memory(self, table, value, operation) }));
             }
+            Err(place) => place,
         };
-        let value = self.note(seen);
-        if value.is_some() {
-            self.remember(table, key, rid);
-        }
-        Ok(value)
+        drop(operation);
+        let (record, permit) = self.fetch(table, rid, place).await?;
+        self.note_lsn(place.lsn());
+        self.remember(table, key, rid);
+        Ok(Some(Found::in_log(self, record, permit)))
     }
 
-    /// Whether storage may be read now.
-    ///
-    /// # Errors
-    /// `Overloaded` if too many of the worker's transactions do, and those beyond are to fail.
-    pub(super) fn may_read(&self) -> Result<(), OperationError> {
-        match self.engine().shed_beyond {
-            Some(most) if sched::transfers() >= most => Err(OperationError::Overloaded),
-            _ => Ok(()),
+    /// Whether `key` has a record that the transaction sees. Storage is not read.
+    pub(crate) async fn contains(&self, table: &Table, key: &[u8]) -> bool {
+        let operation = reclaim::enter();
+        sched::count_steps(1).await;
+        let Some(rid) = table.index.get(key, &operation).await else { return false };
+        match table.find(rid, self.view(), &operation).await {
+            Ok(seen) => self.note(seen).is_some(),
+            Err(place) => {
+                self.note_lsn(place.lsn());
+                true
+            }
         }
     }
 
     /// Where in the log the version of a record is that the transaction sees; `None` if it sees
-    /// none. The caller holds an operation guard.
+    /// none.
     ///
     /// # Errors
     /// `Unlogged` if the log does not have it.
@@ -59,22 +65,26 @@ impl Transaction {
         &self,
         table: &Table,
         rid: Rid,
+        operation: &OperationGuard,
     ) -> Result<Option<Address>, OperationError> {
         loop {
-            // SAFETY: the caller's guard, and `self` is active.
-            match unsafe { table.locate(rid, self.view()) } {
+            match table.locate(rid, self.view(), operation) {
                 Ok(None) => return Ok(None),
                 Ok(Some(Located::At(address))) => {
                     self.note_lsn(address.lsn());
                     return Ok(Some(address));
                 }
                 Ok(Some(Located::Unlogged)) => return Err(OperationError::Unlogged),
-                Err(Far) => sched::yield_now(Cause::Undecided).await,
+                Err(Undecided) => sched::yield_now(Cause::Undecided).await,
             }
         }
     }
 
-    /// The values of many keys, in their order, looked up side by side.
+    /// The values of many keys, in their order, looked up side by side; kept until the transaction is
+    /// over.
+    ///
+    /// # Errors
+    /// As for `get`.
     pub(crate) async fn multi_get<'a>(
         &'a self,
         table: &Table,
@@ -84,7 +94,12 @@ impl Transaction {
         const WIDTH: usize = 32;
         let mut values = Vec::with_capacity(keys.len());
         for some in keys.chunks(WIDTH) {
-            for value in Interleaved::new(some.iter().map(|key| self.get(table, key))).await {
+            // Kept one by one, so that none waits for memory that the others hold.
+            let reads = some.iter().map(|key| async {
+                let found = self.get(table, key).await?;
+                Ok::<_, OperationError>(found.map(|found| found.keep()))
+            });
+            for value in Interleaved::new(reads).await {
                 values.push(value?);
             }
         }

@@ -9,21 +9,23 @@
 //! the next one reads again what was under way.
 
 use std::ops::Bound;
+use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
 use crate::index::{Cursor, LeafEntry};
-use crate::reclaim;
-use crate::record::{Copies, Far, Located, Seen, Table, TableRef};
-use crate::sched;
+use crate::reclaim::{self, OperationGuard};
+use crate::record::{Copies, LogPlace, NotReady, Table, TableRef};
+use crate::rid::Rid;
+use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
 
 /// Entries taken at a time, at most: a leaf's.
 const BATCH: usize = 64;
 /// Records that are read from the log at a time.
-const FAR_AT_A_TIME: usize = 32;
-/// Bytes of records that are read from the log for one batch, unless a single one is larger.
-const FAR_BYTES: usize = 1 << 20;
+const READS: usize = 32;
+/// Bytes of values in one batch, unless a single one is larger.
+const BATCH_BYTES: usize = 1 << 20;
 /// Records of a batch that are as much work as one step of a task.
 const RECORDS_PER_STEP: usize = 4;
 
@@ -53,18 +55,28 @@ pub(crate) struct Scan<'tx> {
     /// Entries to be taken next.
     batch: usize,
     cursor: Option<Cursor<'tx>>,
-    /// Records read and not yet passed, the next one last.
-    ready: Vec<(KeyBuffer, Seen<'tx>)>,
-    /// Those of `ready` that were read from the log for this scan alone.
+    /// Keys and values of records read and not yet passed, the next one last. The values are in
+    /// `copies`, or in versions that stay until the transaction is over.
+    ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
     copies: Copies,
 }
 
-/// What the first entries of a batch lead to, in the order of the scan.
+/// The first entries of a batch, in the order of the scan, and what they lead to.
 #[derive(Debug, Default)]
-struct Batch<'tx> {
-    seen: Vec<Option<Seen<'tx>>>,
-    /// Places in `seen` of those that take reading the log, or waiting.
-    far: Vec<usize>,
+struct Batch {
+    records: Vec<Record>,
+    /// Places in `records` of those that are to be read from the log, and where they are there.
+    in_log: Vec<(usize, LogPlace)>,
+    /// Whether these are all entries that the cursor met.
+    whole: bool,
+}
+
+#[derive(Debug)]
+struct Record {
+    key: KeyBuffer,
+    rid: Rid,
+    /// None if the transaction sees none, or does not have it yet.
+    value: Option<NonNull<[u8]>>,
 }
 
 impl Transaction {
@@ -114,7 +126,9 @@ impl<'tx> Scan<'tx> {
 
     /// The key and the value of the record that is ready.
     pub(crate) fn current(&self) -> Option<(&KeyBuffer, &[u8])> {
-        self.ready.last().map(|(key, seen)| (key, ready_value(seen)))
+        // SAFETY: the value stays until the next batch is read or the transaction is over, and `self`,
+        // which borrows the transaction, is borrowed.
+        self.ready.last().map(|(key, value)| (key, unsafe { value.as_ref() }))
     }
 
     /// Passes the record that is ready.
@@ -133,41 +147,32 @@ impl<'tx> Scan<'tx> {
         if !self.load().await? {
             return Ok(None);
         }
-        self.transaction.copies().take_over(&self.copies);
-        Ok(self.ready.pop().map(|(key, seen)| (key, ready_value(&seen))))
+        self.transaction.copies().take_over(&mut self.copies);
+        // SAFETY: the transaction, which is borrowed for `'tx`, keeps it.
+        Ok(self.ready.pop().map(|(key, value)| (key, unsafe { value.as_ref() })))
     }
 
     /// Reads the next batch of records; `false` at the end of the range.
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
-        let operation = reclaim::enter();
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Table = unsafe { self.table.get() };
-        // SAFETY: nothing is ready, so nothing leads to what was read before.
-        unsafe { self.copies.free(table.memory()) };
-        let cursor = self.cursor.get_or_insert_with(|| {
-            let Bounds { low, high } = &self.bounds;
-            let reverse = self.direction == Direction::Reverse;
-            table.index.cursor(as_bytes(low), as_bytes(high), reverse)
-        });
-        let mut entries = Vec::with_capacity(self.batch);
-        if !cursor.peek(&operation, &mut entries, self.batch).await {
-            return Ok(false);
-        }
-        sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
-        table.bring_near(entries.iter().map(|entry| entry.rid)).await;
-        let mut batch = self.look(table, &entries);
-        self.read_far(table, &entries, &mut batch).await?;
+        // Nothing is ready, so nothing leads to what was read before.
+        self.copies.free(table.memory());
+        let Some(mut batch) = self.look(table).await else { return Ok(false) };
+        self.read_log(table, &mut batch).await?;
         // From here on nothing suspends.
-        let passed = batch.seen.len();
-        for (entry, seen) in entries.iter().zip(batch.seen).rev() {
-            if self.transaction.note(seen).is_some() {
-                let mut key = KeyBuffer::new();
-                entry.copy_key(key.inner_mut());
-                self.ready.extend(seen.map(|seen| (key, seen)));
-            }
+        let cursor = self.cursor.as_mut().expect("made for the first batch");
+        match batch.records.last() {
+            Some(_) if batch.whole => cursor.pass_all(),
+            Some(last) => cursor.pass_to(&last.key),
+            None => {}
         }
-        self.cursor.as_mut().expect("made above").pass(&entries, passed);
+        let live = batch.records.into_iter().rev().filter_map(|record| {
+            let value = record.value?;
+            Some((record.key, value))
+        });
+        self.ready.extend(live);
         if self.ready.is_empty() {
             // Among deleted records, a few at a time would take a descent for each few.
             self.batch = (2 * self.batch).min(BATCH);
@@ -175,63 +180,91 @@ impl<'tx> Scan<'tx> {
         Ok(true)
     }
 
-    /// What is near of the records of a batch, up to as many as are asked for, and to as many bytes
-    /// as are read from the log at once. The caller holds the guard under which it met the entries.
-    fn look(&self, table: &'tx Table, entries: &[LeafEntry<'_>]) -> Batch<'tx> {
-        let view = self.transaction.view();
-        let (mut batch, mut live, mut far_bytes) = (Batch::default(), 0, 0);
+    /// Meets the next entries and takes what is in memory of their records, up to as many as are asked
+    /// for, and to as many bytes as a batch has; `None` at the end of the range.
+    async fn look(&mut self, table: &'tx Table) -> Option<Batch> {
+        let operation = reclaim::enter();
+        let cursor = self.cursor.get_or_insert_with(|| {
+            let Bounds { low, high } = &self.bounds;
+            let reverse = self.direction == Direction::Reverse;
+            table.index.cursor(as_bytes(low), as_bytes(high), reverse)
+        });
+        let mut entries = Vec::with_capacity(self.batch);
+        if !cursor.peek(&operation, &mut entries, self.batch).await {
+            return None;
+        }
+        sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
+        table.bring_near(entries.iter().map(|entry| entry.rid)).await;
+        loop {
+            let batch = self.take(table, &entries, &operation);
+            if !batch.records.is_empty() {
+                return Some(batch);
+            }
+            // The first is being decided.
+            sched::yield_now(Cause::Undecided).await;
+        }
+    }
+
+    /// Takes what is in memory of records, until one is being decided, or it is enough.
+    fn take<'o>(
+        &self,
+        table: &Table,
+        entries: &[LeafEntry<'o>],
+        operation: &'o OperationGuard,
+    ) -> Batch {
+        let (mut batch, mut live, mut bytes) = (Batch::default(), 0, 0);
         for entry in entries {
             if live == self.expected.max(1) {
                 break;
             }
-            // SAFETY: the caller's guard covers the call, and the transaction is active for `'tx`.
-            let seen = match unsafe { table.read_near(entry.rid, view) } {
-                Ok(seen) => seen,
-                Err(Far) => {
-                    // SAFETY: as above.
-                    let located = unsafe { table.locate(entry.rid, view) };
-                    if let Ok(Some(Located::At(address))) = located {
-                        far_bytes += address.read_bytes();
-                    }
-                    if far_bytes > FAR_BYTES && !batch.far.is_empty() {
-                        break;
-                    }
-                    batch.far.push(batch.seen.len());
-                    live += 1;
-                    None
-                }
+            let (value, place) = match table.find_now(entry.rid, self.transaction.view(), operation)
+            {
+                Ok(seen) => (self.transaction.note(seen), None),
+                Err(NotReady::InLog(place)) => (None, Some(place)),
+                Err(NotReady::Undecided) => break,
             };
-            live += u64::from(seen.is_some_and(|seen| seen.value().is_some()));
-            batch.seen.push(seen);
+            bytes += value.map_or(0, <[u8]>::len);
+            bytes += place.map_or(0, |place| place.address.read_bytes());
+            if bytes > BATCH_BYTES && live > 0 {
+                break;
+            }
+            live += u64::from(value.is_some() || place.is_some());
+            batch.in_log.extend(place.map(|place| (batch.records.len(), place)));
+            let mut key = KeyBuffer::new();
+            entry.copy_key(key.inner_mut());
+            let value = value.map(|value| match table.keeps_versions() {
+                true => NonNull::from(value),
+                false => NonNull::from(self.copies.keep(table.memory(), value)),
+            });
+            batch.records.push(Record { key, rid: entry.rid, value });
         }
+        batch.whole = batch.records.len() == entries.len();
         batch
     }
 
-    /// Reads what is far, side by side: a scan reads ahead. A record that cannot be read ends the
-    /// batch before it; the next one starts with it.
+    /// Reads what is in the log, side by side: a scan reads ahead. A record that cannot be read ends
+    /// the batch before it; the next one starts with it. No operation guard is held meanwhile.
     ///
     /// # Errors
     /// What keeps the first record of the batch from being read.
-    async fn read_far(
-        &self,
-        table: &'tx Table,
-        entries: &[LeafEntry<'_>],
-        batch: &mut Batch<'tx>,
-    ) -> Result<(), OperationError> {
-        let Some(&first) = batch.far.first() else { return Ok(()) };
-        if let Err(error) = self.transaction.may_read() {
-            return batch.end_before(first, error);
-        }
-        let (view, copies) = (self.transaction.view(), &self.copies);
-        for places in std::mem::take(&mut batch.far).chunks(FAR_AT_A_TIME) {
-            let rids = places.iter().map(|&place| entries[place].rid);
-            // SAFETY: the caller's guard covers the call, the transaction is active for `'tx`, and
-            // the copies are kept until what is ready was passed.
-            let reads = rids.map(|rid| unsafe { table.read(rid, view, copies) });
-            for (&place, read) in places.iter().zip(sched::Interleaved::new(reads).await) {
+    async fn read_log(&self, table: &'tx Table, batch: &mut Batch) -> Result<(), OperationError> {
+        for some in std::mem::take(&mut batch.in_log).chunks(READS) {
+            let places: Vec<_> = some.iter().map(|(_, place)| *place).collect();
+            let _permit = match self.transaction.admit_reads(&places).await {
+                Ok(permit) => permit,
+                Err(error) => return batch.end_before(some[0].0, error),
+            };
+            let reads = some.iter().map(|&(number, place)| {
+                self.transaction.fetch_admitted(table, batch.records[number].rid, place)
+            });
+            for (&(number, place), read) in some.iter().zip(sched::Interleaved::new(reads).await) {
                 match read {
-                    Ok(seen) => batch.seen[place] = seen,
-                    Err(error) => return batch.end_before(place, OperationError::Storage(error)),
+                    Ok(record) => {
+                        self.transaction.note_lsn(place.lsn());
+                        let value = self.copies.keep_record(table.memory(), record);
+                        batch.records[number].value = Some(NonNull::from(value));
+                    }
+                    Err(error) => return batch.end_before(number, error),
                 }
             }
         }
@@ -239,26 +272,23 @@ impl<'tx> Scan<'tx> {
     }
 }
 
-impl Batch<'_> {
+impl Batch {
     /// Ends the batch before the record at `place`, which cannot be read.
     ///
     /// # Errors
     /// `error`, if nothing is left then.
     fn end_before(&mut self, place: usize, error: OperationError) -> Result<(), OperationError> {
-        self.seen.truncate(place);
-        if self.seen.is_empty() { Err(error) } else { Ok(()) }
+        self.records.truncate(place);
+        self.whole = false;
+        if self.records.is_empty() { Err(error) } else { Ok(()) }
     }
 }
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
-        // SAFETY: what is ready goes with the scan, and what was lent of it borrowed the scan.
-        unsafe { self.copies.free(&self.transaction.engine().memory) };
+        // What is ready goes with the scan, and what was lent of it borrowed the scan.
+        self.copies.free(&self.transaction.engine().memory);
     }
-}
-
-fn ready_value<'tx>(seen: &Seen<'tx>) -> &'tx [u8] {
-    seen.value().expect("deleted records are never ready")
 }
 
 /// A bound on a buffer, as a bound on its bytes.

@@ -13,6 +13,7 @@ use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
 use super::engine::Engine;
 use super::garbage::GarbageList;
+use super::reading::Reads;
 use crate::log::Lsn;
 use crate::sched::Waiter;
 
@@ -34,6 +35,11 @@ pub(crate) struct Worker {
     pub(super) interactive: Cell<usize>,
     pub(super) garbage: RefCell<GarbageList>,
     pub(super) commits: RefCell<CommitQueue>,
+    pub(super) reads: Rc<Reads>,
+    /// Turns of housekeeping so far.
+    pub(super) turns: Cell<u32>,
+    /// Whether the database took more memory than it may when this worker last looked.
+    pub(super) memory_is_short: Cell<bool>,
     /// Tasks that wait until the transactions of a moment are over.
     pub(super) past: RefCell<Vec<(Lsn, Waiter)>>,
 }
@@ -53,6 +59,7 @@ impl Worker {
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
+        let reads = Reads::new(engine.most_read_bytes(), engine.memory.clone());
         let worker = Rc::new(Self {
             engine,
             number,
@@ -63,6 +70,9 @@ impl Worker {
             interactive: Cell::new(0),
             garbage: RefCell::default(),
             commits: RefCell::default(),
+            reads,
+            turns: Cell::new(0),
+            memory_is_short: Cell::new(false),
             past: RefCell::default(),
         });
         CURRENT.with(|current| {
@@ -137,11 +147,10 @@ impl Worker {
     }
 
     /// Ends a transaction: its begin stamp holds nothing back any more.
-    pub(super) fn end(&self, context: Box<Context>) {
+    pub(super) fn end(&self, mut context: Box<Context>) {
         context.writes.borrow_mut().clear();
         assert!(context.created.borrow().is_empty(), "opened by the commit, or taken back");
-        // SAFETY: the transaction is over.
-        unsafe { context.copies.free(&self.engine.memory) };
+        context.copies.free(&self.engine.memory);
         self.begins.borrow_mut()[context.number] = Lsn::MAX;
         self.active.set(self.active.get() - 1);
         self.free.borrow_mut().push(context);

@@ -51,6 +51,14 @@ macro_rules! integers {
                 Ok(<$integer>::from_le_bytes(bytes))
             }
 
+            #[inline]
+            fn decode_kept<'a>(
+                bytes: &[u8],
+                _keep: impl FnOnce() -> &'a [u8],
+            ) -> Result<$integer, DecodeError> {
+                <Self as Value>::decode(bytes)
+            }
+
             fn into_owned(value: $integer) -> $integer {
                 value
             }

@@ -77,6 +77,50 @@ pub trait Value: 'static {
     /// When they encode none.
     fn decode(bytes: &[u8]) -> Result<Self::Ref<'_>, DecodeError>;
 
+    /// The value that `bytes` encode, which may be gone when this returns; `keep` gives a copy of them
+    /// that stays for as long as the value may be used. The engine reads by this. As provided, it decodes
+    /// the copy; types whose `Ref` borrows nothing decode `bytes` and spare it:
+    ///
+    /// ```
+    /// # use braiddb::{DecodeError, EncodeError, EncodedValue, Value};
+    /// struct Celsius;
+    ///
+    /// impl Value for Celsius {
+    ///     type Input = f64;
+    ///     type Ref<'a> = f64;
+    ///     type Owned = f64;
+    /// #   fn type_name() -> String { "celsius".to_owned() }
+    /// #   fn encode(input: &f64) -> Result<EncodedValue<'_>, EncodeError> {
+    /// #       Ok(EncodedValue::Owned(input.to_be_bytes().to_vec()))
+    /// #   }
+    /// #   fn into_owned(value: f64) -> f64 { value }
+    ///
+    ///     fn decode(bytes: &[u8]) -> Result<f64, DecodeError> {
+    ///         let bytes = bytes.try_into().map_err(|_| DecodeError::new("eight bytes"))?;
+    ///         Ok(f64::from_be_bytes(bytes))
+    ///     }
+    ///
+    ///     fn decode_kept<'a>(
+    ///         bytes: &[u8],
+    ///         _keep: impl FnOnce() -> &'a [u8],
+    ///     ) -> Result<f64, DecodeError> {
+    ///         Self::decode(bytes)
+    ///     }
+    /// }
+    /// # assert_eq!(Celsius::decode_kept(&20f64.to_be_bytes(), || unreachable!())?, 20.0);
+    /// # Ok::<_, DecodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Value::decode`].
+    fn decode_kept<'a>(
+        bytes: &[u8],
+        keep: impl FnOnce() -> &'a [u8],
+    ) -> Result<Self::Ref<'a>, DecodeError> {
+        _ = bytes;
+        Self::decode(keep())
+    }
+
     /// Makes a read value independent of its transaction.
     fn into_owned(value: Self::Ref<'_>) -> Self::Owned;
 }
@@ -144,6 +188,14 @@ impl Value for bool {
         }
     }
 
+    #[inline]
+    fn decode_kept<'a>(
+        bytes: &[u8],
+        _keep: impl FnOnce() -> &'a [u8],
+    ) -> Result<bool, DecodeError> {
+        Self::decode(bytes)
+    }
+
     fn into_owned(value: bool) -> bool {
         value
     }
@@ -164,6 +216,11 @@ impl Value for () {
 
     fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
         if bytes.is_empty() { Ok(()) } else { Err(DecodeError::new("()")) }
+    }
+
+    #[inline]
+    fn decode_kept<'a>(bytes: &[u8], _keep: impl FnOnce() -> &'a [u8]) -> Result<(), DecodeError> {
+        Self::decode(bytes)
     }
 
     fn into_owned((): ()) {}
@@ -193,6 +250,11 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Value for Postcard<T> {
         let whole = |(value, rest): (T, &[u8])| rest.is_empty().then_some(value);
         let value = postcard::take_from_bytes(bytes).ok().and_then(whole);
         value.ok_or_else(|| DecodeError::new(Self::type_name()))
+    }
+
+    #[inline]
+    fn decode_kept<'a>(bytes: &[u8], _keep: impl FnOnce() -> &'a [u8]) -> Result<T, DecodeError> {
+        Self::decode(bytes)
     }
 
     fn into_owned(value: T) -> T {

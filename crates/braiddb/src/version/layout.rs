@@ -4,15 +4,18 @@
 //! offset  size  field
 //!      0     8  stamp: commit LSN or transaction name
 //!      8     8  next: the next older version, the address of a record in the log, or 0
-//!     16     4  length: payload bytes (bits 0..25), referenced (bit 30), tombstone (bit 31)
+//!     16     4  length: payload bytes (bits 0..25), evicted (bit 29), referenced (bit 30),
+//!               tombstone (bit 31)
 //!     20     4  in flight: position in the write set; committed: where its record is in the log,
 //!               as a signed distance from the stamp in units of 8 bytes
-//!     24     …  payload: the value, or for a tombstone the key
+//!     24     …  payload: the value, or for a tombstone the key; nothing if evicted
 //! ```
 //!
-//! Invariants: the payload, its length and the tombstone bit never change after the version is
-//! published. `stamp` goes
-//! from a name to an LSN once. `next` of a published version changes only while no transaction
+//! A version whose payload was evicted is another block of memory, a header alone, that takes the place
+//! of the first in the chain: who sees it reads the payload in the log.
+//!
+//! Invariants: the payload, its length, and the evicted and tombstone bits never change after the
+//! version is published. `stamp` goes from a name to an LSN once. `next` of a published version changes only while no transaction
 //! whose begin stamp needs what is cut off is active.
 
 use std::alloc::Layout;
@@ -32,6 +35,7 @@ pub const MAX_VALUE_BYTES: usize = 16 << 20;
 const LENGTH_MASK: u32 = (1 << 25) - 1;
 const TOMBSTONE: u32 = 1 << 31;
 const REFERENCED: u32 = 1 << 30;
+const EVICTED: u32 = 1 << 29;
 /// The place of a committed version that the log does not have, or not near its stamp.
 const NOWHERE: i32 = i32::MIN;
 const PLACE_UNIT: i64 = 8;
@@ -72,7 +76,6 @@ impl VersionRef {
         tombstone: bool,
     ) -> Self {
         assert!(payload.len() <= MAX_VALUE_BYTES);
-        let block = memory.allocate(Kind::Version, Self::layout(payload.len())).cast::<Header>();
         let length = payload.len() as u32 | if tombstone { TOMBSTONE } else { 0 };
         let header = Header {
             stamp: AtomicU64::new(stamp.bits()),
@@ -80,6 +83,42 @@ impl VersionRef {
             length: AtomicU32::new(length),
             place: AtomicU32::new(0),
         };
+        Self::allocate_with(memory, header, payload)
+    }
+
+    /// Allocates a version that stands for `whole`, which is committed and has its record in the log,
+    /// without its payload, and leads on as `whole` does. The caller keeps `whole` from leading
+    /// elsewhere.
+    pub(crate) fn allocate_evicted(memory: &MemoryCounters, whole: Version<'_>) -> Self {
+        assert!(whole.record().is_some() && !whole.is_tombstone(), "its payload is in the log");
+        let header = Header {
+            stamp: AtomicU64::new(whole.stamp().bits()),
+            next: AtomicU64::new(whole.next().map_or(0, Link::word)),
+            length: AtomicU32::new(whole.payload_bytes() as u32 | EVICTED),
+            place: AtomicU32::new(whole.place()),
+        };
+        Self::allocate_with(memory, header, &[])
+    }
+
+    /// Allocates the version that `evicted` stands for, with its payload, which was read from the log.
+    /// As for [`Self::allocate_evicted`].
+    pub(crate) fn allocate_restored(
+        memory: &MemoryCounters,
+        evicted: Version<'_>,
+        payload: &[u8],
+    ) -> Self {
+        assert!(evicted.is_evicted() && payload.len() == evicted.payload_bytes());
+        let header = Header {
+            stamp: AtomicU64::new(evicted.stamp().bits()),
+            next: AtomicU64::new(evicted.next().map_or(0, Link::word)),
+            length: AtomicU32::new(payload.len() as u32),
+            place: AtomicU32::new(evicted.place()),
+        };
+        Self::allocate_with(memory, header, payload)
+    }
+
+    fn allocate_with(memory: &MemoryCounters, header: Header, payload: &[u8]) -> Self {
+        let block = memory.allocate(Kind::Version, Self::layout(payload.len())).cast::<Header>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header + payload.
         unsafe {
             block.write(header);
@@ -96,7 +135,7 @@ impl VersionRef {
     /// once.
     pub(crate) unsafe fn free(self, memory: &MemoryCounters) {
         // SAFETY: alive until here (the caller's contract).
-        let layout = Self::layout(unsafe { self.get() }.payload_bytes());
+        let layout = Self::layout(unsafe { self.get() }.payload_bytes_in_memory());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Version, self.0.cast(), layout) }
     }
@@ -124,11 +163,6 @@ impl VersionRef {
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is not a version");
         NonNull::new(word as *mut Header).map(Self)
-    }
-
-    /// Bytes of memory of a version with such a payload.
-    pub(crate) fn bytes(payload_bytes: usize) -> u64 {
-        Self::layout(payload_bytes).size() as u64
     }
 
     fn layout(payload_bytes: usize) -> Layout {
@@ -176,12 +210,31 @@ impl<'a> Version<'a> {
         self.length_word() & TOMBSTONE != 0
     }
 
+    /// Bytes of the payload, whether or not it is in memory.
     pub(crate) fn payload_bytes(self) -> usize {
         (self.length_word() & LENGTH_MASK) as usize
     }
 
+    /// Whether the payload is in the log only.
+    pub(crate) fn is_evicted(self) -> bool {
+        self.length_word() & EVICTED != 0
+    }
+
+    fn payload_bytes_in_memory(self) -> usize {
+        if self.is_evicted() { 0 } else { self.payload_bytes() }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(self) -> u64 {
+        VersionRef::layout(self.payload_bytes_in_memory()).size() as u64
+    }
+
     /// The value, or for a tombstone the key.
+    ///
+    /// # Panics
+    /// If it is evicted.
     pub(crate) fn payload(self) -> &'a [u8] {
+        assert!(!self.is_evicted(), "the payload is in the log");
         // SAFETY: `allocate` laid `payload_bytes` initialised bytes right after the header, in one
         // block; they never change while the version is shared, and live for `'a`.
         unsafe {
@@ -275,6 +328,37 @@ mod tests {
                 // SAFETY: never shared, freed once.
                 unsafe { version.free(&memory) };
             }
+        }
+        assert_eq!(memory.bytes(Kind::Version), 0);
+    }
+
+    #[test]
+    fn an_evicted_version_tells_all_but_its_payload() {
+        let memory = MemoryCounters::new();
+        let allocate =
+            |lsn| VersionRef::allocate(&memory, Stamp::committed(Lsn(lsn)), &[7; 1000], false);
+        let (older, whole) = (allocate(64), allocate(640));
+        // SAFETY: owned by this test until freed below.
+        let version = unsafe { whole.get() };
+        version.set_next(Some(Link::Version(older)));
+        version.set_record(Lsn(640), Some(Lsn(680)));
+        let evicted = VersionRef::allocate_evicted(&memory, version);
+        // SAFETY: as above.
+        let restored = VersionRef::allocate_restored(&memory, unsafe { evicted.get() }, &[7; 1000]);
+        // SAFETY: as above.
+        for one in [evicted, restored].map(|one| unsafe { one.get() }) {
+            let told = (one.stamp(), one.next(), one.record(), one.payload_bytes());
+            let link = Some(Link::Version(older));
+            assert_eq!(told, (version.stamp(), link, Some(Lsn(680)), 1000));
+            assert!(!one.is_tombstone());
+        }
+        // SAFETY: as above.
+        let (header, restored_version) = unsafe { (evicted.get(), restored.get()) };
+        assert!(header.is_evicted() && header.memory_bytes() == 24);
+        assert!(!restored_version.is_evicted() && restored_version.payload() == [7; 1000]);
+        for one in [older, whole, evicted, restored] {
+            // SAFETY: never shared, each freed once.
+            unsafe { one.free(&memory) };
         }
         assert_eq!(memory.bytes(Kind::Version), 0);
     }

@@ -14,6 +14,6 @@ pub(crate) use address::{Address, Link, USUAL_KEY_BYTES};
 pub(crate) use horizon::{Acting, Horizon, Pruning};
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};
-pub(crate) use readers::{BeginStamps, Readers};
+pub(crate) use readers::Readers;
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{Outcome, StatusTable, Visible};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{BeginStamps, Horizon, Outcome, Readers, StatusTable};
+use super::{Horizon, Outcome, Readers, StatusTable};
 use crate::log::Lsn;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -82,7 +82,7 @@ fn model_who_prunes_finds_chains_whole() {
             })
         };
         if let Some(pruning) = horizon.prune() {
-            let stamps: BeginStamps = readers.stamps(Lsn(32), &pruning);
+            let stamps = readers.stamps(Lsn(32), &pruning);
             if stamps.only_pass(Lsn(16), Lsn(24)) {
                 assert!(whole.load(Ordering::Relaxed), "it is to be cut out of a whole chain");
             }

@@ -98,9 +98,15 @@ impl BeginStamps {
     /// Whether a version committed at `committed` and superseded at `superseded` is one that
     /// somebody steps over to reach an older one, but that nobody sees or ever will.
     pub(crate) fn only_pass(&self, committed: Lsn, superseded: Lsn) -> bool {
+        let steps_over = self.listed.first().is_some_and(|begin| *begin <= committed);
+        steps_over && !self.sees(committed, superseded) && superseded < self.recent
+    }
+
+    /// Whether a listed begin stamp sees a version committed at `committed` and superseded at
+    /// `superseded`.
+    pub(crate) fn sees(&self, committed: Lsn, superseded: Lsn) -> bool {
         let older = self.listed.partition_point(|begin| *begin <= committed);
-        let sees = self.listed.get(older).is_some_and(|begin| *begin <= superseded);
-        older > 0 && !sees && superseded < self.recent
+        self.listed.get(older).is_some_and(|begin| *begin <= superseded)
     }
 
     /// Begin stamps at or after this one may be missing.

@@ -140,7 +140,8 @@ impl Output {
             }
             table.bring_near(entries.iter().map(|entry| entry.rid)).await;
             for entry in &entries {
-                let Some(address) = transaction.locate(table, entry.rid).await? else { continue };
+                let located = transaction.locate(table, entry.rid, &operation).await?;
+                let Some(address) = located else { continue };
                 key.inner_mut().clear();
                 entry.copy_key(key.inner_mut());
                 if !chunk.push(&key, entry.rid, address) {

@@ -101,7 +101,8 @@ fn look_at<'i>(
             (Some(link), Stage::Copied(to)) if let Some(acting) = may_lead(to) => {
                 // SAFETY: found just now, under the guard above.
                 let given_way = unsafe { table.lead_to(item.rid, link, to, acting) };
-                given_way.into_iter().for_each(|version| worker.evicted(version));
+                // SAFETY: replaced just now, by this worker alone.
+                unsafe { worker.retire_evicted(given_way.into_iter().collect()) };
             }
             (Some(_), Stage::Found) => found.push(item),
             // A write is under way, or the copy may not be seen yet.

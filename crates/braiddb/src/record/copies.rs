@@ -1,0 +1,158 @@
+//! Copies of values that are handed out for longer than an operation: for the length of a transaction,
+//! or of a batch of a scan. A version may be evicted, and freed, while somebody looks at its value; what
+//! is copied here stays until its owner is over, however long that takes.
+
+use std::alloc::Layout;
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use crate::log::ColdRecord;
+use crate::memory::{Kind, MemoryCounters};
+use crate::sync::thread;
+
+/// Bytes of the first chunk, unless a value needs more: many transactions keep one value each. Each
+/// later one has twice as many, up to a bound.
+const FIRST_CHUNK_BYTES: usize = 256;
+const CHUNK_BYTES: usize = 64 << 10;
+/// Values read from the log that are at least this long stay in the buffer they were read into.
+const ADOPTED_BYTES: usize = 32 << 10;
+
+/// A run of memory that is filled from its start.
+#[derive(Debug)]
+struct Chunk {
+    start: NonNull<u8>,
+    capacity: usize,
+    used: usize,
+}
+
+/// Copies of values.
+///
+/// Invariants: what was handed out is never moved, changed or freed while the owner is borrowed;
+/// chunks are filled one after the other, and only the last has room.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(RefCell<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    chunks: Vec<Chunk>,
+    records: Vec<ColdRecord>,
+}
+
+impl Chunk {
+    fn allocate(memory: &MemoryCounters, capacity: usize) -> Self {
+        Self { start: memory.allocate(Kind::Copy, Self::layout(capacity)), capacity, used: 0 }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, 1).expect("values are bounded far below isize::MAX")
+    }
+
+    /// Appends `bytes`, for which there is room; returns where they are.
+    fn append(&mut self, bytes: &[u8]) -> NonNull<[u8]> {
+        assert!(bytes.len() <= self.capacity - self.used, "the caller looked for room");
+        // SAFETY: within the chunk (asserted), behind what was handed out before.
+        let target = unsafe { self.start.add(self.used) };
+        // SAFETY: the target is the chunk's own and nobody else's yet; as long as asserted.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
+        self.used += bytes.len();
+        NonNull::slice_from_raw_parts(target, bytes.len())
+    }
+
+    fn free(self, memory: &MemoryCounters) {
+        // SAFETY: allocated with this layout by the same counters, and owned: freed once.
+        unsafe { memory.free(Kind::Copy, self.start, Self::layout(self.capacity)) }
+    }
+}
+
+impl Kept {
+    fn append(&mut self, memory: &MemoryCounters, bytes: &[u8]) -> NonNull<[u8]> {
+        let room = |chunk: &Chunk| chunk.capacity - chunk.used;
+        if self.chunks.last().is_none_or(|last| room(last) < bytes.len()) {
+            let twice = |last: &Chunk| (2 * last.capacity).min(CHUNK_BYTES);
+            let usual = self.chunks.last().map_or(FIRST_CHUNK_BYTES, twice);
+            self.chunks.push(Chunk::allocate(memory, usual.max(bytes.len())));
+        }
+        self.chunks.last_mut().expect("pushed above").append(bytes)
+    }
+}
+
+impl Copies {
+    /// Keeps a copy of `bytes`. All are counted by, and freed with, the same `memory`.
+    pub(crate) fn keep(&self, memory: &MemoryCounters, bytes: &[u8]) -> &[u8] {
+        let copy = self.0.borrow_mut().append(memory, bytes);
+        // SAFETY: initialised, and neither changed nor freed before `self` is borrowed exclusively.
+        unsafe { copy.as_ref() }
+    }
+
+    /// Whether [`Self::keep_record`] keeps such a value in the buffer it was read into.
+    pub(crate) fn adopts(value_bytes: usize) -> bool {
+        value_bytes >= ADOPTED_BYTES
+    }
+
+    /// Keeps the value of a record that was read from the log.
+    pub(crate) fn keep_record(&self, memory: &MemoryCounters, record: ColdRecord) -> &[u8] {
+        if !Self::adopts(record.view().value.len()) {
+            return self.keep(memory, record.view().value);
+        }
+        memory.count(Kind::Copy, record.memory_bytes() as i64);
+        let value = NonNull::from(record.view().value);
+        self.0.borrow_mut().records.push(record);
+        // SAFETY: in the record's own buffer on the heap, which moves with none of its owners, and is
+        // neither changed nor freed before `self` is borrowed exclusively.
+        unsafe { value.as_ref() }
+    }
+
+    /// Takes over what `other` keeps.
+    pub(crate) fn take_over(&self, other: &mut Self) {
+        let (mut mine, other) = (self.0.borrow_mut(), other.0.get_mut());
+        // Behind mine, so that the last chunk is the one with room.
+        mine.chunks.append(&mut other.chunks);
+        mine.records.append(&mut other.records);
+    }
+
+    /// Forgets all of them, and frees their memory.
+    pub(crate) fn free(&mut self, memory: &MemoryCounters) {
+        let kept = self.0.get_mut();
+        kept.chunks.drain(..).for_each(|chunk| chunk.free(memory));
+        for record in kept.records.drain(..) {
+            memory.count(Kind::Copy, -(record.memory_bytes() as i64));
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        let kept = self.0.get_mut();
+        // When a panic unwinds, they may be leaked.
+        let freed = kept.chunks.is_empty() && kept.records.is_empty();
+        assert!(freed || thread::panicking(), "copies are freed with their counters");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_stay_where_they_are_until_they_are_forgotten() {
+        let memory = MemoryCounters::new();
+        let mut copies = Copies::default();
+        for round in 0..3u8 {
+            let lengths = [0, 1, 1000, 3095, 1, 100_000, 7, 70_000, 5];
+            let all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![round; *length]).collect();
+            let kept: Vec<&[u8]> = all.iter().map(|one| copies.keep(&memory, one)).collect();
+            assert!(kept.iter().zip(&all).all(|(kept, one)| kept == one));
+            assert!(memory.bytes(Kind::Copy) >= 170_000);
+            copies.free(&memory);
+            assert_eq!(memory.bytes(Kind::Copy), 0);
+        }
+        let mut other = Copies::default();
+        other.keep(&memory, b"other");
+        copies.keep(&memory, b"own");
+        copies.take_over(&mut other);
+        assert_eq!(copies.keep(&memory, b"more"), b"more");
+        copies.free(&memory);
+        other.free(&memory);
+        assert_eq!(memory.bytes(Kind::Copy), 0);
+    }
+}

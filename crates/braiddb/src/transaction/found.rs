@@ -1,0 +1,90 @@
+//! A value that was found, for as long as it takes to decode it.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use super::context::Transaction;
+use super::reading::ReadPermit;
+use crate::log::ColdRecord;
+use crate::reclaim::OperationGuard;
+use crate::record::{Copies, Table};
+use crate::types::{DecodeError, Value};
+
+/// A value that a transaction found. To be decoded at once: it may hold memory back that others wait
+/// for.
+#[derive(Debug)]
+pub(crate) struct Found<'tx> {
+    transaction: &'tx Transaction,
+    value: NonNull<[u8]>,
+    held: Held,
+}
+
+/// What keeps the value allocated.
+#[derive(Debug)]
+enum Held {
+    /// The transaction: the version stays until it is over.
+    Lasting,
+    /// The operation that found it.
+    Operation { _guard: OperationGuard },
+    /// This: what was read, until the transaction's copies keep it.
+    Record { record: RefCell<Option<ColdRecord>>, _permit: ReadPermit },
+}
+
+impl<'tx> Found<'tx> {
+    /// A value in memory.
+    ///
+    /// # Safety
+    /// It was found under `guard`, in a version of `table` that the transaction sees.
+    pub(super) unsafe fn in_memory(
+        transaction: &'tx Transaction,
+        table: &Table,
+        value: NonNull<[u8]>,
+        guard: OperationGuard,
+    ) -> Self {
+        let operation = Held::Operation { _guard: guard };
+        let held = if table.keeps_versions() { Held::Lasting } else { operation };
+        Self { transaction, value, held }
+    }
+
+    /// A value that was read from the log.
+    pub(super) fn in_log(
+        transaction: &'tx Transaction,
+        record: ColdRecord,
+        permit: ReadPermit,
+    ) -> Self {
+        let value = NonNull::from(record.view().value);
+        let held = Held::Record { record: RefCell::new(Some(record)), _permit: permit };
+        Self { transaction, value, held }
+    }
+
+    /// The value's bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated and unchanged while what is held lasts, and when that was a record, in the
+        // transaction's copies afterwards (see `keep`).
+        unsafe { self.value.as_ref() }
+    }
+
+    /// The value's bytes, for as long as the transaction is borrowed.
+    pub(crate) fn keep(&self) -> &'tx [u8] {
+        let (copies, memory) = (self.transaction.copies(), &self.transaction.engine().memory);
+        let record = match &self.held {
+            // SAFETY: the transaction is borrowed for `'tx`, so it is active, and it sees the version.
+            Held::Lasting => return unsafe { self.value.as_ref() },
+            Held::Record { record, .. } if Copies::adopts(self.value.len()) => record.take(),
+            Held::Operation { .. } | Held::Record { .. } => None,
+        };
+        match record {
+            // The value stays where it is: nothing is copied, and `bytes` is still good.
+            Some(record) => copies.keep_record(memory, record),
+            None => copies.keep(memory, self.bytes()),
+        }
+    }
+
+    /// The value itself.
+    ///
+    /// # Errors
+    /// When the bytes encode none.
+    pub(crate) fn decode<V: Value + ?Sized>(&self) -> Result<V::Ref<'tx>, DecodeError> {
+        V::decode_kept(self.bytes(), || self.keep())
+    }
+}
