@@ -3,8 +3,12 @@
 //!
 //! Each worker admits reads up to a bound, in the order in which they come; one is always admitted. A
 //! read counts from its admission to when its bytes were decoded or copied, which is up to the
-//! transaction. So that transactions that do not get on, because they wait for something else, cannot
-//! hold up the others for ever, one more is admitted whenever no transfer is under way.
+//! transaction. Whatever gives bytes back admits those who wait for them: the end of a read, and a read
+//! that is given up before it was admitted, after it, or while under way.
+//!
+//! A transaction may keep a read that it does not go on with, as one that polls another future until
+//! that is ready. So that such reads cannot hold up the others for ever, one more is admitted whenever
+//! no transfer is under way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,26 +29,28 @@ const STALLED_TURNS: u32 = 64;
 
 /// The reads of one worker.
 ///
-/// Invariants: `admitted` is the sum of all permits; whoever waits longest is admitted first.
+/// Invariants: `admitted` is the sum of all permits, and of all in line that were admitted; those are
+/// first in line, so reads are admitted in order. Whoever is first of the others has no room, or was
+/// admitted since.
 #[derive(Debug)]
 pub(super) struct Reads {
     most: u64,
     admitted: Cell<u64>,
-    waiting: RefCell<VecDeque<Waiting>>,
+    line: RefCell<VecDeque<Waiting>>,
     next_number: Cell<u64>,
     /// Turns since a transfer was last under way while somebody waited.
     stalled: Cell<u32>,
     memory: Arc<MemoryCounters>,
 }
 
-/// A read that waits to be admitted.
+/// A read that waits to be admitted, or was admitted and does not know yet.
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    /// Who is to be resumed when it may have become its turn; none once that was done.
+    bytes: u64,
+    /// Who is to be resumed; none once that was done.
     waiter: Option<Waiter>,
-    /// Whether it is admitted in any case.
-    forced: bool,
+    admitted: bool,
 }
 
 /// A read that was admitted; its bytes count until this is dropped.
@@ -54,9 +60,9 @@ pub(super) struct ReadPermit {
     bytes: u64,
 }
 
-/// A place among those that wait, left when dropped.
+/// A place in line, left when dropped.
 struct InLine<'r> {
-    reads: &'r Reads,
+    reads: &'r Rc<Reads>,
     number: u64,
 }
 
@@ -64,21 +70,23 @@ impl Reads {
     /// Admits `most` bytes at a time, or one read.
     pub(super) fn new(most: u64, memory: Arc<MemoryCounters>) -> Rc<Self> {
         let [admitted, next_number] = [0, 0].map(Cell::new);
-        let (waiting, stalled) = (RefCell::default(), Cell::new(0));
-        Rc::new(Self { most, admitted, waiting, next_number, stalled, memory })
+        let (line, stalled) = (RefCell::default(), Cell::new(0));
+        Rc::new(Self { most, admitted, line, next_number, stalled, memory })
     }
 
     /// Waits until `bytes` may be read.
     pub(super) async fn admit(self: &Rc<Self>, bytes: u64) -> ReadPermit {
-        if !self.waiting.borrow().is_empty() || !self.has_room(bytes) {
-            let in_line = InLine::join(self);
-            while !in_line.is_admitted(bytes, sched::current_waiter().await) {
-                sched::park(Cause::Storage).await;
-            }
+        if self.line.borrow().iter().all(|one| one.admitted) && self.has_room(bytes) {
+            self.count(bytes);
+            return ReadPermit { reads: self.clone(), bytes };
         }
-        self.admitted.set(self.admitted.get() + bytes);
-        self.memory.count(Kind::Reading, bytes as i64);
-        ReadPermit { reads: self.clone(), bytes }
+        let in_line = InLine::join(self, bytes);
+        loop {
+            if let Some(permit) = in_line.permit(sched::current_waiter().await) {
+                return permit;
+            }
+            sched::park(Cause::Storage).await;
+        }
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -86,60 +94,94 @@ impl Reads {
         admitted == 0 || admitted + bytes <= self.most
     }
 
-    /// Lets the first in line look whether it is admitted.
-    fn resume_first(&self) {
-        let waiter = self.waiting.borrow_mut().front_mut().and_then(|first| first.waiter.take());
-        waiter.into_iter().for_each(sched::resume);
+    fn count(&self, bytes: u64) {
+        self.admitted.set(self.admitted.get() + bytes);
+        self.memory.count(Kind::Reading, bytes as i64);
+    }
+
+    /// Counts bytes of a read that is over, and admits those for whom there is room now.
+    fn give_back(&self, bytes: u64) {
+        self.admitted.set(self.admitted.get() - bytes);
+        self.memory.count(Kind::Reading, -(bytes as i64));
+        self.admit_waiting();
+    }
+
+    fn admit_waiting(&self) {
+        while self.admit_first(|first| self.has_room(first.bytes)) {}
+    }
+
+    /// Admits the first in line who is not admitted, if `may`; whether one was.
+    fn admit_first(&self, may: impl FnOnce(&Waiting) -> bool) -> bool {
+        let mut line = self.line.borrow_mut();
+        let first = line.iter_mut().find(|one| !one.admitted);
+        let Some(first) = first.filter(|first| may(first)) else { return false };
+        first.admitted = true;
+        self.count(first.bytes);
+        first.waiter.take().into_iter().for_each(sched::resume);
+        true
     }
 
     /// To be called at every turn of the worker; `idle` if no task of it is ready. Admits one more read
     /// if those that were admitted do not get on.
     pub(super) fn unblock(&self, idle: bool) {
-        if self.waiting.borrow().is_empty() || sched::transfers() > 0 {
+        if self.line.borrow().iter().all(|one| one.admitted) || sched::transfers() > 0 {
             self.stalled.set(0);
             return;
         }
         self.stalled.set(self.stalled.get() + 1);
         if idle || self.stalled.get() > STALLED_TURNS {
             self.stalled.set(0);
-            self.waiting.borrow_mut().iter_mut().take(1).for_each(|first| first.forced = true);
-            self.resume_first();
+            self.admit_first(|_| true);
         }
     }
 }
 
 impl<'r> InLine<'r> {
-    fn join(reads: &'r Reads) -> Self {
+    fn join(reads: &'r Rc<Reads>, bytes: u64) -> Self {
         let number = reads.next_number.get();
         reads.next_number.set(number + 1);
-        let waiting = Waiting { number, waiter: None, forced: false };
-        reads.waiting.borrow_mut().push_back(waiting);
+        let waiting = Waiting { number, bytes, waiter: None, admitted: false };
+        reads.line.borrow_mut().push_back(waiting);
         Self { reads, number }
     }
 
-    /// Whether it is this one's turn; else `waiter` is resumed when it may be.
-    fn is_admitted(&self, bytes: u64, waiter: Waiter) -> bool {
-        let mut waiting = self.reads.waiting.borrow_mut();
-        let place = waiting.iter().position(|waiting| waiting.number == self.number);
+    /// The permit, if it was admitted; else `waiter` is resumed when it is.
+    fn permit(&self, waiter: Waiter) -> Option<ReadPermit> {
+        let mut line = self.reads.line.borrow_mut();
+        let place = line.iter().position(|one| one.number == self.number);
         let place = place.expect("it leaves the line when dropped");
-        waiting[place].waiter = Some(waiter);
-        place == 0 && (waiting[0].forced || self.reads.has_room(bytes))
+        if !line[place].admitted {
+            let before = line[place].waiter.replace(waiter);
+            drop(line);
+            // Dropped last: it may be a user's waker, whose code may do anything.
+            drop(before);
+            return None;
+        }
+        let bytes = line.remove(place).expect("found above").bytes;
+        Some(ReadPermit { reads: self.reads.clone(), bytes })
     }
 }
 
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
-        self.reads.waiting.borrow_mut().retain(|waiting| waiting.number != self.number);
-        self.reads.resume_first();
+        let mut line = self.reads.line.borrow_mut();
+        let place = line.iter().position(|one| one.number == self.number);
+        // The permit was taken.
+        let Some(place) = place else { return };
+        let given_up = line.remove(place).expect("found above");
+        drop(line);
+        if given_up.admitted {
+            self.reads.give_back(given_up.bytes);
+        } else {
+            // Who comes next may need less.
+            self.reads.admit_waiting();
+        }
     }
 }
 
 impl Drop for ReadPermit {
     fn drop(&mut self) {
-        let reads = &self.reads;
-        reads.admitted.set(reads.admitted.get() - self.bytes);
-        reads.memory.count(Kind::Reading, -(self.bytes as i64));
-        reads.resume_first();
+        self.reads.give_back(self.bytes);
     }
 }
 
