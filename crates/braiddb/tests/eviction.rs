@@ -120,7 +120,7 @@ fn write_over(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64)
         let table = table.clone();
         let keys = (0..records / 2).map(move |n| (n * 2 + worker) * 7919 % records);
         let body = async move |tx: &Transaction, key: &u64| {
-            if key % 3 != 0 {
+            if !key.is_multiple_of(3) {
                 let found = tx.get(&table, key).await?;
                 assert!(found == Some(&value(*key, round - 1)[..]), "record {key}");
             }
