@@ -44,6 +44,7 @@ impl TableOptions {
 
 /// A table, as the catalog lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct TableDescription {
     /// The table's name.
     pub name: String,

@@ -51,6 +51,7 @@ pub struct Stats {
 
 /// Aborted transactions by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct AbortStats {
     /// Another transaction wrote the same record first.
     pub conflict: u64,
@@ -66,6 +67,7 @@ pub struct AbortStats {
 
 /// One worker's scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct WorkerStats {
     /// Transactions in the hot queue.
     pub hot: u64,
@@ -85,6 +87,7 @@ pub struct WorkerStats {
 
 /// Suspensions by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SuspensionStats {
     /// For a cache line.
     pub memory: u64,
@@ -104,6 +107,7 @@ pub struct SuspensionStats {
 
 /// Positions in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct LogPositions {
     /// Where the next commit will be.
     pub tail: u64,
@@ -117,6 +121,7 @@ pub struct LogPositions {
 
 /// Bytes in use, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct MemoryStats {
     /// Versions of records.
     pub versions: u64,

@@ -14,6 +14,7 @@ use crate::transaction::OperationError;
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Checkpoint {
     /// What was committed before this LSN is in it.
     pub lsn: u64,
@@ -25,6 +26,7 @@ pub struct Checkpoint {
 
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Compaction {
     /// Segments of the log that were freed.
     pub segments: u64,
@@ -36,6 +38,7 @@ pub struct Compaction {
 
 /// What a check of a database found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Blocks of the log, all of them whole, unless one is among the problems.
     pub blocks: u64,
@@ -47,6 +50,7 @@ pub struct CheckReport {
 
 /// A backup that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct Backup {
     /// What was committed before this LSN is in it, and nothing else.
     pub lsn: u64,
@@ -56,6 +60,7 @@ pub struct Backup {
 
 /// A block of the log: what one transaction committed, or a part of it, or padding.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct LogBlock {
     /// Its position.
     pub lsn: u64,

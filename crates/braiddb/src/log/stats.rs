@@ -29,6 +29,7 @@ pub(super) struct Counters {
 
 /// A snapshot of the log's counters since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct LogStats {
     /// Groups of commits brought to disk.
     pub flushes: u64,

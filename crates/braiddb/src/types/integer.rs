@@ -41,7 +41,7 @@ macro_rules! integers {
 
             #[inline]
             fn encode(input: &$integer) -> Result<EncodedValue<'_>, EncodeError> {
-                Ok(EncodedValue::inline(&input.to_le_bytes()))
+                Ok(EncodedValue::small(&input.to_le_bytes()))
             }
 
             #[inline]

@@ -11,23 +11,50 @@ use super::error::{DecodeError, EncodeError};
 const INLINE_BYTES: usize = 16;
 
 /// An encoded value: borrowed where the value is bytes already.
+///
+/// ```
+/// use braiddb::EncodedValue;
+///
+/// let small = EncodedValue::small(&7_u64.to_le_bytes());
+/// assert_eq!(&*small, [7, 0, 0, 0, 0, 0, 0, 0]);
+/// assert_eq!(&*EncodedValue::from(vec![1, 2]), [1, 2]);
+/// ```
 #[derive(Clone, Debug)]
-pub enum EncodedValue<'a> {
+pub struct EncodedValue<'a>(Encoded<'a>);
+
+#[derive(Clone, Debug)]
+enum Encoded<'a> {
     /// The value's own bytes.
     Borrowed(&'a [u8]),
-    /// Bytes of a small value, and how many.
-    Inline([u8; INLINE_BYTES], usize),
+    /// Bytes of a small value, and how many of them count; at most all.
+    Inline([u8; INLINE_BYTES], u8),
     /// Bytes made for the occasion.
     Owned(Vec<u8>),
 }
 
 impl EncodedValue<'_> {
-    /// A small value's bytes, 16 at most.
+    /// A copy of `bytes`, in which 16 bytes or less take no memory of their own.
     #[inline]
-    pub(super) fn inline(bytes: &[u8]) -> Self {
+    pub fn small(bytes: &[u8]) -> Self {
+        if bytes.len() > INLINE_BYTES {
+            return Self(Encoded::Owned(bytes.to_vec()));
+        }
         let mut inline = [0; INLINE_BYTES];
         inline[..bytes.len()].copy_from_slice(bytes);
-        EncodedValue::Inline(inline, bytes.len())
+        Self(Encoded::Inline(inline, bytes.len() as u8))
+    }
+}
+
+impl<'a> From<&'a [u8]> for EncodedValue<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(Encoded::Borrowed(bytes))
+    }
+}
+
+impl From<Vec<u8>> for EncodedValue<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Encoded::Owned(bytes))
     }
 }
 
@@ -36,10 +63,10 @@ impl std::ops::Deref for EncodedValue<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match self {
-            EncodedValue::Borrowed(bytes) => bytes,
-            EncodedValue::Inline(bytes, length) => &bytes[..*length],
-            EncodedValue::Owned(bytes) => bytes,
+        match &self.0 {
+            Encoded::Borrowed(bytes) => bytes,
+            Encoded::Inline(bytes, length) => &bytes[..usize::from(*length)],
+            Encoded::Owned(bytes) => bytes,
         }
     }
 }
@@ -140,7 +167,7 @@ macro_rules! slices {
             #[inline]
             fn encode(input: &$input) -> Result<EncodedValue<'_>, EncodeError> {
                 let bytes: fn(&$input) -> &[u8] = $bytes;
-                Ok(EncodedValue::Borrowed(bytes(input)))
+                Ok(EncodedValue::from(bytes(input)))
             }
 
             #[inline]
@@ -177,7 +204,7 @@ impl Value for bool {
     }
 
     fn encode(input: &bool) -> Result<EncodedValue<'_>, EncodeError> {
-        Ok(EncodedValue::inline(&[u8::from(*input)]))
+        Ok(EncodedValue::small(&[u8::from(*input)]))
     }
 
     fn decode(bytes: &[u8]) -> Result<bool, DecodeError> {
@@ -211,7 +238,7 @@ impl Value for () {
     }
 
     fn encode((): &()) -> Result<EncodedValue<'_>, EncodeError> {
-        Ok(EncodedValue::inline(&[]))
+        Ok(EncodedValue::small(&[]))
     }
 
     fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
@@ -243,7 +270,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Value for Postcard<T> {
 
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
         let bytes = postcard::to_stdvec(input);
-        bytes.map(EncodedValue::Owned).map_err(|error| EncodeError::new(error.to_string()))
+        bytes.map(EncodedValue::from).map_err(|error| EncodeError::new(error.to_string()))
     }
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
