@@ -75,11 +75,11 @@ impl Table {
             };
         }
         if stamp == Stamp::ABORTED {
-            // The entry leads to what is below by now.
+            // Unlinked since the entry was loaded, which leads to what the version was installed on by
+            // now, or to nothing. Such a version's record is nowhere in the log.
             return Newest::Deciding;
         }
-        // An insert that lost its race and is not unlinked yet never was.
-        if version.is_tombstone() || version.stamp() == Stamp::ABORTED {
+        if version.is_tombstone() {
             return Newest::Gone;
         }
         Kept::of_version(version)

@@ -7,12 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
-use crate::log::Log;
+use crate::log::{Log, Lsn};
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{Entry, Table};
+use crate::record::{Entry, Newest, Table};
 use crate::rid::Rid;
 use crate::sched::run_now;
+use crate::version::Stamp;
 
 /// A worker of an engine that logs nothing, and a table. Fields are dropped in order: nobody
 /// participates any more when the engine drains its garbage.
@@ -77,6 +78,39 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
     assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
     assert_eq!(table.array().load(lost), Entry::Empty);
     assert_eq!(table.take_rid().unwrap(), lost);
+}
+
+#[test]
+fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
+    let bench = Bench::new();
+    let table = &bench.table;
+    let engine = bench.worker.engine().clone();
+    let (inserter, looking) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
+    let operation = reclaim::enter();
+    for key in [b"first", b"other"] {
+        assert!(inserter.write_new(table, key, b"value", &operation).unwrap());
+    }
+    // The second write of the transaction: its version holds that position until it is stamped.
+    let lost = Rid::new(1);
+    let Entry::Version(head) = table.array().load(lost) else { panic!("just inserted") };
+    // SAFETY: in flight, and found under the guard above.
+    let version = unsafe { head.get() };
+    assert_eq!(version.place(), 1);
+    // What eviction and compaction see that have loaded the entry just before an abort unlinks the
+    // version and stamps it.
+    version.set_stamp(Stamp::ABORTED);
+    assert_eq!(version.record(), None);
+    let acting = engine.horizon.act(0, engine.log.tail()).unwrap();
+    let evicted =
+        table.evict(table.rids().bound(), &acting, Lsn::MAX, |_| panic!("not in the log"));
+    assert_eq!(evicted, 0);
+    drop(acting);
+    // SAFETY: under the guard above, and `looking` is active.
+    assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Deciding, "looked at again");
+    drop(inserter);
+    assert_eq!(table.array().load(lost), Entry::Dead);
+    // SAFETY: as above.
+    assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Gone);
 }
 
 #[test]
