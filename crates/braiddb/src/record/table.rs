@@ -199,11 +199,6 @@ impl TableRef {
         Self(NonNull::from(table))
     }
 
-    /// Where it lies; tells tables apart.
-    pub(crate) fn address(self) -> usize {
-        self.0.as_ptr().addr()
-    }
-
     /// The table.
     ///
     /// # Safety

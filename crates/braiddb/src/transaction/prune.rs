@@ -6,6 +6,8 @@
 //! it. While it does, nobody acts on a horizon: a chain whose oldest part a listed reader needs is
 //! whole from its head to there. The protocol is at the head of `version/horizon.rs`.
 
+use std::cmp::Reverse;
+
 use super::garbage::Garbage;
 use super::worker::Worker;
 use crate::log::Lsn;
@@ -76,9 +78,10 @@ impl Worker {
         let evicted = all.iter().filter(|one| one.cut.header.is_some()).count();
         self.counters().evicted.add(evicted as u64);
         self.counters().versions_pruned.add((all.len() - evicted) as u64);
-        let order =
-            |one: &Superseded| (one.table.address(), one.rid, std::cmp::Reverse(one.superseded));
-        all.sort_unstable_by_key(order);
+        // SAFETY: tables live as long as the engine.
+        let table = |one: &Superseded| unsafe { one.table.get() }.id;
+        // By id, not by address: a schedule is to do the same each time.
+        all.sort_unstable_by_key(|one| (table(one), one.rid, Reverse(one.superseded)));
         let mut cuts = Vec::new();
         for chain in all.chunk_by(|a, b| (a.table, a.rid) == (b.table, b.rid)) {
             cuts.clear();
