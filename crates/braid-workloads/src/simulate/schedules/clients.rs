@@ -25,6 +25,8 @@ pub(super) struct Clients {
     pub(super) tables: Tables,
     /// Of each key one client alone knows whether it is there.
     pub(super) owned: Table<u64, u64>,
+    /// How many records of that table there were before the clients, each its own key's value.
+    pub(super) filled: u64,
     pub(super) keys: u64,
     pub(super) seed: u64,
     pub(super) workers: usize,
@@ -129,7 +131,8 @@ impl Clients {
     pub(super) fn run(&self, client: u64, clients: u64, steps: u32) -> Owned {
         let mut random = Rng::with_seed(self.seed ^ (client + 1) << 40);
         fastrand::seed(random.u64(..));
-        let mut owned = Owned::new();
+        let mine = (OWNED_KEYS..OWNED_KEYS + self.filled).filter(|key| key % clients == client);
+        let mut owned: Owned = mine.map(|key| (key, Some(key))).collect();
         for _ in 0..steps {
             if self.over() {
                 break;

@@ -201,8 +201,8 @@ impl Schedule {
         let filled = if random.bool() { 0 } else { random.u64(5..40) };
         let table = owned.clone();
         let fill = async move |tx: &Transaction| {
-            for place in 0..filled {
-                tx.insert(&table, &(OWNED_KEYS + place), &place).await?;
+            for key in OWNED_KEYS..OWNED_KEYS + filled {
+                tx.insert(&table, &key, &key).await?;
             }
             Ok::<_, Error>(())
         };
@@ -212,6 +212,7 @@ impl Schedule {
             db: db.clone(),
             tables,
             owned,
+            filled,
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,

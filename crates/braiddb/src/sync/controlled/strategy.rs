@@ -5,8 +5,9 @@
 //!   points the one that runs gets the lowest. It finds what needs few changes at the right places.
 //! - *Stalls*: at a few switch points the one that runs is held up for a long while, in which the
 //!   others run on, as if the operating system had taken it off its core there.
-//! - *Places*: the same, but at few places of the source, each time a thread comes by there or every
-//!   other time: for what goes wrong only between two instructions that few threads ever pass.
+//! - *Places*: the same, but at few places of the source, every other time that a thread comes by there,
+//!   and in between at random: for what goes wrong only between two instructions that few threads ever
+//!   pass, while others are between two more.
 
 use fastrand::Rng;
 
@@ -29,7 +30,7 @@ enum Kind {
     Random { gap: u64 },
     Priorities { changes: Vec<u64>, priorities: Vec<u64>, lowest: u64 },
     Stalls { gap: u64, longest: u64, until: Vec<u64> },
-    Places { residue: u32, longest: u64, until: Vec<u64> },
+    Places { residue: u32, gap: u64, longest: u64, until: Vec<u64> },
 }
 
 /// What decides who runs.
@@ -55,6 +56,7 @@ impl Strategy {
             }
             10.. => Kind::Places {
                 residue: random.u32(0..PLACES),
+                gap: 1 << random.u32(4..14),
                 longest: 1 << random.u32(6..12),
                 until: Vec::new(),
             },
@@ -134,12 +136,15 @@ impl Strategy {
                 }
                 self.next = changes.last().copied().unwrap_or(u64::MAX).max(step + 1);
             }
-            Kind::Places { longest, until, .. } => {
-                self.next = u64::MAX;
-                if !chosen_place || self.random.bool() {
+            Kind::Places { gap, longest, until, .. } => {
+                if due {
+                    self.next = step + Self::gap(&mut self.random, *gap);
+                }
+                if chosen_place && self.random.bool() {
+                    until[me] = step + self.random.u64(0..*longest);
+                } else if !due {
                     return me;
                 }
-                until[me] = step + self.random.u64(0..*longest);
             }
             Kind::Stalls { gap, longest, until } => {
                 if !due {
