@@ -116,6 +116,7 @@ impl Table {
         if same {
             let version = VersionRef::allocate_restored(self.memory(), evicted, value);
             if self.replace_or_free(rid, from, version) {
+                self.follow_move(rid, evicted, Entry::Version(version));
                 // SAFETY: unlinked just now.
                 unsafe { self.retire_version(head) };
             }

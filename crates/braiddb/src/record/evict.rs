@@ -12,6 +12,8 @@
 //!   gives way to the address.
 //! - Whoever replaces a version by another that leads on as the first did excludes the pruner, who alone
 //!   changes where a version leads.
+//! - What takes a version's place says where its record is, which compaction may change at that moment;
+//!   whoever replaces it looks again afterwards ([`Table::follow_move`]).
 
 use super::indirection::Entry;
 use super::table::Table;
@@ -19,6 +21,7 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::rid::Rid;
+use crate::sync::atomic::{Ordering, fence};
 use crate::version::{Acting, Address, Link, Version, VersionRef};
 
 /// Shorter payloads stay: a header takes 24 bytes, and reading one back a transfer.
@@ -59,6 +62,9 @@ impl Table {
                 }
             };
             if self.array().replace(rid, Entry::Version(head), to) {
+                if !is_planted(Bug::StaleAddress) {
+                    self.follow_move(rid, version, to);
+                }
                 bytes += version.memory_bytes() - kept;
                 evicted(head);
             } else if let Entry::Version(header) = to {
@@ -67,6 +73,34 @@ impl Table {
             }
         }
         bytes
+    }
+
+    /// Lets what has just taken the place of a version lead to where the version's record is, if
+    /// compaction moved that meanwhile: the segment it was in may be freed soon. The caller acts on a
+    /// horizon, or is in a transaction, so not before the call is over.
+    pub(super) fn follow_move(&self, rid: Rid, replaced: Version<'_>, by: Entry) {
+        // Pairs with the fence in `Horizon::act`, which compaction passes after it moved a record and before
+        // it looks at the entry again: either that look finds what is there now, and moves that too, or the
+        // move is seen here.
+        fence(Ordering::SeqCst);
+        let Some(record) = replaced.record() else { return };
+        match by {
+            Entry::Address(address) if address.lsn() != record => {
+                // Otherwise somebody wrote the record, or compaction was there.
+                self.array().replace(rid, by, Entry::Address(address.moved(record)));
+            }
+            Entry::Version(version) => {
+                // SAFETY: put into the entry just now, under the caller's guard, which is older than its
+                // eviction by others; and should it be superseded, then after the caller's horizon, or
+                // its transaction's begin.
+                let version = unsafe { version.get() };
+                if version.record() != Some(record) {
+                    // As near to its stamp as for the version replaced, which has the same.
+                    version.move_record(record);
+                }
+            }
+            Entry::Address(_) | Entry::Empty | Entry::Dead => {}
+        }
     }
 }
 
@@ -110,5 +144,53 @@ fn older_record(older: Link) -> Option<Lsn> {
     match older {
         Link::Address(address) => Some(address.lsn()),
         Link::Version(_) => None,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::memory::MemoryCounters;
+    use crate::reclaim::{self, Domain};
+    use crate::rid::TableId;
+    use crate::version::Stamp;
+
+    /// Compaction moves a record between an evictor's look at where it is and the replacement.
+    #[test]
+    fn what_takes_a_versions_place_follows_its_record() {
+        let (memory, domain) = (Arc::new(MemoryCounters::new()), Arc::new(Domain::new(1)));
+        let table = Table::new(TableId(1), memory.clone(), None, true);
+        let participation = domain.participate();
+        let operation = reclaim::enter();
+        for evicts_to_header in [false, true] {
+            let rid = table.take_rid().unwrap();
+            let stamp = Stamp::committed(Lsn(640));
+            let whole = VersionRef::allocate(&memory, stamp, &[7; 100], false);
+            // SAFETY: freed below, when nothing leads to it any more.
+            let version = unsafe { whole.get() };
+            version.set_record(Lsn(640), Some(Lsn(640)));
+            table.array().publish(rid, whole);
+            let to = if evicts_to_header {
+                Entry::Version(VersionRef::allocate_evicted(&memory, version))
+            } else {
+                Entry::Address(Address::new(Lsn(640), 100))
+            };
+            assert!(version.move_record(Lsn(6400)));
+            assert!(table.array().replace(rid, Entry::Version(whole), to));
+            table.follow_move(rid, version, to);
+            let leads_to = match table.array().load(rid) {
+                Entry::Address(address) => Some(address.lsn()),
+                // SAFETY: the table's.
+                Entry::Version(header) => unsafe { header.get() }.record(),
+                Entry::Empty | Entry::Dead => None,
+            };
+            assert_eq!(leads_to, Some(Lsn(6400)), "to a header: {evicts_to_header}");
+            // SAFETY: replaced above, and only this test knows it.
+            unsafe { whole.free(&memory) };
+        }
+        drop(operation);
+        drop((table, participation));
     }
 }
