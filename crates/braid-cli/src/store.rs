@@ -24,7 +24,7 @@ pub struct StoreArguments {
     #[arg(long, default_value = "group")]
     pub durability: DurabilityArgument,
     /// MiB of memory for records, indexes and the log's buffer (64 MiB); records beyond stay on
-    /// disk. By default there is no bound.
+    /// disk. By default half of what the machine, or the control group, has.
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u64>,
 }
@@ -54,7 +54,9 @@ impl StoreArguments {
             DurabilityArgument::Group => Durability::Group,
             DurabilityArgument::Relaxed => Durability::Relaxed,
         });
-        options = options.memory_budget(self.memory.map(|mebibytes| mebibytes << 20));
+        if let Some(mebibytes) = self.memory {
+            options = options.memory_budget(mebibytes << 20);
+        }
         if let Some(threads) = self.threads {
             options = options.workers(threads);
         }

@@ -45,9 +45,10 @@ mod version;
 
 pub use database::{
     AbortStats, Backup, CheckReport, Checkpoint, Compaction, Database, Error,
-    InteractiveTransaction, KeyRange, LogBlock, LogPositions, MemoryStats, OpenProgress, OpenStage,
-    Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions, Scan, SourceRun, Stats,
-    SuspensionStats, Table, TableDescription, TableOptions, Transaction, WorkerStats,
+    InteractiveTransaction, KeyRange, LogBlock, LogPositions, MemoryBudget, MemoryStats,
+    OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,
+    Scan, SourceRun, Stats, SuspensionStats, Table, TableDescription, TableOptions, Transaction,
+    WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

@@ -88,6 +88,12 @@ impl MemoryCounters {
         Kind::ALL.into_iter().map(|kind| self.bytes(kind)).sum()
     }
 
+    /// Bytes that this thread has allocated, less those that it has freed, perhaps among a few others'.
+    pub(crate) fn of_this_thread(&self) -> i64 {
+        // Relaxed: a statistic, ordered with nothing.
+        self.shards[shard()].iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
     /// Bytes that the allocator has from the operating system for what is in use here: of what it has
     /// for all databases, the same share as of what they have in use. A host program that uses the same
     /// allocator counts as a waste of at most as much again.
@@ -175,6 +181,11 @@ pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
     unsafe { backend::free(block, layout) }
 }
 
+/// Gives memory that is free, and was this thread's or is nobody's, back to the operating system.
+pub(crate) fn give_back() {
+    backend::give_back();
+}
+
 fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -235,6 +246,11 @@ mod backend {
         committed as u64
     }
 
+    pub(super) fn give_back() {
+        // SAFETY: may be called at any time.
+        unsafe { libmimalloc_sys::mi_collect(true) };
+    }
+
     pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
         // SAFETY: the block came from mimalloc and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
@@ -257,6 +273,8 @@ mod backend {
     }
 
     pub(super) fn prepare() {}
+
+    pub(super) fn give_back() {}
 
     /// Of the system's allocator this is not known.
     pub(super) fn committed(in_use: u64) -> u64 {

@@ -168,16 +168,20 @@ fn a_dropped_call_of_next_loses_no_record_in_memory() {
     });
 }
 
-/// Records that are on disk only, larger ones among them.
-fn cold_model() -> Model {
-    (0..1000)
+/// So many records that are on disk only, larger ones among them.
+fn cold_model(records: u64) -> Model {
+    (0..records)
         .map(|key| (key * 100, value(key, if key % 97 == 0 { 300_000 } else { 500 })))
         .collect()
 }
 
 /// A database on a simulated disk, reopened so that none of its records is in memory.
-fn on_disk(seed: u64, options: &Options) -> (SimulatedDisk, Database, Records, Model) {
-    let (disk, model) = (SimulatedDisk::new(seed), cold_model());
+fn on_disk(
+    seed: u64,
+    options: &Options,
+    records: u64,
+) -> (SimulatedDisk, Database, Records, Model) {
+    let (disk, model) = (SimulatedDisk::new(seed), cold_model(records));
     let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
     let uncached = TableOptions::default().cache_cold(false);
     let table: Records =
@@ -194,7 +198,7 @@ fn on_disk(seed: u64, options: &Options) -> (SimulatedDisk, Database, Records, M
 fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
     for seed in 0..2 {
         with_limit(LIMIT_SECONDS, move |limit| {
-            let (disk, db, table, model) = on_disk(seed, &Options::default());
+            let (disk, db, table, model) = on_disk(seed, &Options::default(), 1000);
             let watched = db.clone();
             limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
             // Reads only from here on: what fails is a read.
@@ -218,7 +222,8 @@ fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
 fn an_overloaded_scan_goes_on_where_it_was() {
     with_limit(LIMIT_SECONDS, |limit| {
         let options = Options::default().overload(Overload::Shed).cold_width(1);
-        let (disk, db, table, model) = on_disk(9, &options);
+        // Few records: whoever is refused tries again at once, so each read costs thousands of tries.
+        let (disk, db, table, model) = on_disk(9, &options, 200);
         let watched = db.clone();
         limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         disk.set_faults(Faults { most_delay: 20, ..Faults::default() });

@@ -8,6 +8,8 @@ use braiddb::{Compaction, Database, Error, Options, Table};
 use pollster::block_on;
 
 const SEGMENT_BYTES: u64 = 256 << 10;
+/// Of the log; a budget of hardly more lets everything be evicted.
+const RING_BYTES: u64 = 64 << 20;
 const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 300;
 
@@ -113,7 +115,7 @@ fn overwritten_data_leaves_the_disk() {
 fn what_a_reader_sees_stays_until_it_is_over() {
     let directory = tempfile::tempdir().unwrap();
     // Everything is evicted, so the reader's versions are read from the segments.
-    let options = options().memory_budget(Some(1)).checkpoint_bytes(1 << 40);
+    let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
     let db = Database::open(directory.path(), options).unwrap();
     let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
     overwrite(&db, &table, 1, 1);
@@ -157,7 +159,7 @@ fn closing_ends_a_compaction_that_waits() {
 fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
     let directory = tempfile::tempdir().unwrap();
     // Compaction is by command only, in passes over what is on the disk.
-    let options = options().memory_budget(Some(1)).checkpoint_bytes(1 << 40);
+    let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
     let mut round = 0;
     for turns in [0, 10, 100, 1_000, 10_000, 100_000] {
         let db = Database::open(directory.path(), options.clone()).unwrap();

@@ -209,6 +209,52 @@ fn checks_and_backups_hold_back_no_memory_that_others_write() {
     });
 }
 
+/// Records that are newer than an open transaction, and too short to give way to their headers, stay; and
+/// all were read, so the hand passes each once in vain. When that transaction is over, nobody has
+/// anything to do, and yet memory comes down to the budget.
+#[test]
+fn memory_comes_down_to_the_budget_while_nobody_does_anything() {
+    const BUDGET: u64 = RING + 24 * MIB;
+    const RECORDS: u64 = 400_000;
+    const BATCH: u64 = 200;
+    with_limit(240, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options().memory_budget(BUDGET)).unwrap();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+        let open = block_on(db.begin()).unwrap();
+        assert_eq!(block_on(open.get(&table, &0)).unwrap(), None);
+        let write = |worker: u64| {
+            let table = table.clone();
+            let batches = (worker..RECORDS / BATCH).step_by(2);
+            let body = async move |tx: &Transaction, batch: &u64| {
+                for key in batch * BATCH..(batch + 1) * BATCH {
+                    tx.put(&table, &key, &[key as u8; 48][..]).await?;
+                }
+                Ok(())
+            };
+            db.run_source(worker as usize, batches, body).unwrap()
+        };
+        [write(0), write(1)].into_iter().for_each(|run| run.wait().unwrap());
+        let scanned = table.clone();
+        let read = db.run_blocking(async move |tx| {
+            let (mut scan, mut read) = (tx.scan(&scanned, ..)?, 0);
+            while scan.next().await?.is_some() {
+                read += 1;
+            }
+            Ok::<_, Error>(read)
+        });
+        assert_eq!(read.unwrap(), RECORDS);
+        let stats = db.stats();
+        assert!(in_use(&db) > BUDGET - RING && stats.versions_evicted == 0, "{stats:?}");
+        block_on(open.commit()).unwrap();
+        wait_until_within(&db, BUDGET);
+        assert!(db.stats().versions_evicted > RECORDS / 2, "{:?}", db.stats());
+        db.close().unwrap();
+    });
+}
+
 /// One writer on one worker, readers that come and go on the other, and a budget that the records do not
 /// fit: eviction cuts chains at their head while the pruner takes versions out of their middle. The
 /// writer goes on, and ever more records come, until both happened.

@@ -1,6 +1,6 @@
 //! Memory stays bounded whatever is written over and over, and is given back.
 
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{Database, Error, MemoryBudget, Options, Table, Transaction};
 use pollster::block_on;
 
 fn open() -> Database {
@@ -122,4 +122,39 @@ fn deleted_records_give_everything_back() {
         Ok::<_, Error>(left)
     });
     assert_eq!(left.unwrap(), WINDOW);
+}
+
+#[test]
+fn the_budget_is_finite_unless_told_otherwise() {
+    const RING: u64 = 64 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let budget_of = |options: Options| {
+        let db = Database::open(directory.path(), options.workers(1)).unwrap();
+        let budget = db.stats().memory.budget;
+        db.close().unwrap();
+        budget
+    };
+    assert_eq!(Options::default().memory_budget, MemoryBudget::Automatic);
+    let automatic = budget_of(Options::default()).expect("a bound");
+    assert!(automatic > RING, "{automatic}");
+    assert_eq!(budget_of(Options::default().memory_budget(RING + 1)), Some(RING + 1));
+    assert_eq!(budget_of(Options::default().memory_budget(None)), None);
+    assert_eq!(budget_of(Options::default().memory_budget(MemoryBudget::Unlimited)), None);
+    assert_eq!(open().stats().memory.budget, None);
+}
+
+#[test]
+fn a_budget_that_the_logs_ring_takes_alone_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for (budget, ring) in [(0, 64 << 20), (64 << 20, 64 << 20), (100 << 20, 128 << 20)] {
+        let options = Options::default().workers(1).memory_budget(budget as u64);
+        let opened = Database::open(directory.path(), options.log_ring_bytes(ring));
+        let Err(Error::Options(told)) = opened else { panic!("{budget} of {ring}: {opened:?}") };
+        for part in ["memory_budget", "log_ring_bytes", &budget.to_string(), &ring.to_string()] {
+            assert!(told.contains(part), "{part} in: {told}");
+        }
+        assert!(told.contains("smaller ring"), "{told}");
+    }
+    let told = Database::in_memory(Options::default().memory_budget(1 << 30)).unwrap_err();
+    assert!(matches!(told, Error::Options(_)), "{told}");
 }

@@ -265,8 +265,8 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .max_open(64)
         .log_segment_bytes(segments[random.usize(0..segments.len())])
         .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
-        // Less than the log's ring takes: everything is evicted as soon as it can be.
-        .memory_budget(random.bool().then_some(1))
+        // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
+        .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
 }
 

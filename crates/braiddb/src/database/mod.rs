@@ -3,6 +3,7 @@
 mod catalog;
 mod error;
 mod interactive;
+mod memory_budget;
 mod options;
 mod recovery;
 mod run;
@@ -22,6 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 pub use catalog::{TableDescription, TableOptions};
 pub use error::{Error, Result};
 pub use interactive::InteractiveTransaction;
+pub use memory_budget::MemoryBudget;
 pub use options::{Options, Outcome, Overload, RunOptions};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use scan::Scan;
@@ -151,10 +153,16 @@ impl Database {
         watch: Watch<'_>,
     ) -> Result<Self> {
         options.check().map_err(Error::Options)?;
+        let ring_bytes = options.log_ring_bytes as u64;
+        let memory_budget = match (simulated, options.memory_budget) {
+            // What happens must not depend on the machine.
+            (Some(_), MemoryBudget::Automatic) => None,
+            (_, budget) => budget.resolve(ring_bytes).map_err(Error::Options)?,
+        };
         let begin = clock::now();
         let log_options = LogOptions {
             disk: simulated.map(|(disk, _)| disk.clone()),
-            ring_bytes: options.log_ring_bytes as u64,
+            ring_bytes,
             segment_bytes: options.log_segment_bytes,
             create: options.create,
             #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -171,7 +179,7 @@ impl Database {
             Durability::Volatile => (Log::volatile(options.workers), Some(log)),
             Durability::Group | Durability::Relaxed => (log, None),
         };
-        let engine = engine(&options, log, store);
+        let engine = engine(&options, memory_budget, log, store);
         let recovered = durability::recover(&engine, &files, reader, watch);
         let recovered = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
@@ -197,11 +205,11 @@ impl Database {
     pub fn in_memory(options: Options) -> Result<Self> {
         let options = options.durability(Durability::Volatile);
         options.check().map_err(Error::Options)?;
-        if options.memory_budget.is_some() {
+        if let MemoryBudget::Bytes(_) = options.memory_budget {
             let told = "a database in memory only has nowhere to put what exceeds memory_budget";
             return Err(Error::Options(told.to_owned()));
         }
-        let engine = engine(&options, Log::volatile(options.workers), None);
+        let engine = engine(&options, None, Log::volatile(options.workers), None);
         Self::start(&options, engine, None, None, Recovery::default())
     }
 
@@ -351,7 +359,12 @@ fn ended(failure: &Failure) -> Error {
     }
 }
 
-fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> {
+fn engine(
+    options: &Options,
+    memory_budget: Option<u64>,
+    log: Log,
+    store: Option<ColdStore>,
+) -> Arc<Engine> {
     // Beside the workers, only the threads of recovery take part.
     const RECOVERY_THREADS: usize = 16;
     let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS));
@@ -360,7 +373,7 @@ fn engine(options: &Options, log: Log, store: Option<ColdStore>) -> Arc<Engine> 
         workers: options.workers,
         most_open: options.max_open,
         durability: options.durability,
-        memory_budget: options.memory_budget,
+        memory_budget,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,

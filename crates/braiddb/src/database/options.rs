@@ -1,5 +1,6 @@
 //! How a database is opened and how a transaction is run.
 
+use super::memory_budget::MemoryBudget;
 use crate::io::DeviceKind;
 #[cfg(any(test, braid_experiment, braid_simulation))]
 use crate::log::HoleTracker;
@@ -42,8 +43,10 @@ pub struct Options {
     pub read_depth: usize,
     /// Bytes of memory that records, indexes and the log's ring may take together; records beyond
     /// stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
-    /// memory. Default: no bound.
-    pub memory_budget: Option<u64>,
+    /// memory. A number of bytes, which must be more than [`Options::log_ring_bytes`], or `None` for no
+    /// bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
+    /// the machine has, or the process's control group allows.
+    pub memory_budget: MemoryBudget,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait
     /// for the engine; further requests wait in order until one of those is over, or comes to wait for
     /// something outside the engine. As many again may wait for something outside, as a future of the
@@ -100,7 +103,7 @@ impl Default for Options {
             cold_width: 4096,
             overload: Overload::default(),
             read_depth: 64,
-            memory_budget: None,
+            memory_budget: MemoryBudget::default(),
             max_open: 16 << 10,
             durability: Durability::default(),
             device: DeviceKind::Auto,
@@ -141,7 +144,6 @@ setters! {
     cold_width: usize,
     overload: Overload,
     read_depth: usize,
-    memory_budget: Option<u64>,
     max_open: usize,
     durability: Durability,
     device: DeviceKind,
@@ -159,6 +161,13 @@ setters! { hole_tracker: HoleTracker }
 setters! { log_room_bytes: u64 }
 
 impl Options {
+    /// Sets [`Options::memory_budget`]: a number of bytes, `None` for no bound, or a [`MemoryBudget`].
+    #[must_use]
+    pub fn memory_budget(mut self, memory_budget: impl Into<MemoryBudget>) -> Self {
+        self.memory_budget = memory_budget.into();
+        self
+    }
+
     /// What is wrong with the options, if anything.
     pub(crate) fn check(&self) -> Result<(), String> {
         let range = |what: &str, value: usize, low: usize, high: usize| {

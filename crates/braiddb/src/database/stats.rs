@@ -135,6 +135,8 @@ pub struct MemoryStats {
     pub reads: u64,
     /// Entries of the indirection arrays.
     pub indirection: u64,
+    /// What all these and the log's ring may take together; none if there is no bound.
+    pub budget: Option<u64>,
     /// The whole process, as the operating system counts it (resident set).
     pub resident: u64,
 }
@@ -215,6 +217,7 @@ fn memory(engine: &Engine) -> MemoryStats {
         copies: engine.memory.bytes(Kind::Copy),
         reads: engine.memory.bytes(Kind::Reading),
         indirection: engine.memory.array_bytes(),
+        budget: engine.memory_budget(),
         resident: resident_bytes().unwrap_or(0),
     }
 }

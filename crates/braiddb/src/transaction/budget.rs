@@ -34,6 +34,11 @@ impl Budget {
         Self { bytes, records, on_the_way_out, less, taken, evicted }
     }
 
+    /// The whole budget.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The largest value that stays in memory when it was read from the log.
     pub(super) fn largest_cached(&self) -> u64 {
         self.records / 16

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::engine::{Durability, Engine};
 use super::worker::Worker;
@@ -87,8 +87,9 @@ impl WorkerDriver {
         self.told = recent;
     }
 
-    /// Publishes what this worker still needs, and frees what nobody does; whether more is due.
-    fn collect(&mut self) -> bool {
+    /// Publishes what this worker still needs, and frees what nobody does; whether more is due, at once
+    /// or at some time. `idle` if no task is ready.
+    fn collect(&mut self, idle: bool) -> (bool, Option<Instant>) {
         let engine = self.worker.engine().clone();
         let tail = engine.log.tail();
         let oldest = self.worker.oldest_begin().unwrap_or(tail);
@@ -98,9 +99,9 @@ impl WorkerDriver {
         if engine.readers.asks(self.told) {
             self.tell(tail);
         }
-        let more = self.worker.collect_garbage();
-        self.worker.prune();
-        self.worker.evict();
+        let garbage_left = self.worker.collect_garbage();
+        self.worker.prune(idle);
+        let eviction = self.worker.evict(idle);
         if engine.durability != Durability::Volatile
             && engine.checkpoints.take_due(tail, engine.log.upkeep_step())
         {
@@ -109,7 +110,7 @@ impl WorkerDriver {
         self.worker.release_past();
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        more
+        (garbage_left || eviction.at_once, eviction.at)
     }
 }
 
@@ -118,7 +119,7 @@ impl Driver for WorkerDriver {
         let waits = !self.worker.commits.borrow().is_empty();
         let wanted = waits || self.worker.engine().durability == Durability::Relaxed;
         let pending = self.flush(device, wanted);
-        let more = self.collect();
+        let (more, eviction_due) = self.collect(idle);
         self.worker.reads.unblock(idle);
         let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
@@ -127,8 +128,11 @@ impl Driver for WorkerDriver {
         let past = !self.worker.past.borrow().is_empty();
         let left =
             more || past || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
-        let deadline = left.then(|| clock::now() + GARBAGE_DELAY);
-        Turn { busy: pending || more, waits, deadline }
+        let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
+        let busy = pending || more;
+        let memory_due = if busy { None } else { self.worker.give_memory_back() };
+        let deadline = [garbage_due, eviction_due, memory_due].into_iter().flatten().min();
+        Turn { busy, waits, deadline }
     }
 
     fn complete(&mut self, completion: Completion) {

@@ -142,10 +142,10 @@ impl Engine {
         self.memory.array_bytes() + self.log.ring_bytes()
     }
 
-    /// Bytes in use above those that eviction aims at; 0 without a budget.
-    pub(super) fn excess_memory(&self) -> u64 {
+    /// Of `in_use` bytes, those above what eviction aims at; 0 without a budget.
+    pub(super) fn excess_memory(&self, in_use: u64) -> u64 {
         let Some(budget) = &self.budget else { return 0 };
-        budget.excess(self.memory.in_use(), self.beside_the_allocator())
+        budget.excess(in_use, self.beside_the_allocator())
     }
 
     /// Counts versions that were evicted.
@@ -155,6 +155,11 @@ impl Engine {
         {
             budget.look(self.beside_the_allocator(), self.memory.taken());
         }
+    }
+
+    /// Bytes that tables, indexes and the log's ring may take together, if that is bounded.
+    pub(crate) fn memory_budget(&self) -> Option<u64> {
+        self.budget.as_ref().map(|budget| budget.bytes())
     }
 
     pub(super) fn budget(&self) -> Option<&Arc<Budget>> {

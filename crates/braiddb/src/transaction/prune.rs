@@ -31,11 +31,13 @@ struct Superseded {
 }
 
 impl Worker {
-    /// Prunes among the garbage that waits, if there is much of it, or memory is short.
-    pub(super) fn prune(&self) {
+    /// Prunes among the garbage that waits, if there is much of it, or memory is short; `idle` if no task
+    /// of the worker is ready.
+    pub(super) fn prune(&self, idle: bool) {
         let mut garbage = self.garbage.borrow_mut();
-        let short = self.memory_is_short.get() && self.turns.get().is_multiple_of(TURNS);
-        if garbage.unexamined() < if short { 1 } else { STRIDE } {
+        let often = idle || self.turns.get().is_multiple_of(TURNS);
+        let few = self.memory.is_short() && often;
+        if garbage.unexamined() < if few { 1 } else { STRIDE } {
             return;
         }
         let engine = self.engine();
@@ -58,7 +60,7 @@ impl Worker {
             let committed = superseded.stamp().lsn().expect("only commits are superseded");
             let mut header = None;
             if !stamps.only_pass(committed, lsn) {
-                let evict = self.memory_is_short.get()
+                let evict = self.memory.is_short()
                     && stamps.sees(committed, lsn)
                     && may_lose_payload(superseded, durable);
                 header = evict.then(|| VersionRef::allocate_evicted(&engine.memory, superseded));

@@ -12,6 +12,7 @@ use super::context::{Context, Transaction};
 use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
 use super::engine::Engine;
+use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::reading::Reads;
 use crate::log::Lsn;
@@ -38,8 +39,7 @@ pub(crate) struct Worker {
     pub(super) reads: Rc<Reads>,
     /// Turns of housekeeping so far.
     pub(super) turns: Cell<u32>,
-    /// Whether the database took more memory than it may when this worker last looked.
-    pub(super) memory_is_short: Cell<bool>,
+    pub(super) memory: MemoryWatch,
     /// Tasks that wait until the transactions of a moment are over.
     pub(super) past: RefCell<Vec<(Lsn, Waiter)>>,
 }
@@ -72,7 +72,7 @@ impl Worker {
             commits: RefCell::default(),
             reads,
             turns: Cell::new(0),
-            memory_is_short: Cell::new(false),
+            memory: MemoryWatch::default(),
             past: RefCell::default(),
         });
         CURRENT.with(|current| {

@@ -15,10 +15,12 @@
 //! | the collector | frees a version superseded at `c`; the link to it stays, followed by nobody | `c` is before the horizon |
 //! | the reclaimer | marks the record dead, where the head is a tombstone deleted at `c` | `c` is before the horizon |
 //! | an evictor | replaces a head committed at `c` by its address, which everyone may see | `c` is before the horizon |
+//! | an evictor | replaces a durable head by its header, which leads on as the head did; and back | always |
 //! | compaction | replaces a head, or its address, by the address of a copy at `c` | `c` is before the horizon |
 //! | the pruner | cuts a superseded version out from between two others | no begin stamp in use sees it, and one steps over it |
+//! | the pruner | replaces a durable superseded version by its header | a begin stamp in use sees it |
 //!
-//! All but the first and the last *act* on a horizon: afterwards a chain is good for begin stamps from
+//! All but the writer and the pruner *act* on a horizon, also to exclude the pruner: afterwards a chain is good for begin stamps from
 //! that horizon on, and its rest may be freed or gone. The pruner trusts the opposite: that the chain is
 //! whole from its head to the version a listed reader needs. Lists are made lazily, and a listed reader
 //! may have ended, whereupon somebody acted on a later horizon. Therefore:

@@ -140,7 +140,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             writer.publish();
             next();
             next();
-            writer.worker.prune();
+            writer.worker.prune(false);
             assert_eq!(writer.worker.counters().versions_pruned.get(), 0);
             // The record in memory again, and written over beside a reader: this is pruned.
             let reader = writer.worker.begin().unwrap();
@@ -150,7 +150,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             next();
             next();
             writer.worker.collect_garbage();
-            writer.worker.prune();
+            writer.worker.prune(false);
             assert!(writer.worker.counters().versions_pruned.get() > 0);
             reader.end_uncounted();
         },
@@ -163,7 +163,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             evictor.tell();
             reader.end_uncounted();
             evictor.publish();
-            evictor.worker.evict();
+            _ = evictor.worker.evict(true);
             assert_eq!(evictor.worker.counters().evicted.get(), 1);
             assert!(matches!(table.array().load(rid), Entry::Address(_)));
             next();

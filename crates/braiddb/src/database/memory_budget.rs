@@ -1,0 +1,198 @@
+//! How much memory a database may use, and what the machine, or the control group that the process is
+//! in, allows.
+//!
+//! Control groups bound what stands below them as well, so the least bound on the way from the process's
+//! own group up to the root counts. In a container the groups above its own are not there to be seen;
+//! its own is the root.
+
+use std::fs;
+use std::path::Path;
+
+/// Bytes of memory that records, indexes and the log's ring may take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemoryBudget {
+    /// Half of the memory that the machine has when the database is opened, or that the process's
+    /// control group (version 2 or 1) allows it, if that is less; 256 MiB where neither can be told. A
+    /// database in memory only, which can put nothing elsewhere, has no bound.
+    #[default]
+    Automatic,
+    /// So many bytes; more than [`Options::log_ring_bytes`](crate::Options::log_ring_bytes).
+    Bytes(u64),
+    /// No bound.
+    Unlimited,
+}
+
+/// What the process may use is shared with the rest of the program and the kernel's own buffers.
+const SHARE: u64 = 2;
+/// A budget where nothing says how much memory there is.
+const FALLBACK_BYTES: u64 = 256 << 20;
+
+impl From<u64> for MemoryBudget {
+    fn from(bytes: u64) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<Option<u64>> for MemoryBudget {
+    fn from(bytes: Option<u64>) -> Self {
+        bytes.map_or(Self::Unlimited, Self::Bytes)
+    }
+}
+
+impl MemoryBudget {
+    /// The budget of a database whose log's ring takes `ring_bytes`; `None` if it has no bound.
+    ///
+    /// # Errors
+    /// What is wrong, if it leaves nothing beside the ring.
+    pub(super) fn resolve(self, ring_bytes: u64) -> Result<Option<u64>, String> {
+        self.resolve_of(ring_bytes, || available(Path::new("/")))
+    }
+
+    fn resolve_of(
+        self,
+        ring_bytes: u64,
+        available: impl FnOnce() -> Option<u64>,
+    ) -> Result<Option<u64>, String> {
+        let (bytes, origin) = match self {
+            Self::Unlimited => return Ok(None),
+            Self::Bytes(bytes) => (bytes, String::new()),
+            Self::Automatic => {
+                let Some(all) = available() else { return Ok(Some(FALLBACK_BYTES + ring_bytes)) };
+                let origin = format!(", half of the {all} that this machine or control group has");
+                (all / SHARE, origin)
+            }
+        };
+        if bytes > ring_bytes {
+            return Ok(Some(bytes));
+        }
+        Err(format!(
+            "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
+             (log_ring_bytes): set a budget that leaves room for records beside the ring, or a smaller \
+             ring"
+        ))
+    }
+}
+
+/// Bytes of memory that this process may use, by the files below `root`: what the machine has, or what
+/// a control group allows if that is less.
+fn available(root: &Path) -> Option<u64> {
+    let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
+    let machine = machine.as_deref().and_then(total_of_machine);
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mounts = root.join("sys/fs/cgroup");
+    let of_groups = groups.lines().flat_map(|line| {
+        // A line is "hierarchy:controllers:path"; that of version 2 has the number 0 and no controllers.
+        let mut parts = line.splitn(3, ':');
+        let (number, controllers) = (parts.next(), parts.next().unwrap_or_default());
+        let path = parts.next().unwrap_or_default();
+        if number == Some("0") && controllers.is_empty() {
+            let found = ["", "unified"].map(|mount| least(&mounts.join(mount), path, "memory.max"));
+            return found.into_iter().flatten().min();
+        }
+        let of_memory = controllers.split(',').any(|controller| controller == "memory");
+        of_memory.then(|| least(&mounts.join("memory"), path, "memory.limit_in_bytes")).flatten()
+    });
+    machine.into_iter().chain(of_groups).min()
+}
+
+/// The memory of the machine as `/proc/meminfo` says, in bytes.
+fn total_of_machine(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// The least number in the files called `name` of a group and of those above it.
+fn least(mount: &Path, group: &str, name: &str) -> Option<u64> {
+    let group = Path::new(group.trim_start_matches('/'));
+    // "max", which is no number, is no bound.
+    let bound =
+        |group: &Path| fs::read_to_string(mount.join(group).join(name)).ok()?.trim().parse().ok();
+    group.ancestors().filter_map(bound).min()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+    const MIB: u64 = 1 << 20;
+
+    /// What is available by these files.
+    fn available_by(files: &[(&str, &str)]) -> Option<u64> {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        available(root.path())
+    }
+
+    const MACHINE: (&str, &str) =
+        ("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:          123456 kB\n");
+
+    #[test]
+    fn the_machines_memory_counts_where_no_group_bounds_it() {
+        assert_eq!(available_by(&[MACHINE]), Some(8 * GIB));
+        let unbounded = [
+            MACHINE,
+            ("proc/self/cgroup", "0::/user.slice/a\n"),
+            ("sys/fs/cgroup/user.slice/a/memory.max", "max\n"),
+        ];
+        assert_eq!(available_by(&unbounded), Some(8 * GIB));
+        assert_eq!(available_by(&[]), None);
+        assert_eq!(available_by(&[("proc/meminfo", "nothing of the kind")]), None);
+    }
+
+    #[test]
+    fn the_least_bound_of_a_group_and_those_above_it_counts() {
+        let version_2 = [
+            MACHINE,
+            ("proc/self/cgroup", "0::/system.slice/a.service\n"),
+            ("sys/fs/cgroup/system.slice/memory.max", "1073741824\n"),
+            ("sys/fs/cgroup/system.slice/a.service/memory.max", "2147483648\n"),
+        ];
+        assert_eq!(available_by(&version_2), Some(GIB));
+        // In a container, whose own group is the root of what it sees.
+        let container =
+            [MACHINE, ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "536870912\n")];
+        assert_eq!(available_by(&container), Some(GIB / 2));
+        let version_1 = [
+            MACHINE,
+            ("proc/self/cgroup", "11:cpu,cpuacct:/x\n4:memory:/docker/0a1b\n1:name=systemd:/x\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/docker/0a1b/memory.limit_in_bytes", "3221225472\n"),
+        ];
+        assert_eq!(available_by(&version_1), Some(3 * GIB));
+        // A container with version 1: the path is the host's, and the files are at the mount's root.
+        let hidden = [
+            MACHINE,
+            ("proc/self/cgroup", "4:memory:/docker/0a1b\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n"),
+        ];
+        assert_eq!(available_by(&hidden), Some(GIB));
+        let more_than_there_is = [
+            MACHINE,
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "99999999999999\n"),
+        ];
+        assert_eq!(available_by(&more_than_there_is), Some(8 * GIB));
+    }
+
+    #[test]
+    fn a_budget_leaves_room_beside_the_ring() {
+        let ring = 64 * MIB;
+        let of = |budget: MemoryBudget, all| budget.resolve_of(ring, || all);
+        assert_eq!(of(MemoryBudget::Automatic, Some(8 * GIB)), Ok(Some(4 * GIB)));
+        assert_eq!(of(MemoryBudget::Automatic, None), Ok(Some(320 * MIB)));
+        assert_eq!(of(MemoryBudget::Unlimited, Some(1)), Ok(None));
+        assert_eq!(of(MemoryBudget::Bytes(ring + 1), Some(1)), Ok(Some(ring + 1)));
+        let told = of(MemoryBudget::Bytes(ring), Some(8 * GIB)).unwrap_err();
+        assert!(told.contains("memory_budget is 67108864 bytes, and"), "{told}");
+        assert!(told.contains("takes 67108864 (log_ring_bytes)"), "{told}");
+        let told = of(MemoryBudget::Automatic, Some(100 * MIB)).unwrap_err();
+        assert!(told.contains("52428800 bytes, half of the 104857600"), "{told}");
+        assert!(told.contains("67108864") && told.contains("smaller ring"), "{told}");
+    }
+}

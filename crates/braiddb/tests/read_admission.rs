@@ -1,0 +1,139 @@
+//! Reads of the log that wait to be admitted by their bytes: whoever gives bytes back lets others in, and
+//! reads that their transaction does not go on with hold up none.
+
+mod common;
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use braiddb::{Database, Error, Options, Table, TableOptions};
+use common::with_limit;
+use futures_util::future::join_all;
+use pollster::block_on;
+
+const MIB: u64 = 1 << 20;
+/// Of the log's ring.
+const RING: u64 = 64 * MIB;
+/// So that a worker admits one of the values at a time.
+const BUDGET: u64 = RING + 4 * MIB;
+const VALUES: u64 = 24;
+const VALUE_BYTES: usize = MIB as usize;
+
+fn value(key: u64) -> Vec<u8> {
+    vec![key as u8 + 1; VALUE_BYTES]
+}
+
+/// A database none of whose values is in memory, nor stays there.
+fn open() -> (tempfile::TempDir, Database, Table<u64, [u8]>) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().workers(1).memory_budget(BUDGET);
+    let db = Database::open(directory.path(), options.clone()).unwrap();
+    let uncached = TableOptions::default().cache_cold(false);
+    let table: Table<u64, [u8]> =
+        db.run_blocking(async move |tx| tx.create_table_with("values", uncached).await).unwrap();
+    for key in 0..VALUES {
+        let (table, bytes) = (table.clone(), value(key));
+        db.run_blocking(async move |tx| tx.put(&table, &key, &bytes[..]).await).unwrap();
+    }
+    db.close().unwrap();
+    drop((db, table));
+    let db = Database::open(directory.path(), options).unwrap();
+    let table = block_on(db.open_table("values")).unwrap();
+    (directory, db, table)
+}
+
+/// Polls each future once; none is ready.
+async fn poll_each_once<F: Future + Unpin>(futures: &mut [F]) {
+    poll_fn(|context| {
+        for future in &mut *futures {
+            assert!(Pin::new(future).poll(context).is_pending(), "its value is on disk");
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn reads_that_nobody_polls_hold_up_no_other() {
+    with_limit(120, |limit| {
+        let (_directory, db, table) = open();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let watched = db.clone();
+        let read = db.run_blocking(async move |tx| {
+            // The first is admitted and read; the others wait in line, ahead of those below.
+            let keys: Vec<u64> = (0..4).collect();
+            let mut kept: Vec<_> = keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
+            poll_each_once(&mut kept).await;
+            assert!(watched.stats().memory.reads < 2 * MIB, "{:?}", watched.stats().memory);
+            for key in 4..8 {
+                assert!(tx.get(&table, &key).await? == Some(&value(key)[..]), "key {key}");
+            }
+            // Given up in line, and while it is read.
+            drop(kept.drain(1..3));
+            for key in 8..12 {
+                assert!(tx.get(&table, &key).await? == Some(&value(key)[..]), "key {key}");
+            }
+            for (key, found) in [0, 3].into_iter().zip(join_all(kept).await) {
+                assert!(found? == Some(&value(key)[..]), "key {key}");
+            }
+            Ok::<_, Error>(())
+        });
+        read.unwrap();
+        assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn reads_side_by_side_are_all_admitted_in_the_end() {
+    with_limit(120, |limit| {
+        let (_directory, db, table) = open();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let transactions = (0..4u64).map(|number| {
+            let table = table.clone();
+            db.run(async move |tx| {
+                let keys: Vec<u64> = (0..VALUES).map(|key| (key * 7 + number) % VALUES).collect();
+                // Each given up once, in line or under way.
+                let mut dropped: Vec<_> =
+                    keys.iter().map(|k| Box::pin(tx.get(&table, k))).collect();
+                poll_each_once(&mut dropped).await;
+                drop(dropped);
+                let found = join_all(keys.iter().map(|key| tx.get(&table, key))).await;
+                for (key, found) in keys.iter().zip(found) {
+                    assert!(found? == Some(&value(*key)[..]), "key {key}");
+                }
+                Ok::<_, Error>(())
+            })
+        });
+        let ended = block_on(join_all(transactions.collect::<Vec<_>>()));
+        ended.into_iter().for_each(Result::unwrap);
+        assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
+        db.close().unwrap();
+    });
+}
+
+/// The last worker's reads, under way and in line, go with their transactions.
+#[test]
+fn closing_ends_what_waits_to_be_admitted() {
+    with_limit(120, |limit| {
+        let (_directory, db, table) = open();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let reads: Vec<_> = (0..VALUES)
+            .map(|key| {
+                let table = table.clone();
+                db.run(async move |tx| Ok::<_, Error>(tx.get(&table, &key).await?.map(<[u8]>::len)))
+            })
+            .collect();
+        let mut reads = Box::pin(join_all(reads));
+        block_on(poll_each_once(std::slice::from_mut(&mut reads)));
+        db.close().unwrap();
+        for ended in block_on(reads) {
+            assert!(matches!(ended, Ok(Some(VALUE_BYTES)) | Err(Error::Closed)), "{ended:?}");
+        }
+        assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
+    });
+}
