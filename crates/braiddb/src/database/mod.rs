@@ -367,8 +367,8 @@ fn engine(
 ) -> Arc<Engine> {
     // Beside the workers, only the threads of recovery take part.
     const RECOVERY_THREADS: usize = 16;
-    let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS));
     let memory = MemoryCounters::of_database();
+    let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS, memory.clone()));
     let options = EngineOptions {
         workers: options.workers,
         most_open: options.max_open,

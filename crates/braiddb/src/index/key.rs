@@ -18,6 +18,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::memory::{Kind, MemoryCounters};
+use crate::reclaim;
 use crate::rid::Rid;
 
 /// The longest key a table takes, encoded, in bytes.
@@ -98,6 +99,17 @@ impl KeyCell {
         let layout = Self::layout(unsafe { self.bytes() }.len());
         // SAFETY: allocated with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Key, self.0.cast(), layout) }
+    }
+
+    /// Frees the cell once no operation can hold it any more.
+    ///
+    /// # Safety
+    /// Allocated with the same counters; nothing leads to it any more; retired once.
+    pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
+        // SAFETY: allocated as long as this thread does not turn (the caller's contract).
+        let layout = Self::layout(unsafe { self.bytes() }.len());
+        // SAFETY: allocated with this layout; the rest is the caller's contract.
+        unsafe { reclaim::retire_block(memory, Kind::Key, self.0.cast(), layout) }
     }
 
     /// The whole key.

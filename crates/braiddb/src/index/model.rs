@@ -17,8 +17,8 @@ use crate::rid::Rid;
 use crate::sched::run_now;
 
 /// Two leaves below a root: the key 1, and from the separator 3 on the key 5.
-fn two_leaves() -> Index {
-    let index = Index::new(Arc::new(MemoryCounters::new()));
+fn two_leaves(memory: Arc<MemoryCounters>) -> Index {
+    let index = Index::new(memory);
     let operation = reclaim::enter();
     index.insert(&[1], Rid::new(1), &operation).unwrap();
     let (left, _) = index.root(&operation).unwrap();
@@ -40,9 +40,10 @@ fn beside_a_merge(other: fn(&Index, &OperationGuard)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
-        let domain = Arc::new(Domain::new(2));
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(2, memory.clone()));
         let me = domain.participate();
-        let index = Arc::new(two_leaves());
+        let index = Arc::new(two_leaves(memory));
         let other = {
             let (domain, index) = (domain.clone(), index.clone());
             thread::spawn(move || {

@@ -25,7 +25,7 @@ use std::ptr::NonNull;
 use super::key::{HeldKey, Word};
 use super::latch::{Latch, Latched, NodeVersion, Restart};
 use crate::memory::{Kind, MemoryCounters};
-use crate::reclaim::OperationGuard;
+use crate::reclaim::{self, OperationGuard};
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -103,6 +103,16 @@ impl NodeRef {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Node, block, Self::layout(self.level())) }
+    }
+
+    /// Frees the node, not what it leads to, once no operation can hold it any more.
+    ///
+    /// # Safety
+    /// Allocated with the same counters; nothing leads to it any more; retired once.
+    pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
+        let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
+        // SAFETY: allocated with this layout; the rest is the caller's contract.
+        unsafe { reclaim::retire_block(memory, Kind::Node, block, Self::layout(self.level())) }
     }
 
     fn layout(level: u64) -> Layout {

@@ -6,7 +6,7 @@ use super::merge;
 use super::node::LatchedNode;
 use super::tree::Index;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim::{self, OperationGuard};
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
 impl Index {
@@ -107,10 +107,8 @@ impl Index {
     /// Hands a long key's memory to reclamation.
     pub(super) fn retire_key(&self, word: Word) {
         if let Some(cell) = word.cell() {
-            let memory = self.memory.clone();
-            // SAFETY: unlinked by the caller under the latch, and freed once, after the grace
-            // period.
-            reclaim::retire_with(move || unsafe { cell.free(&memory) });
+            // SAFETY: unlinked by the caller under the latch, which only one can do.
+            unsafe { cell.retire(&self.memory) };
         }
     }
 }

@@ -69,8 +69,8 @@ proptest! {
         steps in prop::collection::vec((key(), 0u8..4), 0..1500),
         bounds in prop::collection::vec((key(), key()), 8),
     ) {
-        let domain = Arc::new(Domain::new(1));
         let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
         let me = domain.participate();
         let index = Index::new(memory.clone());
         let mut model = Model::new();
@@ -129,10 +129,16 @@ proptest! {
     }
 }
 
+/// A domain for so many threads, and an empty index.
+fn empty(threads: usize) -> (Arc<Domain>, Index) {
+    let memory = Arc::new(MemoryCounters::new());
+    (Arc::new(Domain::new(threads, memory.clone())), Index::new(memory))
+}
+
 /// A domain in which this thread participates, and an empty index.
 fn alone() -> (Participation, Index) {
-    let me = Arc::new(Domain::new(1)).participate();
-    (me, Index::new(Arc::new(MemoryCounters::new())))
+    let (domain, index) = empty(1);
+    (domain.participate(), index)
 }
 
 /// One key in 64 is kept, by whatever order the others go in.
@@ -191,7 +197,7 @@ fn scans_beside_merges_and_splits_meet_what_stays() {
         1 => format!("a common prefix {number:08}").into_bytes(),
         _ => [vec![7; 2040], number.to_be_bytes().to_vec()].concat(),
     };
-    let (domain, index) = (Arc::new(Domain::new(4)), Index::new(Arc::new(MemoryCounters::new())));
+    let (domain, index) = empty(4);
     let over = AtomicBool::new(false);
     let mut staying: Vec<_> = (0..KEYS).filter(|n| stays(*n)).map(|n| (name(n), n)).collect();
     staying.sort();
@@ -250,9 +256,7 @@ fn scans_beside_merges_and_splits_meet_what_stays() {
 
 #[test]
 fn loading_in_order_fills_nodes() {
-    let domain = Arc::new(Domain::new(1));
-    let _me = domain.participate();
-    let index = Index::new(Arc::new(MemoryCounters::new()));
+    let (_me, index) = alone();
     for number in 0..64_000u64 {
         insert(&index, &number.to_be_bytes(), number).unwrap();
     }
@@ -266,8 +270,7 @@ fn threads_do_not_disturb_each_other() {
     const THREADS: u64 = 3;
     const KEYS: u64 = 2000;
     const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 60_000 };
-    let domain = Arc::new(Domain::new(THREADS as usize + 2));
-    let index = Index::new(Arc::new(MemoryCounters::new()));
+    let (domain, index) = empty(THREADS as usize + 2);
     let name = |number: u64| match number % 3 {
         0 => (number << 20).to_be_bytes().to_vec(),
         _ => format!("a key with a common prefix {number:08}").into_bytes(),

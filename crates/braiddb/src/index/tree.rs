@@ -1,13 +1,15 @@
 //! The tree: its root, what it counts, how it is descended.
 
-use smallvec::SmallVec;
 use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 
 use super::key::SearchKey;
 use super::latch::{NodeVersion, Restart};
 use super::node::{HeldNode, LatchedNode, NodeRef};
 use crate::memory::MemoryCounters;
-use crate::reclaim::{self, OperationGuard};
+use crate::reclaim::OperationGuard;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Levels whose nodes take less than this stay in the caches and are not suspended on.
@@ -23,7 +25,7 @@ pub(crate) struct Index {
     pub(super) root: AtomicU64,
     /// Bit `l` is set while level `l` is too large to stay cached.
     cold_levels: AtomicU64,
-    nodes: [AtomicU64; MOST_LEVELS],
+    nodes: CachePadded<[AtomicU64; MOST_LEVELS]>,
     pub(super) memory: Arc<MemoryCounters>,
 }
 
@@ -43,7 +45,7 @@ impl Index {
     /// An empty index.
     pub(crate) fn new(memory: Arc<MemoryCounters>) -> Self {
         let root = NodeRef::allocate(&memory, 0);
-        let nodes = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0)));
+        let nodes = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
         Self { root: AtomicU64::new(root.0), cold_levels: AtomicU64::new(0), nodes, memory }
     }
 
@@ -136,9 +138,8 @@ impl Index {
     pub(super) unsafe fn retire_node(&self, node: LatchedNode<'_>) {
         let node = node.release();
         self.count_nodes(node.level(), -1);
-        let memory = self.memory.clone();
-        // SAFETY: unlinked, and freed once, after the grace period.
-        reclaim::retire_with(move || unsafe { node.free(&memory) });
+        // SAFETY: allocated with the tree's counters; the rest is the caller's contract.
+        unsafe { node.retire(&self.memory) };
     }
 
     /// Frees a node and all below it.

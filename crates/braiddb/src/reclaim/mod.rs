@@ -15,13 +15,16 @@ mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::memory::{Kind, MemoryCounters};
 use crate::planted::{Bug, is_planted};
 use crate::sched::Fuse;
 use crate::sync::Mutex;
@@ -30,7 +33,27 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 /// What a participant without operations in flight publishes while it sleeps.
 const QUIESCENT: u64 = u64::MAX;
 
-type Garbage = Box<dyn FnOnce() + Send>;
+/// Something to be freed.
+enum Garbage {
+    /// A block of memory, which is most of it.
+    Block { kind: Kind, block: NonNull<u8>, layout: Layout },
+    /// Anything else: this frees it.
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+// SAFETY: a block that nobody uses any more may be freed by any thread (`retire_block`).
+unsafe impl Send for Garbage {}
+
+impl Garbage {
+    fn free(self, memory: &MemoryCounters) {
+        match self {
+            // SAFETY: of this layout, allocated with the counters of the domain, unlinked when it was
+            // retired, and retired once (`retire_block`); the grace period is over.
+            Garbage::Block { kind, block, layout } => unsafe { memory.free(kind, block, layout) },
+            Garbage::Other(free) => free(),
+        }
+    }
+}
 
 /// A place for one thread.
 #[derive(Debug)]
@@ -43,6 +66,8 @@ struct Participant {
 pub(crate) struct Domain {
     epoch: CachePadded<AtomicU64>,
     participants: Box<[CachePadded<Participant>]>,
+    /// With which the blocks that are retired were allocated.
+    memory: Arc<MemoryCounters>,
     /// Garbage of threads that left, with its tags.
     orphans: Mutex<Vec<(u64, Garbage)>>,
 }
@@ -75,8 +100,8 @@ struct Local {
 }
 
 impl Domain {
-    /// A domain for at most `threads` threads at a time.
-    pub(crate) fn new(threads: usize) -> Self {
+    /// A domain for at most `threads` threads at a time, whose blocks of memory `memory` counts.
+    pub(crate) fn new(threads: usize, memory: Arc<MemoryCounters>) -> Self {
         let place = || {
             CachePadded::new(Participant {
                 taken: AtomicBool::new(false),
@@ -86,6 +111,7 @@ impl Domain {
         Self {
             epoch: CachePadded::new(AtomicU64::new(1)),
             participants: (0..threads).map(|_| place()).collect(),
+            memory,
             orphans: Mutex::default(),
         }
     }
@@ -134,7 +160,7 @@ impl Domain {
             if orphans.is_empty() {
                 return;
             }
-            orphans.into_iter().for_each(|(_, garbage)| garbage());
+            orphans.into_iter().for_each(|(_, garbage)| garbage.free(&self.memory));
         }
     }
 }
@@ -163,6 +189,13 @@ impl Local {
         self.place().published.store(oldest, Ordering::SeqCst);
         // Operations that begin from here on read what was unlinked before `now` was reached.
         fence(Ordering::SeqCst);
+    }
+
+    fn retire(&self, garbage: Garbage) {
+        // Orders the unlinking before the reading of the tag.
+        fence(Ordering::SeqCst);
+        let tag = self.domain.epoch.load(Ordering::SeqCst);
+        self.garbage.borrow_mut().push_back((tag, garbage));
     }
 
     fn is_quiet(&self) -> bool {
@@ -195,7 +228,7 @@ impl Participation {
             let due =
                 self.local.garbage.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest + early);
             let Some((_, garbage)) = due else { break };
-            garbage();
+            garbage.free(&domain.memory);
         }
         !self.local.garbage.borrow().is_empty()
     }
@@ -282,10 +315,26 @@ impl Drop for OperationGuard {
 /// # Panics
 /// If this thread does not participate in a domain.
 pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
+    local(|local| local.retire(Garbage::Other(Box::new(garbage))));
+}
+
+/// Frees a block of memory that was just unlinked, once no operation can hold it any more.
+///
+/// # Safety
+/// `block` was allocated with `memory`, for this kind and with this layout; nothing leads to it any more,
+/// and it is retired once.
+///
+/// # Panics
+/// If this thread does not participate in the domain whose blocks `memory` counts.
+pub(crate) unsafe fn retire_block(
+    memory: &MemoryCounters,
+    kind: Kind,
+    block: NonNull<u8>,
+    layout: Layout,
+) {
     local(|local| {
-        // Orders the unlinking before the reading of the tag.
-        fence(Ordering::SeqCst);
-        let tag = local.domain.epoch.load(Ordering::SeqCst);
-        local.garbage.borrow_mut().push_back((tag, Box::new(garbage)));
+        let same = std::ptr::eq(memory, &*local.domain.memory);
+        assert!(same, "a block is retired in the domain of its database");
+        local.retire(Garbage::Block { kind, block, layout });
     });
 }

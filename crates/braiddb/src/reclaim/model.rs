@@ -14,7 +14,7 @@ struct Shared {
 #[test]
 fn model_of_reclamation_never_frees_what_is_held() {
     loom::model(|| {
-        let domain = Arc::new(Domain::new(2));
+        let domain = Arc::new(Domain::new(2, Arc::new(MemoryCounters::new())));
         let alive = [AtomicBool::new(true), AtomicBool::new(true)];
         let shared = Arc::new(Shared { link: AtomicU64::new(0), alive });
         let reader = {

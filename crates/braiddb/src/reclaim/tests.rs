@@ -12,7 +12,7 @@ fn counting(freed: &Arc<AtomicUsize>) -> impl FnOnce() + Send + 'static {
 
 #[test]
 fn an_operation_in_flight_holds_garbage_back() {
-    let domain = Arc::new(Domain::new(2));
+    let domain = Arc::new(Domain::new(2, Arc::new(MemoryCounters::new())));
     let freed = Arc::new(AtomicUsize::new(0));
     let me = domain.participate();
     let early = enter();
@@ -32,7 +32,7 @@ fn an_operation_in_flight_holds_garbage_back() {
 
 #[test]
 fn another_thread_holds_garbage_back_until_it_sleeps() {
-    let domain = Arc::new(Domain::new(2));
+    let domain = Arc::new(Domain::new(2, Arc::new(MemoryCounters::new())));
     let freed = Arc::new(AtomicUsize::new(0));
     let (to_other, from_main) = mpsc::channel::<()>();
     let (to_main, from_other) = mpsc::channel::<()>();
@@ -66,7 +66,7 @@ fn another_thread_holds_garbage_back_until_it_sleeps() {
 
 #[test]
 fn leftovers_are_freed_with_the_domain() {
-    let domain = Arc::new(Domain::new(1));
+    let domain = Arc::new(Domain::new(1, Arc::new(MemoryCounters::new())));
     let freed = Arc::new(AtomicUsize::new(0));
     let me = domain.participate();
     retire_with(counting(&freed));

@@ -160,7 +160,8 @@ mod tests {
     /// Compaction moves a record between an evictor's look at where it is and the replacement.
     #[test]
     fn what_takes_a_versions_place_follows_its_record() {
-        let (memory, domain) = (Arc::new(MemoryCounters::new()), Arc::new(Domain::new(1)));
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
         let table = Table::new(TableId(1), memory.clone(), None, true);
         let participation = domain.participate();
         let operation = reclaim::enter();

@@ -3,6 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
+
 use super::indirection::{Entry, IndirectionArray};
 use super::rids::{RidAllocator, TableFull};
 use crate::index::Index;
@@ -41,7 +43,7 @@ pub(crate) struct Table {
     /// Whether records read from the log stay in memory.
     caches: AtomicBool,
     /// The clock's hand: the next record id that eviction looks at.
-    hand: AtomicU64,
+    hand: CachePadded<AtomicU64>,
 }
 
 impl Table {
@@ -54,7 +56,7 @@ impl Table {
     ) -> Self {
         let index = Index::new(memory.clone());
         let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
-        let (caches, hand) = (AtomicBool::new(true), AtomicU64::new(0));
+        let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
         let users = AtomicU64::new(ALL);
         Self { id, index, array, rids, memory, store, users, evicts, caches, hand }
     }
@@ -177,11 +179,8 @@ impl Table {
     /// # Safety
     /// No link leads to the version any more, and nobody else frees it.
     pub(crate) unsafe fn retire_version(&self, version: VersionRef) {
-        let memory = self.memory.clone();
-        reclaim::retire_with(move || {
-            // SAFETY: unlinked before it was retired, and the grace period is over.
-            unsafe { version.free(&memory) }
-        });
+        // SAFETY: allocated with the table's counters; the rest is the caller's contract.
+        unsafe { version.retire(&self.memory) };
     }
 }
 

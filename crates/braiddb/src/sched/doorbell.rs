@@ -23,7 +23,7 @@ use crate::sync::atomic::{AtomicBool, Ordering, fence};
 #[derive(Debug, Default)]
 pub(super) struct Doorbell {
     signal: CachePadded<AtomicBool>,
-    sleeping: AtomicBool,
+    sleeping: CachePadded<AtomicBool>,
 }
 
 impl Doorbell {

@@ -6,6 +6,8 @@
 //! down by as much as the allocator comes to take beyond its room, and up again, slowly, while it takes
 //! less. What it took already is not given back by evicting more, so that does not count twice.
 
+use crossbeam_utils::CachePadded;
+
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes evicted between two looks at the allocator, at least.
@@ -18,18 +20,19 @@ pub(super) struct Budget {
     /// What is left of them beside the log's ring.
     records: u64,
     /// Bytes of versions that were evicted, but are not freed yet.
-    on_the_way_out: AtomicU64,
+    on_the_way_out: CachePadded<AtomicU64>,
     /// By how much less than the room may be in use: of the room, a sixteenth to a half.
     less: AtomicU64,
     /// What the allocator had taken at the last look.
     taken: AtomicU64,
     /// Bytes evicted since the last look.
-    evicted: AtomicU64,
+    evicted: CachePadded<AtomicU64>,
 }
 
 impl Budget {
     pub(super) fn new(bytes: u64, ring_bytes: u64) -> Self {
-        let [on_the_way_out, less, taken, evicted] = std::array::from_fn(|_| AtomicU64::new(0));
+        let [on_the_way_out, evicted] = Default::default();
+        let [less, taken] = Default::default();
         let records = bytes.saturating_sub(ring_bytes);
         Self { bytes, records, on_the_way_out, less, taken, evicted }
     }

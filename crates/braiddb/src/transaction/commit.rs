@@ -130,7 +130,8 @@ impl Transaction {
 
     /// Commits in one stretch.
     fn commit_now(&mut self, first_part: Option<Lsn>) -> Lsn {
-        let engine = self.worker().engine().clone();
+        let worker = self.worker().clone();
+        let engine = worker.engine();
         engine.status.committing(self.name());
         let lsn = {
             let writes = self.writes().borrow();

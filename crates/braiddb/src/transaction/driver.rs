@@ -54,7 +54,7 @@ impl WorkerDriver {
     /// Flushes what is due, or whatever there is if that is `wanted`, and tells everyone of what
     /// became durable; whether the turn is to be repeated soon.
     fn flush(&mut self, device: &mut dyn Device, wanted: bool) -> bool {
-        let engine = self.worker.engine().clone();
+        let engine = self.worker.engine();
         let turn = engine.log.turn(&mut self.flush, device, wanted);
         if turn.advanced {
             let failed = engine.log.poisoned().is_some();
@@ -83,14 +83,15 @@ impl WorkerDriver {
     /// after `recent`, or announced.
     fn tell(&mut self, recent: Lsn) {
         let (engine, number) = (self.worker.engine(), self.worker.number());
-        engine.readers.tell(number, &self.worker.begins(), recent);
+        engine.readers.tell(number, self.worker.begins().iter(), recent);
         self.told = recent;
     }
 
     /// Publishes what this worker still needs, and frees what nobody does; whether more is due, at once
     /// or at some time. `idle` if no task is ready.
     fn collect(&mut self, idle: bool) -> (bool, Option<Instant>) {
-        let engine = self.worker.engine().clone();
+        let worker = self.worker.clone();
+        let engine = worker.engine();
         let tail = engine.log.tail();
         let oldest = self.worker.oldest_begin().unwrap_or(tail);
         engine.horizon.publish(self.worker.number(), oldest);

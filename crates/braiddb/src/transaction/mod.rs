@@ -2,6 +2,7 @@
 //! behind them (CoroBase §4.5, MosaicDB §5).
 
 mod admission;
+mod begins;
 mod budget;
 mod checkpoints;
 mod commit;

@@ -36,7 +36,8 @@ impl Bench {
             checkpoint_job: || panic!("nothing is logged, so no checkpoint is due"),
             estimate_checkpoint: |_| 0,
         };
-        let (domain, memory) = (Arc::new(Domain::new(1)), Arc::new(MemoryCounters::new()));
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
         let log = Log::volatile(1);
         let engine = Arc::new(Engine::new(&options, log, None, domain.clone(), memory.clone()));
         let participation = domain.participate();

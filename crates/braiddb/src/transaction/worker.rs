@@ -1,13 +1,13 @@
 //! A worker's share of the transaction machinery: contexts, begin stamps, garbage, waiters.
 //!
-//! Everything here belongs to one thread. Invariant: `begins[n]` is the begin stamp of the active
-//! transaction in context `n`, or [`Lsn::MAX`]; the worker's published stamp is not later than any
-//! of them.
+//! Everything here belongs to one thread. Invariant: the worker's published stamp is not later than the
+//! begin stamp of any of its active transactions.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::begins::Begins;
 use super::context::{Context, Transaction};
 use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
@@ -28,8 +28,7 @@ pub(crate) struct Worker {
     number: usize,
     #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
     free: RefCell<Vec<Box<Context>>>,
-    begins: RefCell<Vec<Lsn>>,
-    active: Cell<usize>,
+    begins: RefCell<Begins>,
     /// Contexts kept for transactions between two attempts.
     pub(super) kept: Cell<usize>,
     /// Interactive transactions that are open.
@@ -65,7 +64,6 @@ impl Worker {
             number,
             free: RefCell::default(),
             begins: RefCell::default(),
-            active: Cell::new(0),
             kept: Cell::new(0),
             interactive: Cell::new(0),
             garbage: RefCell::default(),
@@ -84,7 +82,7 @@ impl Worker {
 
     /// Undoes `install`.
     pub(super) fn uninstall(&self) {
-        assert_eq!(self.active.get(), 0, "no transaction outlives its worker");
+        assert_eq!(self.active(), 0, "no transaction outlives its worker");
         CURRENT.with(|current| current.borrow_mut().take());
     }
 
@@ -111,7 +109,7 @@ impl Worker {
 
     /// Transactions that have begun and are not over.
     pub(super) fn active(&self) -> usize {
-        self.active.get()
+        self.begins.borrow().active()
     }
 
     /// Begins a transaction.
@@ -123,8 +121,7 @@ impl Worker {
         let name = self.engine.status.begin(self.number, context.number);
         // The worker's published stamp, an earlier tail, bounds this one from below.
         let begin = self.engine.log.tail();
-        self.begins.borrow_mut()[context.number] = begin;
-        self.active.set(self.active.get() + 1);
+        self.begins.borrow_mut().begin(context.number, begin);
         Ok(Transaction::new(self.clone(), context, name, begin))
     }
 
@@ -133,16 +130,15 @@ impl Worker {
     }
 
     fn take_context(&self) -> Result<Box<Context>, NoContext> {
-        if self.active.get() + self.kept.get() >= self.most_contexts() {
+        if self.active() + self.kept.get() >= self.most_contexts() {
             return Err(NoContext);
         }
         if let Some(context) = self.free.borrow_mut().pop() {
             return Ok(context);
         }
         let mut begins = self.begins.borrow_mut();
-        let number = begins.len();
-        assert!(number < self.most_contexts(), "contexts not in use are free");
-        begins.push(Lsn::MAX);
+        assert!(begins.contexts() < self.most_contexts(), "contexts not in use are free");
+        let number = begins.add_context();
         Ok(Box::new(Context::new(number)))
     }
 
@@ -151,21 +147,17 @@ impl Worker {
         context.writes.borrow_mut().clear();
         assert!(context.created.borrow().is_empty(), "opened by the commit, or taken back");
         context.copies.free(&self.engine.memory);
-        self.begins.borrow_mut()[context.number] = Lsn::MAX;
-        self.active.set(self.active.get() - 1);
+        self.begins.borrow_mut().end(context.number);
         self.free.borrow_mut().push(context);
     }
 
-    /// The begin stamps of the worker's transactions; [`Lsn::MAX`] for contexts without one.
-    pub(super) fn begins(&self) -> Ref<'_, [Lsn]> {
-        Ref::map(self.begins.borrow(), |begins| &**begins)
+    /// The begin stamps of the worker's active transactions.
+    pub(super) fn begins(&self) -> Ref<'_, Begins> {
+        self.begins.borrow()
     }
 
     /// The begin stamp of the worker's oldest active transaction.
     pub(super) fn oldest_begin(&self) -> Option<Lsn> {
-        if self.active.get() == 0 {
-            return None;
-        }
-        self.begins.borrow().iter().copied().min()
+        self.begins.borrow().oldest()
     }
 }

@@ -26,6 +26,7 @@ use super::address::Link;
 use super::stamp::Stamp;
 use crate::log::Lsn;
 use crate::memory::{Kind, MemoryCounters};
+use crate::reclaim;
 use crate::sync;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -138,6 +139,17 @@ impl VersionRef {
         let layout = Self::layout(unsafe { self.get() }.payload_bytes_in_memory());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Version, self.0.cast(), layout) }
+    }
+
+    /// Frees the version once no operation can hold it any more.
+    ///
+    /// # Safety
+    /// It was allocated with the same counters, nothing leads to it any more, and it is retired once.
+    pub(crate) unsafe fn retire(self, memory: &MemoryCounters) {
+        // SAFETY: allocated as long as this thread does not turn (the caller's contract).
+        let layout = Self::layout(unsafe { self.get() }.payload_bytes_in_memory());
+        // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
+        unsafe { reclaim::retire_block(memory, Kind::Version, self.0.cast(), layout) }
     }
 
     /// The version itself.

@@ -58,11 +58,10 @@ impl Readers {
 
     /// Tells a worker's begin stamps. What it begins from here on is at or after `recent`, or, if
     /// that is [`Lsn::MAX`], announced by `wake`.
-    pub(crate) fn tell(&self, worker: usize, listed: &[Lsn], recent: Lsn) {
+    pub(crate) fn tell(&self, worker: usize, listed: impl Iterator<Item = Lsn>, recent: Lsn) {
         let told = &mut *self.workers[worker].lock();
         told.listed.clear();
-        // A context without a transaction says so with the latest stamp.
-        told.listed.extend(listed.iter().filter(|begin| **begin != Lsn::MAX));
+        told.listed.extend(listed);
         told.recent = recent;
         if is_planted(Bug::YoungerReadersNotListed) {
             told.listed.sort_unstable();
@@ -128,7 +127,7 @@ mod tests {
     #[test]
     fn a_reader_is_forgotten_once_somebody_acted_on_its_end() {
         let (readers, horizon) = (Readers::new(1), Horizon::new(1));
-        readers.tell(0, &[Lsn(100), Lsn(200)], Lsn(1000));
+        readers.tell(0, [Lsn(100), Lsn(200)].into_iter(), Lsn(1000));
         horizon.publish(0, Lsn(200));
         drop(horizon.act(0, Lsn(2000)).unwrap());
         let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
@@ -139,8 +138,8 @@ mod tests {
     #[test]
     fn versions_between_readers_are_only_passed() {
         let readers = Readers::new(3);
-        readers.tell(0, &[Lsn(700), Lsn::MAX, Lsn(100)], Lsn(1000));
-        readers.tell(1, &[Lsn(400)], Lsn::MAX);
+        readers.tell(0, [Lsn(700), Lsn(100)].into_iter(), Lsn(1000));
+        readers.tell(1, [Lsn(400)].into_iter(), Lsn::MAX);
         let stamps = stamps(&readers, Lsn(2000));
         assert_eq!(stamps.recent(), Lsn(1000));
         for (committed, superseded, expected, why) in [

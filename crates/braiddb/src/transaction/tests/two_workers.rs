@@ -31,8 +31,9 @@ fn engine() -> Arc<Engine> {
         checkpoint_job: || unreachable!("nothing is logged"),
         estimate_checkpoint: |_| 0,
     };
-    let domain = Arc::new(Domain::new(2));
-    Arc::new(Engine::new(&options, Log::volatile(2), None, domain, MemoryCounters::of_database()))
+    let memory = MemoryCounters::of_database();
+    let domain = Arc::new(Domain::new(2, memory.clone()));
+    Arc::new(Engine::new(&options, Log::volatile(2), None, domain, memory))
 }
 
 /// A worker on the calling thread, its turns taken by hand.
@@ -55,7 +56,7 @@ impl Hand {
     /// Tells the begin stamps of its transactions.
     fn tell(&self) {
         let (engine, number) = (self.engine(), self.worker.number());
-        engine.readers.tell(number, &self.worker.begins(), engine.log.tail());
+        engine.readers.tell(number, self.worker.begins().iter(), engine.log.tail());
     }
 
     /// Publishes the oldest of its begin stamps.
