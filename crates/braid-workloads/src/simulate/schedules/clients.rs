@@ -8,32 +8,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
-use braiddb::{Database, Error, Outcome, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, Outcome, RunOptions, Transaction};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
 use super::super::work::{CHANGED_ITS_MIND, Did, Tables, WRONG};
+use super::records::{self, Records};
 
-/// Keys of the table whose records the clients own.
-pub(super) const OWNED_KEYS: u64 = 64_000;
-
-const NO_PANIC: &str = "nobody panics with it";
+pub(super) const NO_PANIC: &str = "nobody panics with it";
 
 /// What the clients share.
 pub(super) struct Clients {
     pub(super) db: Database,
     pub(super) tables: Tables,
-    /// Of each key one client alone knows whether it is there.
-    pub(super) owned: Table<u64, u64>,
-    /// How many records of that table there were before the clients, each its own key's value.
-    pub(super) filled: u64,
+    pub(super) records: Records,
     pub(super) keys: u64,
     pub(super) seed: u64,
     pub(super) workers: usize,
     pub(super) oracle: std::sync::Arc<Mutex<Oracle>>,
     pub(super) numbers: AtomicU64,
-    /// Keys that were inserted by two transactions at a time.
-    pub(super) raced: AtomicU64,
     /// The turns that were acknowledged.
     pub(super) floors: Mutex<BTreeMap<u64, u64>>,
     /// What was shown that cannot be.
@@ -57,9 +50,6 @@ impl Future for Pause {
         Poll::Pending
     }
 }
-
-/// The records that one client owns: those it knows to be there, or not.
-type Owned = BTreeMap<u64, Option<u64>>;
 
 impl Clients {
     fn number(&self) -> Number {
@@ -127,12 +117,10 @@ impl Clients {
         }
     }
 
-    /// One client, from its beginning to its end; returns what it knows of its own records.
-    pub(super) fn run(&self, client: u64, clients: u64, steps: u32) -> Owned {
+    /// One client, from its beginning to its end.
+    pub(super) fn run(&self, client: u64, steps: u32) {
         let mut random = Rng::with_seed(self.seed ^ (client + 1) << 40);
         fastrand::seed(random.u64(..));
-        let mine = (OWNED_KEYS..OWNED_KEYS + self.filled).filter(|key| key % clients == client);
-        let mut owned: Owned = mine.map(|key| (key, Some(key))).collect();
         for _ in 0..steps {
             if self.over() {
                 break;
@@ -145,14 +133,13 @@ impl Clients {
                 18..20 => self.interact(&mut random),
                 20..22 => self.hold(&mut random),
                 22..24 => self.stream(&mut random),
-                24..27 => self.own(&mut random, client, clients, &mut owned),
-                27..33 => self.race(&mut random, &mut owned),
+                24..29 => self.change_own(&mut random, client),
+                29..33 => self.race(&mut random, client),
                 33 => self.compact(),
                 34 => self.checkpoint(),
                 _ => self.check(),
             }
         }
-        owned
     }
 
     fn write(&self, _random: &mut Rng) {
@@ -179,20 +166,24 @@ impl Clients {
 
     /// Reads everything twice in one snapshot.
     fn audit(&self) {
-        let tables = self.tables.clone();
+        let (tables, table, floors) =
+            (self.tables.clone(), self.records.table.clone(), self.records.floors());
         let audited = pollster(self.db.run(async move |tx: &Transaction| {
             let told = |problem: String| Error::Options(format!("{WRONG}{problem}"));
-            let contents = tables.contents(tx).await?;
-            contents.check().map_err(|problem| told(format!("in one snapshot {problem:#}")))?;
+            let found = (tables.contents(tx).await?, records::scan(tx, &table).await?);
+            found.0.check().map_err(|problem| told(format!("in one snapshot {problem:#}")))?;
             Pause(false).await;
-            let again = tables.contents(tx).await?;
-            if again != contents {
-                return Err(told(format!("one snapshot shows {contents:?}, then {again:?}")));
+            let again = (tables.contents(tx).await?, records::scan(tx, &table).await?);
+            if again != found {
+                return Err(told(format!("one snapshot shows {found:?}, then {again:?}")));
             }
-            Ok(())
+            Ok(found.1)
         }));
-        if let Err(error) = audited {
-            self.excuse("reading everything", &error);
+        match audited {
+            Ok(found) => {
+                self.records.problem(&found, &floors).into_iter().for_each(|p| self.tell(p))
+            }
+            Err(error) => self.excuse("reading everything", &error),
         }
     }
 
@@ -297,100 +288,6 @@ impl Clients {
         }
         if let Err(error) = over {
             self.excuse("a source", &error);
-        }
-    }
-
-    /// Writes and reads records of its own, of which it knows what they are.
-    fn own(&self, random: &mut Rng, client: u64, clients: u64, owned: &mut Owned) {
-        let table = &self.owned;
-        let mut changed = Vec::new();
-        for _ in 0..random.u32(1..6) {
-            let key = random.u64(0..OWNED_KEYS / clients) * clients + client;
-            let value = random.bool().then(|| random.u64(..));
-            changed.retain(|(changed, _)| *changed != key);
-            changed.push((key, value));
-        }
-        // Those it knows already are changed back and forth.
-        for (key, value) in owned.iter() {
-            if random.u32(0..3) > 0 {
-                continue;
-            }
-            changed.retain(|(changed, _)| changed != key);
-            changed.push((*key, if value.is_some() { None } else { Some(random.u64(..)) }));
-        }
-        let (writes, table_of) = (changed.clone(), table.clone());
-        let written = pollster(self.db.run(async move |tx: &Transaction| {
-            for (key, value) in &writes {
-                match value {
-                    Some(value) => tx.put(&table_of, key, value).await?,
-                    None => _ = tx.delete(&table_of, key).await?,
-                }
-            }
-            Ok::<_, Error>(())
-        }));
-        match written {
-            Ok(()) => owned.extend(changed),
-            Err(Error::Conflict { .. }) => {}
-            Err(error) => {
-                changed.iter().for_each(|(key, _)| _ = owned.remove(key));
-                return self.excuse("a write to records of one client", &error);
-            }
-        }
-        let (known, table) = (owned.clone(), table.clone());
-        let looked = pollster(self.db.run(async move |tx: &Transaction| {
-            for (key, value) in &known {
-                let found = tx.get(&table, key).await?;
-                if found != *value {
-                    let told = format!("{WRONG}key {key} was left as {value:?}, is {found:?}");
-                    return Err(Error::Options(told));
-                }
-            }
-            Ok(())
-        }));
-        if let Err(error) = looked {
-            self.excuse("a look at records of one client", &error);
-        }
-    }
-
-    /// Makes a record, or deletes one, by two transactions of different workers at about the same time:
-    /// one of them may.
-    fn race(&self, random: &mut Rng, owned: &mut Owned) {
-        let known: Vec<_> = owned.iter().map(|(key, value)| (*key, value.is_some())).collect();
-        let (key, there) = match random.choice(&known) {
-            Some(known) if random.bool() => *known,
-            // Relaxed: a number for each.
-            _ => (2 * OWNED_KEYS + self.raced.fetch_add(1, Ordering::Relaxed), false),
-        };
-        let change = || {
-            let table = self.owned.clone();
-            self.db.run(async move |tx: &Transaction| {
-                if there {
-                    return tx.delete(&table, &key).await;
-                }
-                match tx.insert(&table, &key, &key).await {
-                    Ok(()) => Ok(true),
-                    Err(Error::KeyExists) => Ok(false),
-                    Err(error) => Err(error),
-                }
-            })
-        };
-        let (one, other) = pollster(futures_util::future::join(change(), change()));
-        owned.insert(key, (!there).then_some(key));
-        match (&one, &other) {
-            (Ok(true), Ok(true)) => {
-                let did = if there { "deleted" } else { "inserted" };
-                self.tell(format!("key {key} was {did} by two transactions"));
-            }
-            (Ok(false), Ok(false)) => {
-                self.tell(format!(
-                    "two transactions found key {key} changed, and nobody changed it"
-                ));
-            }
-            (Ok(true), _) | (_, Ok(true)) => {}
-            _ => _ = owned.remove(&key),
-        }
-        for error in [one.err(), other.err()].into_iter().flatten() {
-            self.excuse("one of two writes of a record", &error);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod clients;
 mod one;
+mod records;
 
 use std::io::Write;
 use std::sync::Mutex;

@@ -1,7 +1,6 @@
 //! One schedule: a small database with several workers, a few clients that do everything, an end in
 //! order, and for many of them a crash and what is recovered from it.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,12 +14,11 @@ use fastrand::Rng;
 
 use super::super::oracle::{Contents, Oracle};
 use super::super::work::{Scale, Tables};
-use super::clients::{Clients, OWNED_KEYS, pollster};
+use super::clients::{Clients, NO_PANIC, pollster};
+use super::records::{self, Records};
 
 /// Steps after which a schedule makes no progress: many times what the longest takes.
 const MOST_STEPS: u64 = 1_000_000;
-
-const NO_PANIC: &str = "nobody panics with it";
 
 /// What schedules did, added up.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
@@ -196,13 +194,13 @@ impl Schedule {
         let (scale, disk_fails, random) = (self.scale(), self.fails(), &mut self.random);
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
-        let owned = pollster(db.open_or_create_table::<u64, u64>("owned")).context("tables")?;
+        let table = pollster(db.open_or_create_table::<u64, u64>("records")).context("tables")?;
         // Enough to fill some leaves of the index, or none.
-        let filled = if random.bool() { 0 } else { random.u64(5..40) };
-        let table = owned.clone();
+        let filled: Vec<u64> = (0..if random.bool() { 0 } else { random.u64(5..40) }).collect();
+        let records = Records::new(table.clone(), self.clients, &filled);
         let fill = async move |tx: &Transaction| {
-            for key in OWNED_KEYS..OWNED_KEYS + filled {
-                tx.insert(&table, &key, &key).await?;
+            for key in &filled {
+                tx.insert(&table, key, key).await?;
             }
             Ok::<_, Error>(())
         };
@@ -211,14 +209,12 @@ impl Schedule {
         let clients = Arc::new(Clients {
             db: db.clone(),
             tables,
-            owned,
-            filled,
+            records,
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,
             oracle: oracle.clone(),
             numbers: AtomicU64::new(1),
-            raced: AtomicU64::new(0),
             floors: Mutex::default(),
             problem: Mutex::default(),
             disk_fails,
@@ -229,7 +225,7 @@ impl Schedule {
         let running: Vec<_> = (0..count)
             .map(|client| {
                 let clients = clients.clone();
-                spawn(&format!("client {client}"), move || clients.run(client, count, steps))
+                spawn(&format!("client {client}"), move || clients.run(client, steps))
             })
             .collect();
         if self.closes_early {
@@ -238,39 +234,29 @@ impl Schedule {
             clients.closing.store(true, Ordering::Relaxed);
             self.close(&db)?;
         }
-        let known: Vec<_> = running.into_iter().map(braiddb::simulation::Client::join).collect();
+        running.into_iter().for_each(braiddb::simulation::Client::join);
         if let Some(problem) = clients.problem.lock().expect(NO_PANIC).take() {
             bail!(problem);
         }
         if !self.closes_early && !self.fails() {
-            self.contents_are_right(&clients, known).context("at the end")?;
+            self.contents_are_right(&clients).context("at the end")?;
         }
         let clients = Arc::into_inner(clients).ok_or_else(|| anyhow!("clients are over"))?;
         self.end(db, clients)
     }
 
-    fn contents_are_right(
-        &self,
-        clients: &Clients,
-        known: Vec<BTreeMap<u64, Option<u64>>>,
-    ) -> Result<()> {
-        let (tables, owned) = (clients.tables.clone(), clients.owned.clone());
+    fn contents_are_right(&self, clients: &Clients) -> Result<()> {
+        let (tables, table) = (clients.tables.clone(), clients.records.table.clone());
         let read = async move |tx: &Transaction| {
-            let mut held = BTreeMap::new();
-            let mut scan = tx.scan(&owned, ..)?;
-            while let Some((key, value)) = scan.next().await? {
-                held.insert(key, value);
-            }
-            Ok::<_, Error>((tables.contents(tx).await?, held))
+            Ok::<_, Error>((tables.contents(tx).await?, records::scan(tx, &table).await?))
         };
-        let (contents, held) = clients.db.run_blocking(read)?;
+        let (contents, found) = clients.db.run_blocking(read)?;
         let oracle = clients.oracle.lock().expect(NO_PANIC);
         oracle.check(&contents, oracle.told())?;
-        for (key, value) in known.into_iter().flatten() {
-            let found = held.get(&key).copied();
-            ensure!(found == value, "key {key} was left as {value:?}, and is scanned as {found:?}");
+        match clients.records.problem(&found, &clients.records.floors()) {
+            Some(problem) => bail!(problem),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn close(&self, db: &Database) -> Result<()> {
