@@ -120,7 +120,7 @@ impl Database {
     /// As [`Database::checkpoint`].
     pub async fn compact(&self) -> Result<Compaction> {
         let compacted = self.on_worker(durability::compact).await?;
-        let durability::Compacted { segments, moved, bytes } = compacted;
+        let durability::Compacted { segments, moved, bytes, .. } = compacted;
         Ok(Compaction { segments, moved, bytes })
     }
 

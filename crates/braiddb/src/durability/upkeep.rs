@@ -46,7 +46,7 @@ async fn keep_small() -> Result<Compacted, OperationError> {
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
     let compacted = compact::compact(&files, written).await?;
     if compacted.segments > 0 {
-        let Compacted { segments, moved, bytes } = compacted;
+        let Compacted { segments, moved, bytes, .. } = compacted;
         tracing::info!(segments, moved, bytes, "freed segments of the log");
     }
     Ok(compacted)

@@ -143,6 +143,11 @@ impl Extent {
         self.kept[Purpose::Change as usize]
     }
 
+    /// What is between the last block of a log that runs full and the end of its last segment, at most.
+    pub(super) fn slack(&self) -> u64 {
+        self.slack
+    }
+
     /// Asks for segments in which a block for a purpose may end at `end`.
     pub(super) fn demand(&self, end: u64, purpose: Purpose) {
         // Relaxed: ordered by the fence.

@@ -316,9 +316,7 @@ impl Log {
 
     /// Bytes that upkeep may yet log before it has made room.
     pub(crate) fn room_for_upkeep(&self) -> u64 {
-        let Some(disk) = &self.disk else { return u64::MAX };
-        let slack = Space::<LogTracker>::slack(self.workers, self.space.common_bytes());
-        disk.segments.room_for_upkeep(self.tail(), slack)
+        self.disk.as_ref().map_or(u64::MAX, |disk| disk.segments.room_for_upkeep(self.tail()))
     }
 
     /// Says how many bytes the next checkpoint will take, about, and how many the newest does: room

@@ -3,8 +3,8 @@
 //!
 //! It has room for the next checkpoint, as large as that is estimated to be, and is large enough to be
 //! whole again once that one has taken the place of the newest: otherwise there would be no room for
-//! the one after it. Once the log has several segments, it has room for one more, which compaction may
-//! fill with copies before it frees others. The log is extended for transactions only while the reserve
+//! the one after it. Once the log has several segments, it has room for one more, or for
+//! several small ones, which compaction may fill with copies before it frees others. The log is extended for transactions only while the reserve
 //! is whole; a checkpoint or compaction that finds no room is lent it, and gives it back when it has
 //! made room, or is over.
 //!
@@ -78,9 +78,15 @@ impl Reserve {
 }
 
 impl Segments {
+    /// How many segments are held back: of so many, three quarters of one or more are left to copies.
+    fn segments_for_copies(&self) -> u64 {
+        (self.extent.slack() + self.segment_bytes() / 4 * 3).div_ceil(self.segment_bytes())
+    }
+
     fn reserve_target(&self) -> u64 {
-        let segment = if self.count() < LEAST_SEGMENTS { 0 } else { self.file_bytes() };
-        (self.reserve.for_checkpoints() + segment).next_multiple_of(SECTOR_BYTES as u64)
+        let segments = if self.count() < LEAST_SEGMENTS { 0 } else { self.segments_for_copies() };
+        (self.reserve.for_checkpoints() + segments * self.file_bytes())
+            .next_multiple_of(SECTOR_BYTES as u64)
     }
 
     /// Holds back what should be, for somebody who wants to extend the log.
@@ -157,12 +163,12 @@ impl Segments {
     }
 
     /// Bytes that upkeep may yet log, the reserve included, a checkpoint's room left out.
-    pub(super) fn room_for_upkeep(&self, tail: Lsn, slack: u64) -> u64 {
-        let extent = self.extent.end().0.saturating_sub(tail.0 + slack);
+    pub(super) fn room_for_upkeep(&self, tail: Lsn) -> u64 {
         let free = self.directory.available_bytes().saturating_add(self.reserve.held());
         let free = free.saturating_sub(self.reserve.next_checkpoint());
         let segments = free / self.file_bytes() + self.spares.count() as u64;
-        extent + segments.saturating_mul(self.segment_bytes())
+        let end = self.extent.end().0.saturating_add(segments.saturating_mul(self.segment_bytes()));
+        end.saturating_sub(tail.0 + self.extent.slack())
     }
 
     /// Bytes of a segment's file.

@@ -176,6 +176,28 @@ fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
     });
 }
 
+/// Compaction then finds no segment of which much is dead.
+#[test]
+fn a_few_deletions_everywhere_make_room() {
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 3000);
+        let mut model = Model::new();
+        let (db, table) = open(&disk, 1);
+        let first = fill(&db, &disk, &table, &mut model, 0);
+        for round in 1..4 {
+            // All in one transaction: for several there may be no room.
+            let keys: Vec<u64> = model.keys().copied().step_by(8).collect();
+            delete(&db, &table, &keys).unwrap();
+            keys.iter().for_each(|key| _ = model.remove(key));
+            compact(&db);
+            let more = fill(&db, &disk, &table, &mut model, round);
+            assert!(more > first / 16, "round {round}: {more} more after {first}");
+            check(&db, &table, &model);
+        }
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn each_reopening_of_a_full_disk_leaves_as_much_room_for_deletions() {
     with_limit(LIMIT, |limit| {

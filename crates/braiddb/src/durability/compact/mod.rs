@@ -40,6 +40,9 @@ use crate::transaction::{Engine, OperationError, Worker};
 
 /// Rounds that one compaction makes at most.
 const MOST_ROUNDS: usize = 64;
+/// Segments that a compaction on a full disk is to gain, however much it copies for that: one to be
+/// held back again, and one for the log.
+const ENOUGH_GAINED: u64 = 2;
 
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub(crate) struct Compacted {
     pub(crate) moved: u64,
     /// Bytes of disk freed, before what was logged again.
     pub(crate) bytes: u64,
+    /// The same, less what was logged again.
+    gained: u64,
 }
 
 /// Frees segments until the log takes little more than what is alive; `written` is the checkpoint
@@ -75,8 +80,11 @@ pub(super) async fn compact(
             compacted.free(&engine, files, &written.live, &dead).await?;
         }
         let candidates = files.segments_before(written.checkpoint.lsn);
-        let room = scarce_room(&engine, files, &written.live);
-        let victims = plan::victims(&candidates, files.segment_bytes(), &written.live, room);
+        let scarce = scarce_room(&engine, files, &written.live).map(|room| plan::Scarce {
+            room,
+            nothing_gained: compacted.gained < ENOUGH_GAINED * files.segment_bytes(),
+        });
+        let victims = plan::victims(&candidates, files.segment_bytes(), &written.live, scarce);
         if victims.is_empty() || engine.checkpoints.stopping() {
             break;
         }
@@ -86,8 +94,10 @@ pub(super) async fn compact(
             };
             compacted.moved += moved;
         }
+        let copied = plan::alive_in(&victims, &written.live);
         written = checkpoint::write(files).await?;
         compacted.free(&engine, files, &written.live, &victims).await?;
+        compacted.gained = compacted.gained.saturating_sub(copied);
     }
     Ok(compacted)
 }
@@ -120,6 +130,7 @@ impl Compacted {
         }
         self.segments += segments.len() as u64;
         self.bytes += segments.len() as u64 * files.segment_bytes();
+        self.gained += segments.len() as u64 * files.segment_bytes();
         Ok(())
     }
 }

@@ -66,33 +66,52 @@ pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
     candidates.iter().copied().filter(|segment| live.of(*segment).bytes == 0).collect()
 }
 
+/// Bytes that are alive in some segments.
+pub(super) fn alive_in(segments: &[u64], live: &Live) -> u64 {
+    segments.iter().map(|segment| live.of(*segment).bytes).sum()
+}
+
 /// Bytes that the log may take for what is alive before segments are freed.
 pub(super) fn most_taken(segment_bytes: u64, live: &Live) -> u64 {
     2 * live.bytes() + SLACK * segment_bytes
 }
 
+/// What a full disk leaves to compaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scarce {
+    /// Bytes of copies that the log can take.
+    pub(super) room: u64,
+    /// So far the compaction has gained hardly anything.
+    pub(super) nothing_gained: bool,
+}
+
 /// Chooses among `candidates`, which recovery does not replay. Segments are freed once they take
 /// twice what is alive, until they take one and a half times as much: then each byte is written
 /// about three times over its life, and the disk holds at most twice of what is alive, and a few
-/// segments. Where the disk is full, and the log can take so many bytes of copies as `room` says,
-/// those are freed that can be.
+/// segments. Where the disk is full, those are freed that can be; as long as nothing was gained by
+/// that, also those of which hardly anything is dead: nothing else leads out.
 pub(super) fn victims(
     candidates: &[u64],
     segment_bytes: u64,
     live: &Live,
-    room: Option<u64>,
+    scarce: Option<Scarce>,
 ) -> Vec<u64> {
     let all = live.all();
     let most = Alive {
-        bytes: match room {
+        bytes: match scarce {
             // Copies have blocks of their own, and some are made twice.
-            Some(room) => room / 8 * 7,
+            Some(Scarce { room, .. }) => room / 8 * 7,
             None => MOST_MOVED.bytes.max(all.bytes / 8),
         },
         records: MOST_MOVED.records.max(all.records / 8),
     };
+    let most_alive = match scarce {
+        Some(Scarce { nothing_gained: true, .. }) => segment_bytes / 16 * 15,
+        _ => segment_bytes / 4 * 3,
+    };
+    let is_scarce = scarce.is_some();
     let mut taken = candidates.len() as u64 * segment_bytes;
-    if room.is_none() && taken <= most_taken(segment_bytes, live) {
+    if !is_scarce && taken <= most_taken(segment_bytes, live) {
         return Vec::new();
     }
     let mut by_life: Vec<u64> = candidates.to_vec();
@@ -100,10 +119,9 @@ pub(super) fn victims(
     let (mut victims, mut moved) = (Vec::new(), Alive::default());
     for segment in by_life {
         let alive = live.of(segment);
-        let enough =
-            room.is_none() && taken <= all.bytes + all.bytes / 2 + SLACK / 2 * segment_bytes;
-        let too_many = moved.and(alive).exceeds(most) && (room.is_some() || !victims.is_empty());
-        if enough || alive.bytes > segment_bytes / 4 * 3 || too_many {
+        let enough = !is_scarce && taken <= all.bytes + all.bytes / 2 + SLACK / 2 * segment_bytes;
+        let too_many = moved.and(alive).exceeds(most) && (is_scarce || !victims.is_empty());
+        if enough || alive.bytes > most_alive || too_many {
             break;
         }
         taken = taken - segment_bytes + alive.bytes;
@@ -162,8 +180,12 @@ mod tests {
         let candidates: Vec<u64> = (0..8).collect();
         let live = live(&[MIB / 2, MIB, MIB / 4, MIB, MIB / 2, MIB, MIB / 8 * 7, MIB]);
         assert!(victims(&candidates, MIB, &live, None).is_empty());
-        assert_eq!(victims(&candidates, MIB, &live, Some(MIB)), [2, 0]);
-        assert_eq!(victims(&candidates, MIB, &live, Some(8 * MIB)), [2, 0, 4]);
-        assert!(victims(&candidates, MIB, &live, Some(MIB / 8)).is_empty());
+        let scarce = |room, nothing_gained| {
+            victims(&candidates, MIB, &live, Some(Scarce { room, nothing_gained }))
+        };
+        assert_eq!(scarce(MIB, false), [2, 0]);
+        assert_eq!(scarce(8 * MIB, false), [2, 0, 4]);
+        assert_eq!(scarce(8 * MIB, true), [2, 0, 4, 6]);
+        assert!(scarce(MIB / 8, true).is_empty());
     }
 }
