@@ -170,7 +170,10 @@ impl Database {
     {
         let workers = self.shared.engine.workers();
         if worker >= workers {
-            return Err(Error::Options(format!("there is no worker {worker} among {workers}")));
+            let last = workers - 1;
+            return Err(Error::Options(format!(
+                "worker is {worker}, but must be between 0 and {last}"
+            )));
         }
         let runtime = CallerRuntime::current();
         let first_error = Arc::new(OnceLock::new());

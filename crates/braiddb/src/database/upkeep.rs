@@ -176,14 +176,17 @@ impl Database {
     /// one that was returned, and where the next one is. Blocks until they are read.
     ///
     /// # Errors
-    /// [`Error::Options`] if nothing is logged; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if
-    /// there is no whole block.
+    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
+    /// [`Error::CheckpointUnderWay`], as a checkpoint may free what is to be read; [`Error::Closed`];
+    /// [`Error::Failed`]; [`Error::Log`] if there is no whole block.
     pub fn log_blocks(&self, from: u64, most: usize) -> Result<(Vec<LogBlock>, u64)> {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
         let unlogged = || Error::Options("nothing is logged".to_owned());
         let files = engine.log.files().ok_or_else(unlogged)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
+        // Nothing is freed meanwhile.
+        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
         let first = files.first_block(engine.checkpoints.newest());
         let (blocks, end) = files.blocks(first.max(Lsn(from)), engine.log.durable(), most)?;
         let blocks = blocks.iter().map(|block| LogBlock {

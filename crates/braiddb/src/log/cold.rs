@@ -97,14 +97,14 @@ impl ColdStore {
         let (at, _) = sector_of(first);
         let start = (last.0 - at.0) as usize;
         loop {
-            let memory = self.read_sectors(at, start + needed, start + bytes).await?;
+            let (memory, read) = self.read_sectors(at, start + needed, start + bytes).await?;
             let header = RecordHeader::ref_from_prefix(&memory[start..]);
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
             if whole > LARGE_BLOCK_BYTES {
                 return Err(self.damaged(last, "a record is longer than any"));
             }
-            if start + whole <= memory.len() {
+            if start + whole <= read {
                 return Ok(ColdSpan { memory, at });
             }
             (bytes, needed) = (whole, whole);
@@ -116,35 +116,37 @@ impl ColdStore {
         LogError::corrupt(self.segments().place(lsn), lsn, reason)
     }
 
-    /// At least `bytes` bytes from a sector on. Those after the first `needed` are zero if they are
-    /// in a segment that is gone: what is read ahead may be more than the record, which ends in an
-    /// earlier one then.
+    /// Bytes from a sector on, and how many of them were read: at least `needed`, and `bytes` where
+    /// they are there. What is beyond `needed` is read ahead; it may be in a segment that is freed
+    /// meanwhile, so nothing that happens there is an error.
     async fn read_sectors(
         &self,
         from: Lsn,
         needed: usize,
         bytes: usize,
-    ) -> Result<AlignedBuffer, LogError> {
+    ) -> Result<(AlignedBuffer, usize), LogError> {
         let piece = self.read_piece(from, bytes.min(self.segments().rest(from) as usize)).await?;
-        if piece.len() >= bytes {
-            return Ok(piece);
+        let mut done = piece.len();
+        if done >= bytes {
+            return Ok((piece, done));
         }
         // A record may cross from one segment into the next ones.
         let mut whole = AlignedBuffer::zeroed(bytes);
-        let mut done = piece.len();
         whole[..done].copy_from_slice(&piece);
         while done < bytes {
             let at = Lsn(from.0 + done as u64);
-            if done >= needed && self.segments().locate(at).is_none() {
-                break;
+            let most = (bytes - done).min(self.segments().rest(at) as usize);
+            match self.read_piece(at, most).await {
+                Ok(piece) => {
+                    let length = piece.len().min(whole.len() - done);
+                    whole[done..done + length].copy_from_slice(&piece[..length]);
+                    done += length;
+                }
+                Err(_) if done >= needed => break,
+                Err(error) => return Err(error),
             }
-            let piece =
-                self.read_piece(at, (bytes - done).min(self.segments().rest(at) as usize)).await?;
-            let length = piece.len().min(whole.len() - done);
-            whole[done..done + length].copy_from_slice(&piece[..length]);
-            done += length;
         }
-        Ok(whole)
+        Ok((whole, done))
     }
 
     /// Bytes of one segment, rounded up to whole sectors.

@@ -74,7 +74,7 @@ use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
 /// The clock's step for a commit that is not logged.
 const TICK: u64 = 8;
 /// Blocks tell distances within the ring in 32 bits.
-const LARGEST_RING: u64 = 2 << 30;
+pub(crate) const LARGEST_RING: u64 = 2 << 30;
 
 /// How to open a log.
 #[derive(Clone, Debug, PartialEq, Eq)]

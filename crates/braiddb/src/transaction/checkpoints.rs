@@ -73,9 +73,13 @@ impl Checkpoints {
         parts.iter().copied().fold(tail(), Lsn::min)
     }
 
-    /// Whether so much was logged that the caller should begin a checkpoint; says so once. Where there
-    /// is hardly room for the log, `step` bytes are enough: compaction, which follows, may find some.
+    /// Whether so much was logged that the caller should begin a checkpoint; says so once, and not
+    /// when the database is closing. Where there is hardly room for the log, `step` bytes are enough:
+    /// compaction, which follows, may find some.
     pub(super) fn take_due(&self, tail: Lsn, step: Option<u64>) -> bool {
+        if self.stopping() {
+            return false;
+        }
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         // Relaxed, all: only one exchange succeeds, and that is all that matters.
         if let Some(step) = step {

@@ -3,6 +3,7 @@
 mod corruption;
 mod failure;
 mod format;
+mod read_ahead;
 mod reopen;
 mod speed;
 mod threads;
