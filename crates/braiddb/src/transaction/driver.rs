@@ -28,8 +28,8 @@ pub(crate) struct WorkerDriver {
     /// Whether an operation of this worker's has completed since its last turn: then it is this
     /// worker that tells the others.
     completed: bool,
-    /// When this worker last told its begin stamps.
-    told: Lsn,
+    /// When this worker last published its begin stamps.
+    published_at: Lsn,
     /// Whether this worker has no task left and has flushed what there was.
     drained: bool,
 }
@@ -46,7 +46,7 @@ impl WorkerDriver {
             flush,
             handles,
             completed: false,
-            told: Lsn::ZERO,
+            published_at: Lsn::ZERO,
             drained: false,
         }
     }
@@ -79,12 +79,12 @@ impl WorkerDriver {
         turn.pending
     }
 
-    /// Tells the begin stamps of this worker's transactions; what it begins from here on is at or
-    /// after `recent`, or announced.
-    fn tell(&mut self, recent: Lsn) {
+    /// Publishes the begin stamps of this worker's transactions. What it begins from here on is at or
+    /// after `recent`, or, if that is [`Lsn::MAX`], announced before.
+    fn publish_begins(&mut self, recent: Lsn) {
         let (engine, number) = (self.worker.engine(), self.worker.number());
-        engine.readers.tell(number, self.worker.begins().iter(), recent);
-        self.told = recent;
+        engine.readers.publish(number, self.worker.begins().iter(), recent);
+        self.published_at = recent;
     }
 
     /// Publishes what this worker still needs, and frees what nobody does; whether more is due, at once
@@ -97,8 +97,8 @@ impl WorkerDriver {
         engine.horizon.publish(self.worker.number(), oldest);
         self.participation.turn();
         self.worker.turns.set(self.worker.turns.get().wrapping_add(1));
-        if engine.readers.asks(self.told) {
-            self.tell(tail);
+        if engine.readers.is_requested_since(self.published_at) {
+            self.publish_begins(tail);
         }
         let garbage_left = self.worker.collect_garbage();
         self.worker.prune(idle);
@@ -147,7 +147,7 @@ impl Driver for WorkerDriver {
 
     fn before_sleep(&mut self) {
         self.participation.sleep();
-        self.tell(Lsn::MAX);
+        self.publish_begins(Lsn::MAX);
         if self.worker.active() == 0 {
             self.worker.engine().horizon.publish(self.worker.number(), Lsn::MAX);
         }
@@ -158,7 +158,7 @@ impl Driver for WorkerDriver {
         let (engine, number) = (self.worker.engine(), self.worker.number());
         let tail = engine.log.tail();
         engine.readers.wake(number, tail);
-        self.told = tail;
+        self.published_at = tail;
         if self.worker.active() == 0 {
             engine.horizon.wake(number, tail);
         }
@@ -181,7 +181,7 @@ impl Driver for WorkerDriver {
 
 impl Drop for WorkerDriver {
     fn drop(&mut self) {
-        self.tell(Lsn::MAX);
+        self.publish_begins(Lsn::MAX);
         let engine = self.worker.engine();
         engine.horizon.publish(self.worker.number(), Lsn::MAX);
         engine.leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));

@@ -42,7 +42,7 @@ impl Worker {
         }
         let engine = self.engine();
         let tail = engine.log.tail();
-        engine.readers.ask(tail);
+        engine.readers.request(tail);
         // Otherwise somebody acts on the horizon; the garbage waits for the next turn.
         let Some(pruning) = engine.horizon.prune() else { return };
         let stamps = engine.readers.stamps(tail, &pruning);

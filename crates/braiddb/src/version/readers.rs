@@ -1,7 +1,7 @@
 //! The begin stamps in use, exactly enough to tell which versions between two readers nobody sees.
 //!
 //! The [`Horizon`](super::Horizon) bounds them from below, and costs a store a turn. While one old
-//! reader holds it back, workers that find much garbage ask for more, and each worker tells.
+//! reader holds it back, workers that find much garbage request more, and each worker publishes a list.
 //! Invariant: every active transaction of a worker is listed, or began at or after `recent`. One that
 //! is listed may have ended.
 
@@ -13,9 +13,9 @@ use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What one worker told last.
+/// What one worker published last.
 #[derive(Debug)]
-struct Told {
+struct Published {
     listed: Vec<Lsn>,
     /// [`Lsn::MAX`] while the worker begins none without saying so first.
     recent: Lsn,
@@ -24,9 +24,9 @@ struct Told {
 /// Begin stamps of all workers' active transactions.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    /// The log's tail when somebody last asked.
-    asked: AtomicU64,
-    workers: Box<[CachePadded<Mutex<Told>>]>,
+    /// The log's tail when a worker last requested lists.
+    requested: AtomicU64,
+    workers: Box<[CachePadded<Mutex<Published>>]>,
 }
 
 /// The begin stamps in use at one moment.
@@ -40,36 +40,37 @@ pub(crate) struct BeginStamps {
 
 impl Readers {
     pub(crate) fn new(workers: usize) -> Self {
-        let silent = || CachePadded::new(Mutex::new(Told { listed: vec![], recent: Lsn::MAX }));
-        Self { asked: AtomicU64::new(0), workers: (0..workers).map(|_| silent()).collect() }
+        let silent =
+            || CachePadded::new(Mutex::new(Published { listed: vec![], recent: Lsn::MAX }));
+        Self { requested: AtomicU64::new(0), workers: (0..workers).map(|_| silent()).collect() }
     }
 
-    /// Asks every worker to tell its begin stamps as of `tail` or later.
-    pub(crate) fn ask(&self, tail: Lsn) {
-        // Relaxed: a hint; a worker that misses it tells at a later turn.
-        self.asked.store(tail.0, Ordering::Relaxed);
+    /// Requests that every worker publishes its begin stamps as of `tail` or later.
+    pub(crate) fn request(&self, tail: Lsn) {
+        // Relaxed: a hint; a worker that misses it publishes at a later turn.
+        self.requested.store(tail.0, Ordering::Relaxed);
     }
 
-    /// Whether a worker that last told at `told` has been asked since.
-    pub(crate) fn asks(&self, told: Lsn) -> bool {
-        // Relaxed: see `ask`.
-        self.asked.load(Ordering::Relaxed) > told.0
+    /// Whether a list was requested since a worker last published its own, at `published_at`.
+    pub(crate) fn is_requested_since(&self, published_at: Lsn) -> bool {
+        // Relaxed: see `request`.
+        self.requested.load(Ordering::Relaxed) > published_at.0
     }
 
-    /// Tells a worker's begin stamps. What it begins from here on is at or after `recent`, or, if
+    /// Publishes a worker's begin stamps. What it begins from here on is at or after `recent`, or, if
     /// that is [`Lsn::MAX`], announced by `wake`.
-    pub(crate) fn tell(&self, worker: usize, listed: impl Iterator<Item = Lsn>, recent: Lsn) {
-        let told = &mut *self.workers[worker].lock();
-        told.listed.clear();
-        told.listed.extend(listed);
-        told.recent = recent;
+    pub(crate) fn publish(&self, worker: usize, listed: impl Iterator<Item = Lsn>, recent: Lsn) {
+        let published = &mut *self.workers[worker].lock();
+        published.listed.clear();
+        published.listed.extend(listed);
+        published.recent = recent;
         if is_planted(Bug::YoungerReadersNotListed) {
-            told.listed.sort_unstable();
-            told.listed.truncate(1);
+            published.listed.sort_unstable();
+            published.listed.truncate(1);
         }
     }
 
-    /// To be called by a worker that has told [`Lsn::MAX`], before it reads the tail for a begin
+    /// To be called by a worker that has published [`Lsn::MAX`], before it reads the tail for a begin
     /// stamp: that read comes after every `stamps` that missed this call, under the same lock.
     pub(crate) fn wake(&self, worker: usize, tail: Lsn) {
         self.workers[worker].lock().recent = tail;
@@ -80,9 +81,9 @@ impl Readers {
     pub(crate) fn stamps(&self, tail: Lsn, pruning: &Pruning<'_>) -> BeginStamps {
         let mut stamps = BeginStamps { listed: Vec::new(), recent: tail };
         for worker in &self.workers {
-            let told = worker.lock();
-            stamps.listed.extend_from_slice(&told.listed);
-            stamps.recent = stamps.recent.min(told.recent);
+            let published = worker.lock();
+            stamps.listed.extend_from_slice(&published.listed);
+            stamps.recent = stamps.recent.min(published.recent);
         }
         // Older ones have ended: somebody acted on that, and may have freed what they needed.
         let acted_on = pruning.acted_on();
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn a_reader_is_forgotten_once_somebody_acted_on_its_end() {
         let (readers, horizon) = (Readers::new(1), Horizon::new(1));
-        readers.tell(0, [Lsn(100), Lsn(200)].into_iter(), Lsn(1000));
+        readers.publish(0, [Lsn(100), Lsn(200)].into_iter(), Lsn(1000));
         horizon.publish(0, Lsn(200));
         drop(horizon.act(0, Lsn(2000)).unwrap());
         let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
@@ -138,8 +139,8 @@ mod tests {
     #[test]
     fn versions_between_readers_are_only_passed() {
         let readers = Readers::new(3);
-        readers.tell(0, [Lsn(700), Lsn(100)].into_iter(), Lsn(1000));
-        readers.tell(1, [Lsn(400)].into_iter(), Lsn::MAX);
+        readers.publish(0, [Lsn(700), Lsn(100)].into_iter(), Lsn(1000));
+        readers.publish(1, [Lsn(400)].into_iter(), Lsn::MAX);
         let stamps = stamps(&readers, Lsn(2000));
         assert_eq!(stamps.recent(), Lsn(1000));
         for (committed, superseded, expected, why) in [
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(stamps(&readers, Lsn(500)).recent(), Lsn(500));
         readers.wake(0, Lsn(400));
         assert_eq!(stamps(&readers, Lsn(500)).recent(), Lsn(400));
-        readers.ask(Lsn(450));
-        assert!(readers.asks(Lsn(400)) && !readers.asks(Lsn(450)));
+        readers.request(Lsn(450));
+        assert!(readers.is_requested_since(Lsn(400)) && !readers.is_requested_since(Lsn(450)));
     }
 }

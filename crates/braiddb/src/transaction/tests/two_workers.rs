@@ -54,9 +54,9 @@ impl Hand {
     }
 
     /// Tells the begin stamps of its transactions.
-    fn tell(&self) {
+    fn publish_begins(&self) {
         let (engine, number) = (self.engine(), self.worker.number());
-        engine.readers.tell(number, self.worker.begins().iter(), engine.log.tail());
+        engine.readers.publish(number, self.worker.begins().iter(), engine.log.tail());
     }
 
     /// Publishes the oldest of its begin stamps.
@@ -137,7 +137,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             next();
             (1..=MANY).for_each(|value| writer.put(table, value));
             say_logged(table, rid);
-            writer.tell();
+            writer.publish_begins();
             writer.publish();
             next();
             next();
@@ -146,7 +146,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             // The record in memory again, and written over beside a reader: this is pruned.
             let reader = writer.worker.begin().unwrap();
             (0..2 * MANY).for_each(|value| writer.put(table, value));
-            writer.tell();
+            writer.publish_begins();
             writer.publish();
             next();
             next();
@@ -161,7 +161,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             evictor.publish();
             next();
             next();
-            evictor.tell();
+            evictor.publish_begins();
             reader.end_uncounted();
             evictor.publish();
             _ = evictor.worker.evict(true);
@@ -169,7 +169,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             assert!(matches!(table.array().load(rid), Entry::Address(_)));
             next();
             next();
-            evictor.tell();
+            evictor.publish_begins();
             evictor.publish();
             next();
         },
