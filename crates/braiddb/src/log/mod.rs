@@ -251,8 +251,9 @@ impl Log {
         self.space.tick(TICK)
     }
 
-    /// Lets time pass without a commit, if there is room for a block that means nothing.
-    pub(crate) fn pass_time(&self, worker: usize) {
+    /// Appends an empty block, if there is room for one: later begin stamps are then different from
+    /// earlier ones, also where nobody commits.
+    pub(crate) fn append_empty_block(&self, worker: usize) {
         if self.disk.is_none() {
             self.tick();
         } else if self.admits(block_bytes(0), Purpose::Upkeep) {

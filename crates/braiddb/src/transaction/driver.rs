@@ -172,7 +172,7 @@ impl Driver for WorkerDriver {
         if flushed && !std::mem::replace(&mut self.drained, true) && engine.drained() {
             // A last block says that everything before it was durable: so damage to what is there
             // will not be taken for a flush that a crash tore.
-            engine.log.pass_time(self.worker.number());
+            engine.log.append_empty_block(self.worker.number());
             return false;
         }
         (flushed || engine.log.poisoned().is_some()) && self.flush.outstanding() == 0

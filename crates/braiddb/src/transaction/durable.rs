@@ -108,7 +108,7 @@ impl Worker {
                 // Where nobody writes, time has to be told to pass for later begin stamps to differ;
                 // and where the log is full, it has to grow for that.
                 self.wait_for_space(log::block_bytes(0), Purpose::Upkeep).await?;
-                engine.log.pass_time(self.number());
+                engine.log.append_empty_block(self.number());
             }
             let waiter = sched::current_waiter().await;
             self.past.borrow_mut().push((now, waiter));
