@@ -108,7 +108,7 @@ impl WorkerDriver {
         {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
-        self.worker.release_past();
+        self.worker.release_grace_period_waiters();
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         (garbage_left || eviction.at_once, eviction.at)
@@ -126,9 +126,11 @@ impl Driver for WorkerDriver {
         if !idle {
             return Turn { busy: true, waits, deadline: None };
         }
-        let past = !self.worker.past.borrow().is_empty();
-        let left =
-            more || past || self.worker.garbage.borrow().len() > 0 || self.participation.turn();
+        let waits_for_grace_period = !self.worker.grace_period_waiters.borrow().is_empty();
+        let left = more
+            || waits_for_grace_period
+            || self.worker.garbage.borrow().len() > 0
+            || self.participation.turn();
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
         let busy = pending || more;
         let memory_due = if busy { None } else { self.worker.give_memory_back() };

@@ -94,7 +94,7 @@ impl Worker {
     ///
     /// # Errors
     /// The log's, if it has failed.
-    pub(crate) async fn wait_past_active(&self) -> Result<bool, OperationError> {
+    pub(crate) async fn wait_for_grace_period(&self) -> Result<bool, OperationError> {
         let engine = self.engine().clone();
         let now = engine.log.tail();
         while engine.horizon.oldest(engine.log.tail()) <= now {
@@ -111,7 +111,7 @@ impl Worker {
                 engine.log.append_empty_block(self.number());
             }
             let waiter = sched::current_waiter().await;
-            self.past.borrow_mut().push((now, waiter));
+            self.grace_period_waiters.borrow_mut().push((now, waiter));
             sched::park(Cause::GracePeriod).await;
         }
         Ok(true)
@@ -121,9 +121,9 @@ impl Worker {
     /// something else for them to see: the database is closing, or the log has failed. Called at every
     /// turn, and nobody announces the end of another worker's transaction: a worker with such waiters
     /// takes turns at bounded times.
-    pub(super) fn release_past(&self) {
-        let mut past = self.past.borrow_mut();
-        if past.is_empty() {
+    pub(super) fn release_grace_period_waiters(&self) {
+        let mut waiters = self.grace_period_waiters.borrow_mut();
+        if waiters.is_empty() {
             return;
         }
         let engine = self.engine();
@@ -132,7 +132,7 @@ impl Worker {
         let oldest = engine.horizon.oldest(tail);
         // Where time has not passed since, it is to be told again to do so.
         let is_over = |waiting: &mut (Lsn, Waiter)| look || waiting.0 < oldest || waiting.0 == tail;
-        past.extract_if(.., is_over).for_each(|(_, waiter)| sched::resume(waiter));
+        waiters.extract_if(.., is_over).for_each(|(_, waiter)| sched::resume(waiter));
     }
 
     /// Waits until the log has room for a block of `bytes`.

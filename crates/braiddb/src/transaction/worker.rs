@@ -40,7 +40,7 @@ pub(crate) struct Worker {
     pub(super) turns: Cell<u32>,
     pub(super) memory: MemoryWatch,
     /// Tasks that wait until the transactions of a moment are over.
-    pub(super) past: RefCell<Vec<(Lsn, Waiter)>>,
+    pub(super) grace_period_waiters: RefCell<Vec<(Lsn, Waiter)>>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -71,7 +71,7 @@ impl Worker {
             reads,
             turns: Cell::new(0),
             memory: MemoryWatch::default(),
-            past: RefCell::default(),
+            grace_period_waiters: RefCell::default(),
         });
         CURRENT.with(|current| {
             let before = current.borrow_mut().replace(worker.clone());

@@ -74,7 +74,7 @@ pub(super) async fn compact(
         let dead = plan::dead(&candidates, &written.live);
         if !dead.is_empty() {
             // Transactions may yet look at what has been superseded.
-            if !worker.wait_past_active().await? {
+            if !worker.wait_for_grace_period().await? {
                 break;
             }
             compacted.free(&engine, files, &written.live, &dead).await?;
@@ -151,7 +151,7 @@ async fn empty(
     loop {
         let settled = pass::pass(worker, &mut moving).await?;
         worker.wait_durable(moving.last).await?;
-        if !worker.wait_past_active().await? {
+        if !worker.wait_for_grace_period().await? {
             return Ok(None);
         }
         if settled {
