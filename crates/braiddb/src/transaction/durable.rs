@@ -105,8 +105,8 @@ impl Worker {
                 return Ok(false);
             }
             if engine.log.tail() == now {
-                // Where nobody writes, time has to be told to pass for later begin stamps to differ;
-                // and where the log is full, it has to grow for that.
+                // Where nobody commits, later begin stamps would be equal to `now`. An empty block moves
+                // the tail on; where the log is full, it has to grow for that.
                 self.wait_for_space(log::block_bytes(0), Purpose::Upkeep).await?;
                 engine.log.append_empty_block(self.number());
             }
@@ -117,10 +117,9 @@ impl Worker {
         Ok(true)
     }
 
-    /// Lets those go on who wait for transactions to be over that are; all of them, if there is
-    /// something else for them to see: the database is closing, or the log has failed. Called at every
-    /// turn, and nobody announces the end of another worker's transaction: a worker with such waiters
-    /// takes turns at bounded times.
+    /// Resumes the tasks whose grace period is over; all of them, if the database is closing or the log
+    /// has failed, for them to see that. Called at every turn: the end of another worker's transaction
+    /// is not announced, so a worker with such waiters takes turns at bounded times.
     pub(super) fn release_grace_period_waiters(&self) {
         let mut waiters = self.grace_period_waiters.borrow_mut();
         if waiters.is_empty() {
@@ -130,7 +129,7 @@ impl Worker {
         let look = engine.checkpoints.stopping() || engine.log.poisoned().is_some();
         let tail = engine.log.tail();
         let oldest = engine.horizon.oldest(tail);
-        // Where time has not passed since, it is to be told again to do so.
+        // Where the tail has not moved since, another empty block is to be appended.
         let is_over = |waiting: &mut (Lsn, Waiter)| look || waiting.0 < oldest || waiting.0 == tail;
         waiters.extract_if(.., is_over).for_each(|(_, waiter)| sched::resume(waiter));
     }
