@@ -204,7 +204,7 @@ impl Transaction {
         Ok(Some(TableDescription::decode(name.as_bytes(), found.bytes())?))
     }
 
-    fn catalog(&self) -> Arc<record::Table> {
+    fn catalog(&self) -> Arc<record::Records> {
         self.engine().table(CATALOG)
     }
 

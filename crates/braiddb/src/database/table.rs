@@ -14,12 +14,12 @@ use crate::types::{Key, Value};
 /// `K` and `V` may be unsized: `Table<str, [u8]>` maps strings to bytes.
 pub struct Table<K: ?Sized, V: ?Sized> {
     pub(super) name: Arc<str>,
-    pub(super) core: Arc<record::Table>,
+    pub(super) core: Arc<record::Records>,
     types: PhantomData<fn(&K, &V)>,
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
-    pub(super) fn new(name: &str, core: Arc<record::Table>) -> Self {
+    pub(super) fn new(name: &str, core: Arc<record::Records>) -> Self {
         Self { name: name.into(), core, types: PhantomData }
     }
 }

@@ -50,7 +50,7 @@ impl Transaction {
         self.core.begin().0
     }
 
-    pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Table>
+    pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Records>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use crate::index::Cursor;
 use crate::log::ColdStore;
 use crate::reclaim;
-use crate::record::Table;
+use crate::record::Records;
 use crate::rid::Rid;
 use crate::sched::Interleaved;
 use crate::transaction::{OperationError, Worker};
@@ -55,7 +55,7 @@ pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
 async fn check_table(
     worker: &Rc<Worker>,
     store: &ColdStore,
-    table: &Table,
+    table: &Records,
     checked: &mut Checked,
 ) -> Result<(), OperationError> {
     let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
@@ -79,7 +79,7 @@ async fn check_table(
 /// Looks up the next keys; `None` after the last.
 async fn list(
     worker: &Rc<Worker>,
-    table: &Table,
+    table: &Records,
     cursor: &mut Cursor<'_>,
 ) -> Result<Option<Vec<Listed>>, OperationError> {
     let operation = reclaim::enter();
@@ -110,7 +110,7 @@ fn count_to_read(listed: &[Listed]) -> usize {
 }
 
 /// What is wrong with a record, if anything.
-async fn check_record(store: &ColdStore, table: &Table, listed: &Listed) -> Option<String> {
+async fn check_record(store: &ColdStore, table: &Records, listed: &Listed) -> Option<String> {
     let Listed { key, rid, address } = listed;
     let record = match store.read(address.lsn(), address.read_bytes()).await {
         Ok(record) => record,

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use super::{RecoveryError, RecoveryStep, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Entry, Table};
+use crate::record::{Entry, Records};
 use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
 use crate::sync::channel::{Receiver, SyncSender, sync_channel};
@@ -143,7 +143,13 @@ impl Share<'_> {
         crc32c::crc32c(record.key) as usize % self.threads == self.number
     }
 
-    fn apply(&self, table: &Table, record: &RecordView<'_>, lsn: Lsn, operation: &OperationGuard) {
+    fn apply(
+        &self,
+        table: &Records,
+        record: &RecordView<'_>,
+        lsn: Lsn,
+        operation: &OperationGuard,
+    ) {
         let (rid, key) = (record.rid, record.key);
         match record.kind {
             RecordKind::Delete => {
@@ -168,7 +174,7 @@ impl Share<'_> {
 
     /// Sets what a record's newest log entry at `lsn` left, unless a later one was here first: the
     /// record's address, or for a deletion a tombstone that only tells the others its position.
-    fn set(&self, table: &Table, rid: Rid, lsn: Lsn, address: Option<Address>) {
+    fn set(&self, table: &Records, rid: Rid, lsn: Lsn, address: Option<Address>) {
         let _exclusive = self.stripes[rid.number() as usize % STRIPES].lock();
         let before = table.array().load(rid);
         let there = match before {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::indirection::Entry;
-use super::table::Table;
+use super::records::Records;
 use crate::log::{ColdRecord, LogError, Lsn, RecordKind};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -49,7 +49,7 @@ impl LogPlace {
 /// What reading a record from the log gives.
 type Fetched = Result<ColdRecord, Arc<LogError>>;
 
-impl Table {
+impl Records {
     /// Reads the record at `place`, where an active transaction saw a version of `rid`.
     ///
     /// # Errors

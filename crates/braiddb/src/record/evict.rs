@@ -13,10 +13,10 @@
 //! - Whoever replaces a version by another that leads on as the first did excludes the pruner, who alone
 //!   changes where a version leads.
 //! - What takes a version's place says where its record is, which compaction may change at that moment;
-//!   whoever replaces it looks again afterwards ([`Table::follow_move`]).
+//!   whoever replaces it looks again afterwards ([`Records::follow_move`]).
 
 use super::indirection::Entry;
-use super::table::Table;
+use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
@@ -27,7 +27,7 @@ use crate::version::{Acting, Address, Link, Version, VersionRef};
 /// Shorter payloads stay: a header takes 24 bytes, and reading one back a transfer.
 const LEAST_PAYLOAD_BYTES: usize = 64;
 
-impl Table {
+impl Records {
     /// Moves the hand over `count` entries. Every version evicted is handed to `evicted`: nothing leads
     /// to it any more, and it is to be retired. Returns the bytes that gives.
     ///
@@ -162,7 +162,7 @@ mod tests {
     fn what_takes_a_versions_place_follows_its_record() {
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(1, memory.clone()));
-        let table = Table::new(TableId(1), memory.clone(), None, true);
+        let table = Records::new(TableId(1), memory.clone(), None, true);
         let participation = domain.participate();
         let operation = reclaim::enter();
         for evicts_to_header in [false, true] {

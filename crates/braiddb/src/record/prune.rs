@@ -2,7 +2,7 @@
 //! and those that it sees may give way to their headers.
 
 use super::indirection::Entry;
-use super::table::Table;
+use super::records::Records;
 use crate::reclaim;
 use crate::rid::Rid;
 use crate::version::{Link, Pruning, Version, VersionRef};
@@ -15,7 +15,7 @@ pub(crate) struct Cut {
     pub(crate) header: Option<VersionRef>,
 }
 
-impl Table {
+impl Records {
     /// Cuts versions, newest first, out of the chain of `rid`, and retires them.
     ///
     /// # Safety

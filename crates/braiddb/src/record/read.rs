@@ -6,7 +6,7 @@
 
 use super::cold::LogPlace;
 use super::indirection::Entry;
-use super::table::Table;
+use super::records::Records;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Table {
+impl Records {
     /// The version of `rid` that `view` sees: `None` if there is none, `Err` if it is to be read from
     /// the log.
     pub(crate) async fn find<'o>(

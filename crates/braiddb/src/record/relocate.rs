@@ -2,7 +2,7 @@
 
 use super::indirection::Entry;
 use super::read::View;
-use super::table::Table;
+use super::records::Records;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
 use crate::rid::Rid;
@@ -48,7 +48,7 @@ impl Kept {
     }
 }
 
-impl Table {
+impl Records {
     /// What the entry of a record leads to.
     ///
     /// # Safety

@@ -5,7 +5,7 @@
 
 use super::indirection::Entry;
 use super::read::View;
-use super::table::Table;
+use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::rid::Rid;
@@ -43,7 +43,7 @@ impl<'a> Base<'a> {
     }
 }
 
-impl Table {
+impl Records {
     /// Brings the head of a record's chain near, so that `base` and `install` find it cached.
     ///
     /// # Safety

@@ -11,7 +11,7 @@ use super::worker::Worker;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::record::{Copies, Seen, Table, TableRef, View};
+use crate::record::{Copies, Records, RecordsRef, Seen, View};
 use crate::rid::Rid;
 use crate::sync::thread;
 use crate::version::TransactionName;
@@ -25,7 +25,7 @@ pub(super) struct Context {
     /// Values that it was handed.
     pub(super) copies: Copies,
     /// Tables it created.
-    pub(super) created: RefCell<Vec<Arc<Table>>>,
+    pub(super) created: RefCell<Vec<Arc<Records>>>,
 }
 
 impl Context {
@@ -38,7 +38,7 @@ impl Context {
 /// A record this transaction has just read, so that the write that follows need not search again.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    table: TableRef,
+    table: RecordsRef,
     head: u64,
     bytes: usize,
     rid: Rid,
@@ -102,13 +102,13 @@ impl Transaction {
         &self.context.as_ref().expect("an active transaction has a context").copies
     }
 
-    pub(super) fn created(&self) -> &RefCell<Vec<Arc<Table>>> {
+    pub(super) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
         &self.context.as_ref().expect("an active transaction has a context").created
     }
 
     /// Whether the transaction may use a table: it exists for everybody, or for its creator.
     #[inline(always)]
-    pub(crate) fn may_use(&self, table: &Table) -> bool {
+    pub(crate) fn may_use(&self, table: &Records) -> bool {
         table.may_be_used_by(self.name)
     }
 
@@ -152,17 +152,17 @@ impl Transaction {
 
     /// Remembers the record behind a short key. The transaction saw it, so its id stays its own
     /// for as long as the transaction is active.
-    pub(super) fn remember(&self, table: &Table, key: &[u8], rid: Rid) {
+    pub(super) fn remember(&self, table: &Records, key: &[u8], rid: Rid) {
         if let Some(head) = short(key) {
-            let table = TableRef::new(table);
+            let table = RecordsRef::new(table);
             self.recent.set(Some(Recent { table, head, bytes: key.len(), rid }));
         }
     }
 
     /// The record behind `key`, if it is the one just remembered.
-    pub(super) fn recall(&self, table: &Table, key: &[u8]) -> Option<Rid> {
+    pub(super) fn recall(&self, table: &Records, key: &[u8]) -> Option<Rid> {
         let recent = self.recent.get()?;
-        let same = recent.table == TableRef::new(table)
+        let same = recent.table == RecordsRef::new(table)
             && recent.bytes == key.len()
             && short(key) == Some(recent.head);
         same.then_some(recent.rid)

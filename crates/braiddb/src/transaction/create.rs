@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::error::OperationError;
 use super::write::Intent;
 use crate::reclaim;
-use crate::record::Table;
+use crate::record::Records;
 use crate::rid::TableId;
 
 /// A table id that goes back if nothing comes of it.
@@ -31,10 +31,10 @@ impl Transaction {
     /// there is no table.
     pub(crate) async fn create_table(
         &self,
-        catalog: &Table,
+        catalog: &Records,
         name: &[u8],
         describe: impl FnOnce(TableId) -> Vec<u8>,
-    ) -> Result<Arc<Table>, OperationError> {
+    ) -> Result<Arc<Records>, OperationError> {
         let new = NewId { engine: self.engine(), id: self.engine().take_table_id() };
         let description = describe(new.id);
         self.write(catalog, name, Intent::Insert(&description)).await?;

@@ -12,7 +12,7 @@ use super::tables::Tables;
 use crate::log::{ColdStore, Log, WaitingWorkers};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
-use crate::record::Table;
+use crate::record::Records;
 use crate::rid::TableId;
 use crate::sched::{Failure, Job};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -129,10 +129,10 @@ impl Engine {
     }
 
     /// The table with this id, made if it is not there yet.
-    pub(crate) fn table(&self, id: TableId) -> Arc<Table> {
+    pub(crate) fn table(&self, id: TableId) -> Arc<Records> {
         let make = || {
             let evicts = self.budget.is_some();
-            Table::new(id, self.memory.clone(), self.store.clone(), evicts)
+            Records::new(id, self.memory.clone(), self.store.clone(), evicts)
         };
         self.tables.get_or_make(id, make)
     }
@@ -180,7 +180,7 @@ impl Engine {
     }
 
     /// Whether a table is one of this engine's.
-    pub(crate) fn owns(&self, table: &Table) -> bool {
+    pub(crate) fn owns(&self, table: &Records) -> bool {
         std::ptr::eq(table.memory(), &*self.memory)
     }
 
@@ -190,7 +190,7 @@ impl Engine {
     }
 
     /// Takes such an id back, with the table that was made for it.
-    pub(super) fn give_table_id_back(&self, id: TableId) -> Option<Arc<Table>> {
+    pub(super) fn give_table_id_back(&self, id: TableId) -> Option<Arc<Records>> {
         self.tables.give_back(id)
     }
 
@@ -200,7 +200,7 @@ impl Engine {
     }
 
     /// What eviction is to look at next: see [`Tables::next_stride`].
-    pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Table>, u64)> {
+    pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {
         self.tables.next_stride(most)
     }
 
@@ -210,7 +210,7 @@ impl Engine {
     }
 
     /// Every table there is, in the order of their ids.
-    pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
+    pub(crate) fn tables(&self) -> Vec<Arc<Records>> {
         self.tables.all()
     }
 

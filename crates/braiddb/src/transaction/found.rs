@@ -7,7 +7,7 @@ use super::context::Transaction;
 use super::reading::ReadPermit;
 use crate::log::ColdRecord;
 use crate::reclaim::OperationGuard;
-use crate::record::{Copies, Table};
+use crate::record::{Copies, Records};
 use crate::types::{DecodeError, Value};
 
 /// A value that a transaction found. To be decoded at once: it may hold memory back that others wait
@@ -37,7 +37,7 @@ impl<'tx> Found<'tx> {
     /// It was found under `guard`, in a version of `table` that the transaction sees.
     pub(super) unsafe fn in_memory(
         transaction: &'tx Transaction,
-        table: &Table,
+        table: &Records,
         value: NonNull<[u8]>,
         guard: OperationGuard,
     ) -> Self {

@@ -14,7 +14,7 @@ use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
-use crate::record::{Entry, TableRef};
+use crate::record::{Entry, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::VersionRef;
@@ -30,9 +30,9 @@ const PREFETCH_AHEAD: usize = 12;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
     /// A version with a newer committed one in front of it.
-    Superseded { table: TableRef, rid: Rid, version: VersionRef },
+    Superseded { table: RecordsRef, rid: Rid, version: VersionRef },
     /// A record whose newest version is this tombstone.
-    Deleted { table: TableRef, rid: Rid, tombstone: VersionRef },
+    Deleted { table: RecordsRef, rid: Rid, tombstone: VersionRef },
 }
 
 /// A worker's garbage.
@@ -146,7 +146,7 @@ impl Worker {
     }
 
     /// Removes a deleted record for good, unless it was written again.
-    fn reclaim_record(&self, table: TableRef, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
+    fn reclaim_record(&self, table: RecordsRef, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
         let operation = reclaim::enter();
         // SAFETY: tables live as long as the engine.
         let table = unsafe { table.get() };

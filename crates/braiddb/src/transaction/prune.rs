@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use super::garbage::Garbage;
 use super::worker::Worker;
 use crate::log::Lsn;
-use crate::record::{Cut, TableRef, may_lose_payload};
+use crate::record::{Cut, RecordsRef, may_lose_payload};
 use crate::rid::Rid;
 use crate::version::{Pruning, VersionRef};
 
@@ -24,7 +24,7 @@ const TURNS: u32 = 32;
 
 /// A version that is to be cut out of its chain.
 struct Superseded {
-    table: TableRef,
+    table: RecordsRef,
     rid: Rid,
     superseded: Lsn,
     cut: Cut,

@@ -6,7 +6,7 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::found::Found;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Located, Table, Undecided};
+use crate::record::{Located, Records, Undecided};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Interleaved};
 use crate::types::KeyBuffer;
@@ -19,7 +19,7 @@ impl Transaction {
     /// The log's, if the value is there and cannot be read; `Overloaded`.
     pub(crate) async fn get(
         &self,
-        table: &Table,
+        table: &Records,
         key: &[u8],
     ) -> Result<Option<Found<'_>>, OperationError> {
         let operation = reclaim::enter();
@@ -43,7 +43,7 @@ impl Transaction {
     }
 
     /// Whether `key` has a record that the transaction sees. Storage is not read.
-    pub(crate) async fn contains(&self, table: &Table, key: &[u8]) -> bool {
+    pub(crate) async fn contains(&self, table: &Records, key: &[u8]) -> bool {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         let Some(rid) = table.index.get(key, &operation).await else { return false };
@@ -63,7 +63,7 @@ impl Transaction {
     /// `Unlogged` if the log does not have it.
     pub(crate) async fn locate(
         &self,
-        table: &Table,
+        table: &Records,
         rid: Rid,
         operation: &OperationGuard,
     ) -> Result<Option<Address>, OperationError> {
@@ -87,7 +87,7 @@ impl Transaction {
     /// As for `get`.
     pub(crate) async fn multi_get<'a>(
         &'a self,
-        table: &Table,
+        table: &Records,
         keys: &[KeyBuffer],
     ) -> Result<Vec<Option<&'a [u8]>>, OperationError> {
         /// Look-ups in flight at a time: more would push each other's lines out of the cache.

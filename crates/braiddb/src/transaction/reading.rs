@@ -20,7 +20,7 @@ use super::error::OperationError;
 use crate::log::ColdRecord;
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim;
-use crate::record::{LogPlace, Table};
+use crate::record::{LogPlace, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Waiter};
 
@@ -193,7 +193,7 @@ impl Transaction {
     /// The log's, if the value is there and cannot be read; `Overloaded`.
     pub(super) async fn fetch(
         &self,
-        table: &Table,
+        table: &Records,
         rid: Rid,
         place: LogPlace,
     ) -> Result<(ColdRecord, ReadPermit), OperationError> {
@@ -223,7 +223,7 @@ impl Transaction {
     /// The log's.
     pub(super) async fn fetch_admitted(
         &self,
-        table: &Table,
+        table: &Records,
         rid: Rid,
         place: LogPlace,
     ) -> Result<ColdRecord, OperationError> {

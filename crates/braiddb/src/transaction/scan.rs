@@ -15,7 +15,7 @@ use super::context::Transaction;
 use super::error::OperationError;
 use crate::index::{Cursor, LeafEntry};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Copies, LogPlace, NotReady, Table, TableRef};
+use crate::record::{Copies, LogPlace, NotReady, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
@@ -47,7 +47,7 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) struct Scan<'tx> {
     transaction: &'tx Transaction,
-    table: TableRef,
+    table: RecordsRef,
     bounds: Bounds,
     direction: Direction,
     /// Records that will be asked for, at most.
@@ -81,11 +81,11 @@ struct Record {
 
 impl Transaction {
     /// A scan of the records between two bounds.
-    pub(crate) fn scan(&self, table: &Table, bounds: Bounds) -> Scan<'_> {
+    pub(crate) fn scan(&self, table: &Records, bounds: Bounds) -> Scan<'_> {
         assert!(self.engine().owns(table), "the caller checked the table");
         Scan {
             transaction: self,
-            table: TableRef::new(table),
+            table: RecordsRef::new(table),
             bounds,
             direction: Direction::Forward,
             expected: u64::MAX,
@@ -156,7 +156,7 @@ impl<'tx> Scan<'tx> {
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
         // SAFETY: the engine owns the table and outlives the transaction.
-        let table: &'tx Table = unsafe { self.table.get() };
+        let table: &'tx Records = unsafe { self.table.get() };
         // Nothing is ready, so nothing leads to what was read before.
         self.copies.free(table.memory());
         let Some(mut batch) = self.look(table).await else { return Ok(false) };
@@ -182,7 +182,7 @@ impl<'tx> Scan<'tx> {
 
     /// Meets the next entries and takes what is in memory of their records, up to as many as are asked
     /// for, and to as many bytes as a batch has; `None` at the end of the range.
-    async fn look(&mut self, table: &'tx Table) -> Option<Batch> {
+    async fn look(&mut self, table: &'tx Records) -> Option<Batch> {
         let operation = reclaim::enter();
         let cursor = self.cursor.get_or_insert_with(|| {
             let Bounds { low, high } = &self.bounds;
@@ -208,7 +208,7 @@ impl<'tx> Scan<'tx> {
     /// Takes what is in memory of records, until one is being decided, or it is enough.
     fn take<'o>(
         &self,
-        table: &Table,
+        table: &Records,
         entries: &[LeafEntry<'o>],
         operation: &'o OperationGuard,
     ) -> Batch {
@@ -247,7 +247,7 @@ impl<'tx> Scan<'tx> {
     ///
     /// # Errors
     /// What keeps the first record of the batch from being read.
-    async fn read_log(&self, table: &'tx Table, batch: &mut Batch) -> Result<(), OperationError> {
+    async fn read_log(&self, table: &'tx Records, batch: &mut Batch) -> Result<(), OperationError> {
         for some in std::mem::take(&mut batch.in_log).chunks(READS) {
             let places: Vec<_> = some.iter().map(|(_, place)| *place).collect();
             let _permit = match self.transaction.admit_reads(&places).await {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::record::Table;
+use crate::record::Records;
 use crate::rid::TableId;
 use crate::sync::{Mutex, RwLock};
 
@@ -27,7 +27,7 @@ struct Hand {
 
 #[derive(Debug)]
 struct List {
-    by_id: Vec<Option<Arc<Table>>>,
+    by_id: Vec<Option<Arc<Records>>>,
     /// The least id that no table has had.
     next: u32,
     /// Ids below `next` of tables that never came to be.
@@ -43,7 +43,7 @@ impl Tables {
     }
 
     /// The table with this id, made by `make` if it is not there yet.
-    pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Table) -> Arc<Table> {
+    pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
         let place = id.0 as usize;
         if let Some(Some(table)) = self.list.read().by_id.get(place) {
             return table.clone();
@@ -67,7 +67,7 @@ impl Tables {
     }
 
     /// Takes back an id from `take_id`, with the table that was made for it.
-    pub(super) fn give_back(&self, id: TableId) -> Option<Arc<Table>> {
+    pub(super) fn give_back(&self, id: TableId) -> Option<Arc<Records>> {
         let mut list = self.list.write();
         list.free.push(id.0);
         list.by_id.get_mut(id.0 as usize).and_then(Option::take)
@@ -80,14 +80,14 @@ impl Tables {
     }
 
     /// Every table there is, in the order of their ids.
-    pub(super) fn all(&self) -> Vec<Arc<Table>> {
+    pub(super) fn all(&self) -> Vec<Arc<Records>> {
         self.list.read().by_id.iter().flatten().cloned().collect()
     }
 
     /// The next table, and how many of its entries, that the clock's hand of eviction comes by: it goes
     /// round one table after the other, so that each entry has its turn. `None` if only tables without
     /// entries come next: the hand has passed some of them.
-    pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Table>, u64)> {
+    pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {
         /// Tables without entries that are passed at a time.
         const PASSED: usize = 256;
         let mut hand = self.hand.lock();
@@ -111,7 +111,7 @@ impl Tables {
 
 impl List {
     /// The first table with an id of at least `from`, or else the first of all.
-    fn next_from(&self, from: TableId) -> Option<Arc<Table>> {
+    fn next_from(&self, from: TableId) -> Option<Arc<Records>> {
         let (before, after) = self.by_id.split_at(self.by_id.len().min(from.0 as usize));
         after.iter().chain(before).flatten().next().cloned()
     }
@@ -122,9 +122,9 @@ mod tests {
     use super::*;
     use crate::memory::MemoryCounters;
 
-    fn add(tables: &Tables, memory: &Arc<MemoryCounters>, records: u64) -> Arc<Table> {
+    fn add(tables: &Tables, memory: &Arc<MemoryCounters>, records: u64) -> Arc<Records> {
         let id = tables.take_id();
-        let table = tables.get_or_make(id, || Table::new(id, memory.clone(), None, true));
+        let table = tables.get_or_make(id, || Records::new(id, memory.clone(), None, true));
         for _ in 0..records {
             table.take_rid().unwrap();
         }

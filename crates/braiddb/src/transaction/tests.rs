@@ -10,7 +10,7 @@ use super::*;
 use crate::log::{Log, Lsn};
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{Entry, Newest, Table};
+use crate::record::{Entry, Newest, Records};
 use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::version::Stamp;
@@ -19,7 +19,7 @@ use crate::version::Stamp;
 /// participates any more when the engine drains its garbage.
 struct Bench {
     participation: Participation,
-    table: Arc<Table>,
+    table: Arc<Records>,
     worker: Rc<Worker>,
     memory: Arc<MemoryCounters>,
 }

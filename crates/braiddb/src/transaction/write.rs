@@ -6,7 +6,7 @@ use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, Refusal, Table, TableRef};
+use crate::record::{Base, Records, RecordsRef, Refusal};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
@@ -40,7 +40,7 @@ impl Transaction {
     /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table.
     pub(crate) async fn write(
         &self,
-        table: &Table,
+        table: &Records,
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
@@ -82,7 +82,7 @@ impl Transaction {
     /// Writes to a record that has an id.
     fn write_on(
         &self,
-        table: &Table,
+        table: &Records,
         rid: Rid,
         key: &[u8],
         intent: Intent<'_>,
@@ -129,7 +129,7 @@ impl Transaction {
                     (_, false) => WriteKind::Update,
                 };
                 let base = installed.next();
-                writes.push(TableRef::new(table), rid, version, base, kind, key);
+                writes.push(RecordsRef::new(table), rid, version, base, kind, key);
             }
         }
         Ok(Ok(true))
@@ -138,7 +138,7 @@ impl Transaction {
     /// Inserts a record under a new id; `false` if the key turned out to have one.
     pub(super) fn write_new(
         &self,
-        table: &Table,
+        table: &Records,
         key: &[u8],
         value: &[u8],
         operation: &OperationGuard,
@@ -152,7 +152,7 @@ impl Transaction {
             unsafe { version.get() }.set_place(place);
             // In the write set before in the index: an abort from here on takes both back.
             table.array().publish(rid, version);
-            writes.push(TableRef::new(table), rid, version, None, WriteKind::Insert, key);
+            writes.push(RecordsRef::new(table), rid, version, None, WriteKind::Insert, key);
             place
         };
         if table.index.insert(key, rid, operation).is_ok() {
@@ -171,7 +171,7 @@ impl Transaction {
         Ok(false)
     }
 
-    fn allocate(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> VersionRef {
+    fn allocate(&self, table: &Records, key: &[u8], value: Option<&[u8]>) -> VersionRef {
         let stamp = Stamp::in_flight(self.name());
         // A tombstone carries the key, by which its index entry will be found and removed.
         VersionRef::allocate(table.memory(), stamp, value.unwrap_or(key), value.is_none())

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::log::{self, Lsn};
-use crate::record::TableRef;
+use crate::record::RecordsRef;
 use crate::rid::Rid;
 use crate::version::{Link, VersionRef};
 
@@ -23,7 +23,7 @@ pub(crate) enum WriteKind {
 /// One record that the transaction wrote.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    pub(crate) table: TableRef,
+    pub(crate) table: RecordsRef,
     pub(crate) rid: Rid,
     /// The version in flight, at the head of the record's chain.
     pub(crate) version: VersionRef,
@@ -44,7 +44,7 @@ pub(crate) struct WriteSet {
     writes: Vec<Write>,
     keys: Vec<u8>,
     /// Own versions that later writes of the same transaction replaced.
-    pub(crate) replaced: Vec<(TableRef, VersionRef)>,
+    pub(crate) replaced: Vec<(RecordsRef, VersionRef)>,
 }
 
 impl WriteSet {
@@ -74,7 +74,7 @@ impl WriteSet {
     /// Adds the first write to a record.
     pub(crate) fn push(
         &mut self,
-        table: TableRef,
+        table: RecordsRef,
         rid: Rid,
         version: VersionRef,
         base: Option<Link>,

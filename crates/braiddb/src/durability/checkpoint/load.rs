@@ -8,7 +8,7 @@ use crate::durability::{RecoveryError, RecoveryStep, Watch};
 use crate::index::Appender;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
-use crate::record::{Entry, Table, TableFull};
+use crate::record::{Entry, Records, TableFull};
 use crate::transaction::Engine;
 
 /// Loads the newest checkpoint into the engine's tables, which are empty; `None` if there is none.
@@ -118,7 +118,7 @@ impl From<TableFull> for ChunkError {
 fn load_chunk(
     files: &LogFiles,
     last_segment: &mut Option<u64>,
-    table: &Table,
+    table: &Records,
     index: &mut Appender<'_>,
     chunk: &mut ChunkReader<'_>,
 ) -> Result<u64, ChunkError> {

@@ -12,7 +12,7 @@ use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
 use crate::memory::Kind;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
-use crate::record::Table;
+use crate::record::Records;
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, Worker};
 use crate::types::KeyBuffer;
@@ -126,7 +126,7 @@ impl Output {
     async fn write_table(
         &mut self,
         worker: &Rc<Worker>,
-        table: &Table,
+        table: &Records,
     ) -> Result<(), OperationError> {
         let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
         let mut chunk = ChunkWriter::new(table.id);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::reclaim;
-use crate::record::{Kept, Newest, Table, View};
+use crate::record::{Kept, Newest, Records, View};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, Worker};
@@ -93,12 +93,12 @@ pub(super) enum Look {
 /// Where the entry of a record leads.
 ///
 /// # Safety
-/// As for [`Table::newest`].
+/// As for [`Records::newest`].
 ///
 /// # Errors
 /// `Unlogged` for a record that the log does not have.
 pub(super) unsafe fn look(
-    table: &Table,
+    table: &Records,
     rid: Rid,
     view: View<'_>,
     victims: &Victims,
@@ -121,7 +121,7 @@ pub(super) unsafe fn look(
 /// `Unlogged` for a record that the log does not have.
 pub(super) async fn find(
     worker: &Rc<Worker>,
-    tables: &[Arc<Table>],
+    tables: &[Arc<Records>],
     victims: &Victims,
 ) -> Result<Vec<Item>, OperationError> {
     let mut items = Vec::new();
@@ -147,7 +147,7 @@ pub(super) async fn find(
 /// at again.
 fn look_at(
     worker: &Rc<Worker>,
-    table: &Table,
+    table: &Records,
     rids: &mut Vec<Rid>,
     victims: &Victims,
     mut found: impl FnMut(Rid, Kept),

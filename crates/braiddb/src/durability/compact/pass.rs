@@ -8,7 +8,7 @@ use super::copy::copy_all;
 use super::find::{Item, Look, Stage, TURN, Victims, look};
 use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
-use crate::record::Table;
+use crate::record::Records;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, Worker};
 
@@ -22,7 +22,7 @@ pub(super) struct Moving {
     /// Bytes that are alive in the log.
     pub(super) alive: u64,
     pub(super) victims: Victims,
-    pub(super) tables: Vec<Arc<Table>>,
+    pub(super) tables: Vec<Arc<Records>>,
     /// What led to a victim, in the order of the log.
     pub(super) items: Vec<Item>,
     /// Records that were copied.
@@ -32,7 +32,7 @@ pub(super) struct Moving {
 }
 
 impl Moving {
-    pub(super) fn table(&self, item: &Item) -> &Table {
+    pub(super) fn table(&self, item: &Item) -> &Records {
         &self.tables[item.table as usize]
     }
 }

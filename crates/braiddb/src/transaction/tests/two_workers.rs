@@ -11,7 +11,7 @@ use super::super::*;
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{Entry, Newest, Table, TableRef};
+use crate::record::{Entry, Newest, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
 use crate::version::{Link, Stamp, VersionRef};
@@ -66,7 +66,7 @@ impl Hand {
         engine.horizon.publish(self.worker.number(), oldest);
     }
 
-    fn put(&self, table: &Table, value: u64) {
+    fn put(&self, table: &Records, value: u64) {
         let transaction = self.worker.begin().unwrap();
         let value = value.to_le_bytes();
         sched::run_now(async {
@@ -85,7 +85,7 @@ impl Drop for Hand {
 }
 
 /// Lets the newest version say where it would be in a log, so that it may be evicted.
-fn say_logged(table: &Table, rid: Rid) {
+fn say_logged(table: &Records, rid: Rid) {
     let Entry::Version(head) = table.array().load(rid) else { panic!("the record is in memory") };
     // SAFETY: the newest version, which no other thread frees meanwhile.
     let head = unsafe { head.get() };
@@ -96,8 +96,8 @@ fn say_logged(table: &Table, rid: Rid) {
 /// Runs `one` and `other` as the two workers of an engine; each calls the function it is given to let
 /// the other one go on, and to wait for it.
 fn in_lock_step(
-    one: impl FnOnce(&Hand, &Table, &dyn Fn()) + Send,
-    other: impl FnOnce(&Hand, &Table, &dyn Fn()) + Send,
+    one: impl FnOnce(&Hand, &Records, &dyn Fn()) + Send,
+    other: impl FnOnce(&Hand, &Records, &dyn Fn()) + Send,
 ) {
     let engine = engine();
     let table = engine.table(TableId(1));
@@ -215,6 +215,6 @@ fn compaction_follows_no_write_that_is_being_decided() {
     version.set_record(lsn, Some(lsn));
     version.set_stamp(Stamp::committed(lsn));
     assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
-    let superseded = Garbage::Superseded { table: TableRef::new(&table), rid, version: base };
+    let superseded = Garbage::Superseded { table: RecordsRef::new(&table), rid, version: base };
     hand.worker.garbage.borrow_mut().push(lsn, superseded);
 }

@@ -1,4 +1,4 @@
-//! A table: index, indirection array and record ids.
+//! The records of a table: index, indirection array and record ids.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ const SMALL_VERSION_BYTES: u64 = 32;
 const ALL: u64 = 0;
 const NOBODY: u64 = 1;
 
-/// A table in memory.
+/// The records of a table.
 ///
 /// Invariant: every index entry leads to a record id whose indirection entry is a version or dead;
 /// an id leads to a version before the index leads to the id.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct Records {
     pub(crate) id: TableId,
     pub(crate) index: Index,
     array: IndirectionArray,
@@ -46,7 +46,7 @@ pub(crate) struct Table {
     hand: CachePadded<AtomicU64>,
 }
 
-impl Table {
+impl Records {
     /// An empty table that everybody may use. It takes no memory for records until it has some.
     pub(crate) fn new(
         id: TableId,
@@ -163,7 +163,7 @@ impl Table {
     /// Takes a dead record's id back once no operation can hold it any more.
     pub(crate) fn retire_rid(&self, rid: Rid) {
         assert_eq!(self.array.load(rid), Entry::Dead, "only dead records give their id back");
-        let table = TableRef::new(self);
+        let table = RecordsRef::new(self);
         reclaim::retire_with(move || {
             // SAFETY: a table is dropped after what was retired of it before: the engine drains its
             // garbage first, and a table that never came to be is retired itself.
@@ -187,14 +187,14 @@ impl Table {
 /// A table, by address: tables live as long as their engine, or as the transaction that creates them
 /// in vain, so that a transaction need not count its references to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TableRef(NonNull<Table>);
+pub(crate) struct RecordsRef(NonNull<Records>);
 
-// SAFETY: `Table` is `Sync`, and looking through the address takes `get`, whose contract keeps the
+// SAFETY: `Records` is `Sync`, and looking through the address takes `get`, whose contract keeps the
 // table alive on any thread.
-unsafe impl Send for TableRef {}
+unsafe impl Send for RecordsRef {}
 
-impl TableRef {
-    pub(crate) fn new(table: &Table) -> Self {
+impl RecordsRef {
+    pub(crate) fn new(table: &Records) -> Self {
         Self(NonNull::from(table))
     }
 
@@ -202,13 +202,13 @@ impl TableRef {
     ///
     /// # Safety
     /// The engine that owns the table outlives `'a`, and if the table's creator aborts, then later.
-    pub(crate) unsafe fn get<'a>(self) -> &'a Table {
+    pub(crate) unsafe fn get<'a>(self) -> &'a Records {
         // SAFETY: made from a reference; alive by the caller's contract.
         unsafe { self.0.as_ref() }
     }
 }
 
-impl Drop for Table {
+impl Drop for Records {
     fn drop(&mut self) {
         self.memory.remove_array_bytes(self.rids.entry_bytes());
         for number in 0..self.rids.handed_out() {
