@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use super::{RecoveryError, RecoveryStep, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Entry, Records};
+use crate::record::{IndirectionEntry, Records};
 use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
 use crate::sync::channel::{Receiver, SyncSender, sync_channel};
@@ -179,18 +179,19 @@ impl Share<'_> {
         let before = table.array().load(rid);
         let there = match before {
             // SAFETY: replaced and freed under the record's stripe only.
-            Entry::Version(tombstone) => unsafe { tombstone.get() }.stamp().lsn(),
-            Entry::Address(address) => Some(address.lsn()),
-            Entry::Empty | Entry::Dead => None,
+            IndirectionEntry::Version(tombstone) => unsafe { tombstone.get() }.stamp().lsn(),
+            IndirectionEntry::Address(address) => Some(address.lsn()),
+            IndirectionEntry::Empty | IndirectionEntry::Dead => None,
         };
         if there.is_some_and(|there| there > lsn) {
             return;
         }
         let tombstone = || VersionRef::allocate(table.memory(), Stamp::committed(lsn), &[], true);
-        let entry = address.map_or_else(|| Entry::Version(tombstone()), Entry::Address);
+        let entry = address
+            .map_or_else(|| IndirectionEntry::Version(tombstone()), IndirectionEntry::Address);
         let replaced = table.array().replace(rid, before, entry);
         assert!(replaced, "changed under the record's stripe only");
-        if let Entry::Version(old) = before {
+        if let IndirectionEntry::Version(old) = before {
             // SAFETY: unlinked under the record's stripe; no transaction runs during replay.
             unsafe { old.free(table.memory()) };
         }
@@ -203,10 +204,10 @@ fn give_back_ids(engine: &Engine) {
         engine.raise_table_id(TableId(table.id.0));
         for rid in (0..table.rids().handed_out()).map(Rid::new) {
             match table.array().load(rid) {
-                Entry::Dead => unreachable!("replay leaves no dead records"),
-                Entry::Empty => table.rids().give_back(rid),
-                Entry::Address(_) => {}
-                Entry::Version(tombstone) => {
+                IndirectionEntry::Dead => unreachable!("replay leaves no dead records"),
+                IndirectionEntry::Empty => table.rids().give_back(rid),
+                IndirectionEntry::Address(_) => {}
+                IndirectionEntry::Version(tombstone) => {
                     table.array().clear(rid);
                     table.rids().give_back(rid);
                     // SAFETY: unlinked, and nobody else is there: replay's threads are gone.

@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::indirection::Entry;
+use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::log::{ColdRecord, LogError, Lsn, RecordKind};
 use crate::reclaim::OperationGuard;
@@ -90,14 +90,14 @@ impl Records {
         acting: Option<&Acting<'_>>,
     ) {
         let from = match (place.committed, self.array().load(rid)) {
-            (None, from) if from == Entry::Address(place.address) => from,
-            (Some(_), from @ Entry::Version(_)) if acting.is_some() => from,
+            (None, from) if from == IndirectionEntry::Address(place.address) => from,
+            (Some(_), from @ IndirectionEntry::Version(_)) if acting.is_some() => from,
             _ => return,
         };
         if !self.caches() {
             return;
         }
-        let Entry::Version(head) = from else {
+        let IndirectionEntry::Version(head) = from else {
             // Everyone may see what an address leads to, so any commit LSN will do that is not later.
             let lsn = place.address.lsn();
             let version = VersionRef::allocate(self.memory(), Stamp::committed(lsn), value, false);
@@ -116,15 +116,15 @@ impl Records {
         if same {
             let version = VersionRef::allocate_restored(self.memory(), evicted, value);
             if self.replace_or_free(rid, from, version) {
-                self.follow_move(rid, evicted, Entry::Version(version));
+                self.follow_move(rid, evicted, IndirectionEntry::Version(version));
                 // SAFETY: unlinked just now.
                 unsafe { self.retire_version(head) };
             }
         }
     }
 
-    fn replace_or_free(&self, rid: Rid, from: Entry, version: VersionRef) -> bool {
-        let replaced = self.array().replace(rid, from, Entry::Version(version));
+    fn replace_or_free(&self, rid: Rid, from: IndirectionEntry, version: VersionRef) -> bool {
+        let replaced = self.array().replace(rid, from, IndirectionEntry::Version(version));
         if !replaced {
             // SAFETY: never shared.
             unsafe { version.free(self.memory()) };

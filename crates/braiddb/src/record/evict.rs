@@ -15,7 +15,7 @@
 //! - What takes a version's place says where its record is, which compaction may change at that moment;
 //!   whoever replaces it looks again afterwards ([`Records::follow_move`]).
 
-use super::indirection::Entry;
+use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -44,7 +44,7 @@ impl Records {
         let mut bytes = 0;
         for number in self.turn_hand(count.min(bound), bound) {
             let rid = Rid::new(number);
-            let Entry::Version(head) = self.array().load(rid) else { continue };
+            let IndirectionEntry::Version(head) = self.array().load(rid) else { continue };
             // SAFETY: the newest version, loaded under the guard above, which is older than its eviction
             // by others; and should it be superseded, then after `acting` began: its worker publishes
             // no later stamp before this call is over, so nobody frees it.
@@ -54,20 +54,20 @@ impl Records {
                 continue;
             }
             let (kept, to) = match way {
-                WayOut::ToAddress(address) => (0, Entry::Address(address)),
+                WayOut::ToAddress(address) => (0, IndirectionEntry::Address(address)),
                 WayOut::ToHeader => {
                     let header = VersionRef::allocate_evicted(self.memory(), version);
                     // SAFETY: not shared yet.
-                    (unsafe { header.get() }.memory_bytes(), Entry::Version(header))
+                    (unsafe { header.get() }.memory_bytes(), IndirectionEntry::Version(header))
                 }
             };
-            if self.array().replace(rid, Entry::Version(head), to) {
+            if self.array().replace(rid, IndirectionEntry::Version(head), to) {
                 if !is_planted(Bug::StaleAddress) {
                     self.follow_move(rid, version, to);
                 }
                 bytes += version.memory_bytes() - kept;
                 evicted(head);
-            } else if let Entry::Version(header) = to {
+            } else if let IndirectionEntry::Version(header) = to {
                 // SAFETY: never shared.
                 unsafe { header.free(self.memory()) };
             }
@@ -78,18 +78,18 @@ impl Records {
     /// Lets what has just taken the place of a version lead to where the version's record is, if
     /// compaction moved that meanwhile: the segment it was in may be freed soon. The caller acts on a
     /// horizon, or is in a transaction, so not before the call is over.
-    pub(super) fn follow_move(&self, rid: Rid, replaced: Version<'_>, by: Entry) {
+    pub(super) fn follow_move(&self, rid: Rid, replaced: Version<'_>, by: IndirectionEntry) {
         // Pairs with the fence in `Horizon::act`, which compaction passes after it moved a record and before
         // it looks at the entry again: either that look finds what is there now, and moves that too, or the
         // move is seen here.
         fence(Ordering::SeqCst);
         let Some(record) = replaced.record() else { return };
         match by {
-            Entry::Address(address) if address.lsn() != record => {
+            IndirectionEntry::Address(address) if address.lsn() != record => {
                 // Otherwise somebody wrote the record, or compaction was there.
-                self.array().replace(rid, by, Entry::Address(address.moved(record)));
+                self.array().replace(rid, by, IndirectionEntry::Address(address.moved(record)));
             }
-            Entry::Version(version) => {
+            IndirectionEntry::Version(version) => {
                 // SAFETY: put into the entry just now, under the caller's guard, which is older than its
                 // eviction by others; and should it be superseded, then after the caller's horizon, or
                 // its transaction's begin.
@@ -99,7 +99,7 @@ impl Records {
                     version.move_record(record);
                 }
             }
-            Entry::Address(_) | Entry::Empty | Entry::Dead => {}
+            IndirectionEntry::Address(_) | IndirectionEntry::Empty | IndirectionEntry::Dead => {}
         }
     }
 }
@@ -174,18 +174,18 @@ mod tests {
             version.set_record(Lsn(640), Some(Lsn(640)));
             table.array().publish(rid, whole);
             let to = if evicts_to_header {
-                Entry::Version(VersionRef::allocate_evicted(&memory, version))
+                IndirectionEntry::Version(VersionRef::allocate_evicted(&memory, version))
             } else {
-                Entry::Address(Address::new(Lsn(640), 100))
+                IndirectionEntry::Address(Address::new(Lsn(640), 100))
             };
             assert!(version.move_record(Lsn(6400)));
-            assert!(table.array().replace(rid, Entry::Version(whole), to));
+            assert!(table.array().replace(rid, IndirectionEntry::Version(whole), to));
             table.follow_move(rid, version, to);
             let leads_to = match table.array().load(rid) {
-                Entry::Address(address) => Some(address.lsn()),
+                IndirectionEntry::Address(address) => Some(address.lsn()),
                 // SAFETY: the table's.
-                Entry::Version(header) => unsafe { header.get() }.record(),
-                Entry::Empty | Entry::Dead => None,
+                IndirectionEntry::Version(header) => unsafe { header.get() }.record(),
+                IndirectionEntry::Empty | IndirectionEntry::Dead => None,
             };
             assert_eq!(leads_to, Some(Lsn(6400)), "to a header: {evicts_to_header}");
             // SAFETY: replaced above, and only this test knows it.

@@ -21,7 +21,7 @@ use crate::version::{Address, Link, VersionRef};
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum IndirectionEntry {
     /// The id is not in use.
     Empty,
     /// The record is gone for everyone; its index entry is about to be removed.
@@ -34,40 +34,40 @@ pub(crate) enum Entry {
 
 const DEAD: u64 = 2;
 
-impl Entry {
+impl IndirectionEntry {
     fn from_word(word: u64) -> Self {
         match word {
-            DEAD => Entry::Dead,
-            word => Link::from_word(word).map_or(Entry::Empty, Entry::from),
+            DEAD => IndirectionEntry::Dead,
+            word => Link::from_word(word).map_or(IndirectionEntry::Empty, IndirectionEntry::from),
         }
     }
 
     fn word(self) -> u64 {
         match self {
-            Entry::Empty => 0,
-            Entry::Dead => DEAD,
-            Entry::Version(version) => version.word(),
-            Entry::Address(address) => address.word(),
+            IndirectionEntry::Empty => 0,
+            IndirectionEntry::Dead => DEAD,
+            IndirectionEntry::Version(version) => version.word(),
+            IndirectionEntry::Address(address) => address.word(),
         }
     }
 }
 
-impl Entry {
+impl IndirectionEntry {
     /// What leads to the record's newest version, if it has one.
     pub(super) fn link(self) -> Option<Link> {
         match self {
-            Entry::Version(version) => Some(Link::Version(version)),
-            Entry::Address(address) => Some(Link::Address(address)),
-            Entry::Empty | Entry::Dead => None,
+            IndirectionEntry::Version(version) => Some(Link::Version(version)),
+            IndirectionEntry::Address(address) => Some(Link::Address(address)),
+            IndirectionEntry::Empty | IndirectionEntry::Dead => None,
         }
     }
 }
 
-impl From<Link> for Entry {
+impl From<Link> for IndirectionEntry {
     fn from(link: Link) -> Self {
         match link {
-            Link::Version(version) => Entry::Version(version),
-            Link::Address(address) => Entry::Address(address),
+            Link::Version(version) => IndirectionEntry::Version(version),
+            Link::Address(address) => IndirectionEntry::Address(address),
         }
     }
 }
@@ -101,8 +101,8 @@ impl IndirectionArray {
     }
 
     /// What the entry holds. Acquire pairs with the Release of `publish`, `replace` and `clear`.
-    pub(crate) fn load(&self, rid: Rid) -> Entry {
-        Entry::from_word(self.word(rid).load(Ordering::Acquire))
+    pub(crate) fn load(&self, rid: Rid) -> IndirectionEntry {
+        IndirectionEntry::from_word(self.word(rid).load(Ordering::Acquire))
     }
 
     /// Puts the first version of a record into the entry of a fresh id, which nobody else knows.
@@ -113,7 +113,7 @@ impl IndirectionArray {
     }
 
     /// Replaces `from` by `to`; `false` if the entry holds something else.
-    pub(crate) fn replace(&self, rid: Rid, from: Entry, to: Entry) -> bool {
+    pub(crate) fn replace(&self, rid: Rid, from: IndirectionEntry, to: IndirectionEntry) -> bool {
         // Release as in `publish`. Relaxed on failure: the caller loads again.
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word(rid).compare_exchange(from.word(), to.word(), success, failure).is_ok()

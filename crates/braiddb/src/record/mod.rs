@@ -19,7 +19,7 @@ mod write;
 pub(crate) use cold::LogPlace;
 pub(crate) use copies::Copies;
 pub(crate) use evict::may_lose_payload;
-pub(crate) use indirection::Entry;
+pub(crate) use indirection::IndirectionEntry;
 pub(crate) use prune::Cut;
 pub(crate) use read::{Located, NotReady, Seen, Undecided, View};
 pub(crate) use records::{Records, RecordsRef};

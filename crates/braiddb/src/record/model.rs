@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
-use super::indirection::{Entry, IndirectionArray};
+use super::indirection::{IndirectionArray, IndirectionEntry};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::rid::Rid;
@@ -35,7 +35,7 @@ impl Shared {
 
     fn head(&self) -> VersionRef {
         match self.array.load(Rid::new(RECORD)) {
-            Entry::Version(head) => head,
+            IndirectionEntry::Version(head) => head,
             other => panic!("{other:?}"),
         }
     }
@@ -49,10 +49,18 @@ impl Shared {
         let version = unsafe { new.get() };
         version.set_next(Some(Link::Version(base)));
         let rid = Rid::new(RECORD);
-        assert!(self.array.replace(rid, Entry::Version(base), Entry::Version(new)));
+        assert!(self.array.replace(
+            rid,
+            IndirectionEntry::Version(base),
+            IndirectionEntry::Version(new)
+        ));
         if !commit {
             self.status.aborted(name);
-            assert!(self.array.replace(rid, Entry::Version(new), Entry::Version(base)));
+            assert!(self.array.replace(
+                rid,
+                IndirectionEntry::Version(new),
+                IndirectionEntry::Version(base)
+            ));
             version.set_stamp(Stamp::ABORTED);
             return None;
         }
@@ -127,7 +135,7 @@ fn model_of_two_writers_one_wins() {
             let new = VersionRef::allocate(&shared.memory, stamp, b"new", false);
             // SAFETY: not shared yet.
             unsafe { new.get() }.set_next(Some(Link::Version(base)));
-            let (from, to) = (Entry::Version(base), Entry::Version(new));
+            let (from, to) = (IndirectionEntry::Version(base), IndirectionEntry::Version(new));
             shared.array.replace(Rid::new(RECORD), from, to)
         };
         let other = {
@@ -147,7 +155,7 @@ fn three_versions(shared: &Shared) -> [VersionRef; 3] {
         let version = VersionRef::allocate(&shared.memory, stamp, payload, false);
         // SAFETY: not shared yet.
         unsafe { version.get() }.set_next(Some(Link::Version(on)));
-        let (from, to) = (Entry::Version(on), Entry::Version(version));
+        let (from, to) = (IndirectionEntry::Version(on), IndirectionEntry::Version(version));
         assert!(shared.array.replace(Rid::new(RECORD), from, to));
         version
     };
@@ -181,25 +189,29 @@ fn model_a_write_beside_an_eviction_is_not_lost() {
         let evictor = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.array.replace(rid, Entry::Version(head), Entry::Address(address))
+                shared.array.replace(
+                    rid,
+                    IndirectionEntry::Version(head),
+                    IndirectionEntry::Address(address),
+                )
             })
         };
         let stamp = Stamp::committed(Lsn(16));
         let new = VersionRef::allocate(&shared.memory, stamp, b"new", false);
         let base = loop {
             let base = match shared.array.load(rid) {
-                Entry::Version(version) => Link::Version(version),
-                Entry::Address(address) => Link::Address(address),
+                IndirectionEntry::Version(version) => Link::Version(version),
+                IndirectionEntry::Address(address) => Link::Address(address),
                 other => panic!("{other:?}"),
             };
             // SAFETY: not shared yet.
             unsafe { new.get() }.set_next(Some(base));
-            if shared.array.replace(rid, base.into(), Entry::Version(new)) {
+            if shared.array.replace(rid, base.into(), IndirectionEntry::Version(new)) {
                 break base;
             }
         };
         let evicted = evictor.join().unwrap();
-        assert_eq!(shared.array.load(rid), Entry::Version(new), "the write stands");
+        assert_eq!(shared.array.load(rid), IndirectionEntry::Version(new), "the write stands");
         assert_eq!(evicted, base == Link::Address(address), "on what the eviction left");
     });
 }

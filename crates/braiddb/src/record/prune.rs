@@ -1,7 +1,7 @@
 //! Pruning chains (Umbra MVCC §3.4, Steam): versions that an old reader only steps over are cut out,
 //! and those that it sees may give way to their headers.
 
-use super::indirection::Entry;
+use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::reclaim;
 use crate::rid::Rid;
@@ -25,7 +25,7 @@ impl Records {
     /// long as `_pruning` lasts.
     pub(crate) unsafe fn prune(&self, rid: Rid, cuts: &[Cut], _pruning: &Pruning<'_>) {
         let _operation = reclaim::enter();
-        let Entry::Version(head) = self.array().load(rid) else {
+        let IndirectionEntry::Version(head) = self.array().load(rid) else {
             panic!("a record with a reader has a chain")
         };
         let mut left = cuts.iter().peekable();

@@ -5,7 +5,7 @@
 //! version that is superseded is freed once no begin stamp needs it. [`Seen`] borrows both.
 
 use super::cold::LogPlace;
-use super::indirection::Entry;
+use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
@@ -205,7 +205,7 @@ impl Records {
         }
         if self.versions_are_cold() {
             for rid in rids {
-                if let Entry::Version(version) = self.array().load(rid) {
+                if let IndirectionEntry::Version(version) = self.array().load(rid) {
                     sched::prefetch(version.pointer());
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use super::indirection::{Entry, IndirectionArray};
+use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use crate::index::Index;
 use crate::log::ColdStore;
@@ -162,7 +162,11 @@ impl Records {
 
     /// Takes a dead record's id back once no operation can hold it any more.
     pub(crate) fn retire_rid(&self, rid: Rid) {
-        assert_eq!(self.array.load(rid), Entry::Dead, "only dead records give their id back");
+        assert_eq!(
+            self.array.load(rid),
+            IndirectionEntry::Dead,
+            "only dead records give their id back"
+        );
         let table = RecordsRef::new(self);
         reclaim::retire_with(move || {
             // SAFETY: a table is dropped after what was retired of it before: the engine drains its
@@ -213,8 +217,10 @@ impl Drop for Records {
         self.memory.remove_array_bytes(self.rids.entry_bytes());
         for number in 0..self.rids.handed_out() {
             let mut entry = match self.array.load(Rid::new(number)) {
-                Entry::Version(version) => Some(version),
-                Entry::Address(_) | Entry::Empty | Entry::Dead => None,
+                IndirectionEntry::Version(version) => Some(version),
+                IndirectionEntry::Address(_) | IndirectionEntry::Empty | IndirectionEntry::Dead => {
+                    None
+                }
             };
             // Only the newest version is the table's own; older ones belong to the garbage lists
             // of the workers that superseded them.

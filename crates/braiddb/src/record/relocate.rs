@@ -1,6 +1,6 @@
 //! Where a record's bytes are kept in the log, and leading to a copy of them instead.
 
-use super::indirection::Entry;
+use super::indirection::IndirectionEntry;
 use super::read::View;
 use super::records::Records;
 use crate::index::MAX_KEY_BYTES;
@@ -55,11 +55,11 @@ impl Records {
     /// The caller holds an operation guard and an active transaction with `view`'s begin stamp.
     pub(crate) unsafe fn newest(&self, rid: Rid, view: View<'_>) -> Newest {
         let head = match self.array().load(rid) {
-            Entry::Empty | Entry::Dead => return Newest::Gone,
-            Entry::Address(address) => {
+            IndirectionEntry::Empty | IndirectionEntry::Dead => return Newest::Gone,
+            IndirectionEntry::Address(address) => {
                 return Newest::Committed(Link::Address(address), Kept::of_address(address));
             }
-            Entry::Version(head) => head,
+            IndirectionEntry::Version(head) => head,
         };
         // SAFETY: the head just loaded, under the caller's guard.
         let version = unsafe { head.get() };
@@ -110,7 +110,11 @@ impl Records {
                 // Whoever was faster wrote the record, or brought it to memory: it is looked at
                 // again.
                 let new = old.moved(to);
-                self.array().replace(rid, Entry::Address(old), Entry::Address(new));
+                self.array().replace(
+                    rid,
+                    IndirectionEntry::Address(old),
+                    IndirectionEntry::Address(new),
+                );
                 None
             }
             Link::Version(head) => {
@@ -120,8 +124,11 @@ impl Records {
                     return None;
                 }
                 let address = Address::new(to, version.payload_bytes());
-                let replaced =
-                    self.array().replace(rid, Entry::Version(head), Entry::Address(address));
+                let replaced = self.array().replace(
+                    rid,
+                    IndirectionEntry::Version(head),
+                    IndirectionEntry::Address(address),
+                );
                 replaced.then_some(head)
             }
         }

@@ -3,7 +3,7 @@
 //! First updater wins: a head that is in flight for another transaction, or newer than the
 //! writer's begin stamp, is a conflict at once, never a wait.
 
-use super::indirection::Entry;
+use super::indirection::IndirectionEntry;
 use super::read::View;
 use super::records::Records;
 use crate::log::Lsn;
@@ -53,7 +53,7 @@ impl Records {
             sched::touch(self.array().pointer(rid)).await;
         }
         if self.versions_are_cold()
-            && let Entry::Version(head) = self.array().load(rid)
+            && let IndirectionEntry::Version(head) = self.array().load(rid)
         {
             sched::touch(head.pointer()).await;
         }
@@ -65,9 +65,9 @@ impl Records {
     /// As for `approach`; the base is alive while the transaction is active.
     pub(crate) unsafe fn base<'a>(&self, rid: Rid, view: View<'_>) -> Result<Base<'a>, Refusal> {
         let head = match self.array().load(rid) {
-            Entry::Version(head) => head,
-            Entry::Address(address) => return Ok(Base::Cold(address)),
-            Entry::Empty | Entry::Dead => return Err(Refusal::Dead),
+            IndirectionEntry::Version(head) => head,
+            IndirectionEntry::Address(address) => return Ok(Base::Cold(address)),
+            IndirectionEntry::Empty | IndirectionEntry::Dead => return Err(Refusal::Dead),
         };
         // SAFETY: the head just loaded, under the caller's guard and active transaction.
         let version = unsafe { head.get::<'a>() };
@@ -108,7 +108,7 @@ impl Records {
         };
         // SAFETY: `new` is not shared yet.
         unsafe { new.get() }.set_next(next);
-        let installed = self.array().replace(rid, head.into(), Entry::Version(new));
+        let installed = self.array().replace(rid, head.into(), IndirectionEntry::Version(new));
         let own = matches!(base, Base::Own(_));
         assert!(installed || !own, "nobody else replaces a version in flight");
         installed
@@ -122,8 +122,8 @@ impl Records {
     /// The caller's transaction, which will not commit, installed `version` on `base`, and takes it
     /// back once. If `base` is none, the index does not lead to the id (any more).
     pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
-        let before = base.map_or(Entry::Dead, Entry::from);
-        let replaced = self.array().replace(rid, Entry::Version(version), before);
+        let before = base.map_or(IndirectionEntry::Dead, IndirectionEntry::from);
+        let replaced = self.array().replace(rid, IndirectionEntry::Version(version), before);
         assert!(replaced, "nobody else replaces a version in flight");
         // SAFETY: unlinked just now, and freed only by the retirement below.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);

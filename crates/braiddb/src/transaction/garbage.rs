@@ -14,7 +14,7 @@ use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
-use crate::record::{Entry, RecordsRef};
+use crate::record::{IndirectionEntry, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::VersionRef;
@@ -152,14 +152,20 @@ impl Worker {
         let table = unsafe { table.get() };
         // The word alone could name a later version at the same address: only a head that is a
         // tombstone no newer than the listed one is the deletion that nobody needs any more.
-        if table.array().load(rid) != Entry::Version(tombstone) {
+        if table.array().load(rid) != IndirectionEntry::Version(tombstone) {
             return;
         }
         // SAFETY: the head of its chain, loaded under the guard above and this worker's published
         // begin stamp, which is not later than any commit from here on.
         let head = unsafe { tombstone.get() };
         let same = head.is_tombstone() && head.stamp().lsn().is_some_and(|stamp| stamp <= lsn);
-        if !same || !table.array().replace(rid, Entry::Version(tombstone), Entry::Dead) {
+        if !same
+            || !table.array().replace(
+                rid,
+                IndirectionEntry::Version(tombstone),
+                IndirectionEntry::Dead,
+            )
+        {
             return;
         }
         table.index.remove(head.payload(), rid, &operation);

@@ -10,7 +10,7 @@ use super::*;
 use crate::log::{Log, Lsn};
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{Entry, Newest, Records};
+use crate::record::{IndirectionEntry, Newest, Records};
 use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::version::Stamp;
@@ -72,12 +72,12 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
     bench.participation.turn();
     let lost = Rid::new(1);
     assert_eq!(bench.version_bytes() - before, 24 + b"loser".len() as u64);
-    assert_eq!(table.array().load(lost), Entry::Dead);
+    assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
     assert_eq!(table.take_rid().unwrap(), Rid::new(2), "the id is not handed out again yet");
     drop(operation);
     while bench.participation.turn() {}
     assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
-    assert_eq!(table.array().load(lost), Entry::Empty);
+    assert_eq!(table.array().load(lost), IndirectionEntry::Empty);
     assert_eq!(table.take_rid().unwrap(), lost);
 }
 
@@ -93,7 +93,7 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
     }
     // The second write of the transaction: its version holds that position until it is stamped.
     let lost = Rid::new(1);
-    let Entry::Version(head) = table.array().load(lost) else { panic!("just inserted") };
+    let IndirectionEntry::Version(head) = table.array().load(lost) else { panic!("just inserted") };
     // SAFETY: in flight, and found under the guard above.
     let version = unsafe { head.get() };
     assert_eq!(version.place(), 1);
@@ -109,7 +109,7 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
     // SAFETY: under the guard above, and `looking` is active.
     assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Deciding, "looked at again");
     drop(inserter);
-    assert_eq!(table.array().load(lost), Entry::Dead);
+    assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
     // SAFETY: as above.
     assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Gone);
 }

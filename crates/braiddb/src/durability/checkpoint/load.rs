@@ -8,7 +8,7 @@ use crate::durability::{RecoveryError, RecoveryStep, Watch};
 use crate::index::Appender;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
-use crate::record::{Entry, Records, TableFull};
+use crate::record::{IndirectionEntry, Records, TableFull};
 use crate::transaction::Engine;
 
 /// Loads the newest checkpoint into the engine's tables, which are empty; `None` if there is none.
@@ -139,8 +139,10 @@ fn load_chunk(
         table.raise_rid(entry.rid)?;
         // Where two keys have one record, the log deletes the earlier one.
         let before = table.array().load(entry.rid);
-        if !matches!(before, Entry::Address(there) if there.lsn() > entry.address.lsn()) {
-            let set = table.array().replace(entry.rid, before, Entry::Address(entry.address));
+        if !matches!(before, IndirectionEntry::Address(there) if there.lsn() > entry.address.lsn())
+        {
+            let set =
+                table.array().replace(entry.rid, before, IndirectionEntry::Address(entry.address));
             assert!(set, "one thread loads");
         }
         loaded += 1;

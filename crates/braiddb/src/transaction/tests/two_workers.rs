@@ -11,7 +11,7 @@ use super::super::*;
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{Entry, Newest, Records, RecordsRef};
+use crate::record::{IndirectionEntry, Newest, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
 use crate::version::{Link, Stamp, VersionRef};
@@ -86,7 +86,9 @@ impl Drop for Hand {
 
 /// Lets the newest version say where it would be in a log, so that it may be evicted.
 fn say_logged(table: &Records, rid: Rid) {
-    let Entry::Version(head) = table.array().load(rid) else { panic!("the record is in memory") };
+    let IndirectionEntry::Version(head) = table.array().load(rid) else {
+        panic!("the record is in memory")
+    };
     // SAFETY: the newest version, which no other thread frees meanwhile.
     let head = unsafe { head.get() };
     let stamp = head.stamp().lsn().expect("committed");
@@ -166,7 +168,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             evictor.publish();
             _ = evictor.worker.evict(true);
             assert_eq!(evictor.worker.counters().evicted.get(), 1);
-            assert!(matches!(table.array().load(rid), Entry::Address(_)));
+            assert!(matches!(table.array().load(rid), IndirectionEntry::Address(_)));
             next();
             next();
             evictor.publish_begins();
@@ -185,14 +187,20 @@ fn compaction_follows_no_write_that_is_being_decided() {
     let (hand, rid) = (Hand::new(&engine, 0), Rid::new(0));
     hand.put(&table, 1);
     say_logged(&table, rid);
-    let Entry::Version(base) = table.array().load(rid) else { panic!("it is in memory") };
+    let IndirectionEntry::Version(base) = table.array().load(rid) else {
+        panic!("it is in memory")
+    };
     let name = engine.status.begin(1, 0);
     let stamp = Stamp::in_flight(name);
     let written = VersionRef::allocate(&engine.memory, stamp, b"written", false);
     // SAFETY: freed with the table, as the newest version of its record.
     let version = unsafe { written.get() };
     version.set_next(Some(Link::Version(base)));
-    assert!(table.array().replace(rid, Entry::Version(base), Entry::Version(written)));
+    assert!(table.array().replace(
+        rid,
+        IndirectionEntry::Version(base),
+        IndirectionEntry::Version(written)
+    ));
     let newest = || {
         let _operation = reclaim::enter();
         let transaction = hand.worker.begin().unwrap();
