@@ -19,7 +19,7 @@ use crate::sched::{
     self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
     drop_contained,
 };
-use crate::transaction::{AbortCause, NextAttempt, OperationError, Worker};
+use crate::transaction::{AbortCause, NextAttempt, OperationError, WorkerTransactions};
 
 impl Database {
     /// Runs `body` as one transaction on some worker, and commits it.
@@ -156,7 +156,7 @@ async fn attempt_all<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
-    let worker = Worker::current();
+    let worker = WorkerTransactions::current();
     let Ok(mut begun) = worker.begin() else { return Err(Failed::Engine(Error::Overloaded)) };
     let (mut attempt, mut stands_on) = (1, Lsn::ZERO);
     let failed = loop {

@@ -13,7 +13,7 @@ use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
 use crate::sched::Interleaved;
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{OperationError, WorkerTransactions};
 use crate::types::KeyBuffer;
 use crate::version::Address;
 
@@ -43,7 +43,7 @@ struct Listed {
 /// # Errors
 /// `Unlogged` if the database logs nothing.
 pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
-    let worker = Worker::current();
+    let worker = WorkerTransactions::current();
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
     let mut checked = Checked::default();
     for table in worker.engine().tables() {
@@ -53,7 +53,7 @@ pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
 }
 
 async fn check_table(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
     table: &Records,
     checked: &mut Checked,
@@ -78,7 +78,7 @@ async fn check_table(
 
 /// Looks up the next keys; `None` after the last.
 async fn list(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     table: &Records,
     cursor: &mut Cursor<'_>,
 ) -> Result<Option<Vec<Listed>>, OperationError> {

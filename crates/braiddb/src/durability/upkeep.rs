@@ -4,14 +4,14 @@
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
 use crate::sched::{self, Cause, Job};
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Writes a checkpoint of the database whose worker's thread this is.
 ///
 /// # Errors
 /// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; the device's.
 pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
-    let engine = Worker::current().engine().clone();
+    let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let _loan = files.end_loan_when_dropped();
@@ -25,7 +25,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 /// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     let compacted = sched::upkeep(keep_small()).await?;
-    let engine = Worker::current().engine().clone();
+    let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
         // A file system may take milliseconds for it.
@@ -37,7 +37,7 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
 
 /// Writes a checkpoint, and frees segments of the log that hold little that is alive.
 async fn keep_small() -> Result<Compacted, OperationError> {
-    let engine = Worker::current().engine().clone();
+    let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let _loan = files.end_loan_when_dropped();

@@ -11,18 +11,18 @@
 use std::rc::Rc;
 
 use super::context::Transaction;
-use super::worker::{NoContext, Worker};
+use super::worker::{NoContext, WorkerTransactions};
 
 /// One of the interactive transactions that a worker may have.
 #[derive(Debug)]
-pub(crate) struct InteractivePlace(Rc<Worker>);
+pub(crate) struct InteractivePlace(Rc<WorkerTransactions>);
 
 impl InteractivePlace {
     /// Takes a place for as long as the result lives.
     ///
     /// # Errors
     /// When the worker has as many interactive transactions as it may have.
-    pub(crate) fn take(worker: &Rc<Worker>) -> Result<Self, NoContext> {
+    pub(crate) fn take(worker: &Rc<WorkerTransactions>) -> Result<Self, NoContext> {
         if worker.interactive.get() == worker.most_contexts() / 2 {
             return Err(NoContext);
         }
@@ -39,11 +39,11 @@ impl Drop for InteractivePlace {
 
 /// A context that is kept for a transaction's next attempt, so that none is refused halfway.
 #[derive(Debug)]
-pub(crate) struct NextAttempt(Rc<Worker>);
+pub(crate) struct NextAttempt(Rc<WorkerTransactions>);
 
 impl NextAttempt {
     /// Keeps the context that an attempt has just given back. Nothing may suspend in between.
-    pub(crate) fn keep(worker: &Rc<Worker>) -> Self {
+    pub(crate) fn keep(worker: &Rc<WorkerTransactions>) -> Self {
         worker.kept.set(worker.kept.get() + 1);
         assert!(worker.active() + worker.kept.get() <= worker.most_contexts());
         Self(worker.clone())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::counters::AbortCause;
 use super::engine::Engine;
 use super::error::OperationError;
-use super::worker::Worker;
+use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -50,7 +50,7 @@ struct Recent {
 /// `RefCell` of it is never borrowed across a suspension.
 #[derive(Debug)]
 pub(crate) struct Transaction {
-    worker: Rc<Worker>,
+    worker: Rc<WorkerTransactions>,
     /// Present until the transaction is over.
     context: Option<Box<Context>>,
     name: TransactionName,
@@ -65,7 +65,7 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     pub(super) fn new(
-        worker: Rc<Worker>,
+        worker: Rc<WorkerTransactions>,
         context: Box<Context>,
         name: TransactionName,
         begin: Lsn,
@@ -82,7 +82,7 @@ impl Transaction {
         }
     }
 
-    pub(super) fn worker(&self) -> &Rc<Worker> {
+    pub(super) fn worker(&self) -> &Rc<WorkerTransactions> {
         &self.worker
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::engine::{Durability, Engine};
-use super::worker::Worker;
+use super::worker::WorkerTransactions;
 use crate::io::{Completion, Device};
 use crate::log::{FlushState, Lsn};
 use crate::planted::{Bug, is_planted};
@@ -22,7 +22,7 @@ const GARBAGE_DELAY: Duration = Duration::from_millis(20);
 pub(crate) struct WorkerDriver {
     /// Before the worker, which may hold the engine and with it the domain.
     participation: Participation,
-    worker: Rc<Worker>,
+    worker: Rc<WorkerTransactions>,
     flush: FlushState,
     handles: WorkerHandles,
     /// Whether an operation of this worker's has completed since its last turn: then it is this
@@ -38,7 +38,7 @@ impl WorkerDriver {
     /// Makes the calling thread the home of a worker's transactions.
     pub(crate) fn new(engine: Arc<Engine>, number: usize, handles: WorkerHandles) -> Self {
         let participation = engine.domain.participate();
-        let worker = Worker::install(engine, number);
+        let worker = WorkerTransactions::install(engine, number);
         let flush = FlushState::default();
         Self {
             worker,

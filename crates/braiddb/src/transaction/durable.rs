@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::context::Transaction;
 use super::engine::Durability;
 use super::error::OperationError;
-use super::worker::Worker;
+use super::worker::WorkerTransactions;
 use crate::log::{self, Lsn, Purpose};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause, Waiter};
@@ -54,7 +54,7 @@ impl CommitQueue {
     }
 }
 
-impl Worker {
+impl WorkerTransactions {
     /// Waits until an answer that stands on the commit at `lsn` may leave the engine: under
     /// [`Durability::Group`] until that commit is durable, else not at all.
     ///
@@ -171,7 +171,7 @@ impl Transaction {
     /// Waits until what the transaction was told so far may leave the engine.
     ///
     /// # Errors
-    /// As [`Worker::wait_to_answer`].
+    /// As [`WorkerTransactions::wait_to_answer`].
     pub(crate) async fn wait_to_answer(&self) -> Result<(), OperationError> {
         self.worker().wait_to_answer(self.stands_on()).await
     }

@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use super::worker::Worker;
+use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::memory;
 use crate::reclaim;
@@ -158,7 +158,7 @@ impl MemoryWatch {
     }
 }
 
-impl Worker {
+impl WorkerTransactions {
     /// Takes over versions that gave way to their addresses, to free them when no operation holds them
     /// any more: what transactions were handed of them is theirs.
     ///

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::worker::Worker;
+use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::planted::{Bug, is_planted};
@@ -110,7 +110,7 @@ impl GarbageList {
     }
 }
 
-impl Worker {
+impl WorkerTransactions {
     /// Frees what is due; returns whether more is.
     pub(super) fn collect_garbage(&self) -> bool {
         if self.garbage.borrow().len() == 0 {

@@ -36,5 +36,5 @@ pub(crate) use engine::{Engine, EngineOptions};
 pub(crate) use error::OperationError;
 pub(crate) use found::Found;
 pub(crate) use scan::{Bounds, Direction, Scan};
-pub(crate) use worker::Worker;
+pub(crate) use worker::WorkerTransactions;
 pub(crate) use write::Intent;

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 
 use super::garbage::Garbage;
-use super::worker::Worker;
+use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::record::{Cut, RecordsRef, may_lose_payload};
 use crate::rid::Rid;
@@ -30,7 +30,7 @@ struct Superseded {
     cut: Cut,
 }
 
-impl Worker {
+impl WorkerTransactions {
     /// Prunes among the garbage that waits, if there is much of it, or memory is short; `idle` if no task
     /// of the worker is ready.
     pub(super) fn prune(&self, idle: bool) {

@@ -20,7 +20,7 @@ use crate::version::Stamp;
 struct Bench {
     participation: Participation,
     table: Arc<Records>,
-    worker: Rc<Worker>,
+    worker: Rc<WorkerTransactions>,
     memory: Arc<MemoryCounters>,
 }
 
@@ -42,7 +42,7 @@ impl Bench {
         let engine = Arc::new(Engine::new(&options, log, None, domain.clone(), memory.clone()));
         let participation = domain.participate();
         let table = engine.table(engine.take_table_id());
-        let worker = Worker::install(engine, 0);
+        let worker = WorkerTransactions::install(engine, 0);
         Self { participation, table, worker, memory }
     }
 

@@ -19,11 +19,11 @@ use crate::log::Lsn;
 use crate::sched::Waiter;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<WorkerTransactions>>> = const { RefCell::new(None) };
 }
 
 /// One worker's transactions.
-pub(crate) struct Worker {
+pub(crate) struct WorkerTransactions {
     engine: Arc<Engine>,
     number: usize,
     #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
@@ -43,9 +43,9 @@ pub(crate) struct Worker {
     pub(super) grace_period_waiters: RefCell<Vec<(Lsn, Waiter)>>,
 }
 
-impl std::fmt::Debug for Worker {
+impl std::fmt::Debug for WorkerTransactions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Worker({})", self.number)
+        write!(f, "WorkerTransactions({})", self.number)
     }
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoContext;
 
-impl Worker {
+impl WorkerTransactions {
     /// Makes this thread the home of a worker's transactions.
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());

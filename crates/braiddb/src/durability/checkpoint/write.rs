@@ -14,7 +14,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched::{self, Cause};
-use crate::transaction::{Engine, OperationError, Worker};
+use crate::transaction::{Engine, OperationError, WorkerTransactions};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
@@ -45,7 +45,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
 
 /// Writes a checkpoint, by the name `unfinished` until it is complete.
 async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, OperationError> {
-    let worker = Worker::current();
+    let worker = WorkerTransactions::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
@@ -125,7 +125,7 @@ impl Output {
 
     async fn write_table(
         &mut self,
-        worker: &Rc<Worker>,
+        worker: &Rc<WorkerTransactions>,
         table: &Records,
     ) -> Result<(), OperationError> {
         let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);

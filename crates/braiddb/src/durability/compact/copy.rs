@@ -8,7 +8,7 @@ use crate::log::{self, ColdSpan, ColdStore, Purpose, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::Newest;
 use crate::sched::{self, Cause, Interleaved};
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::Link;
 
 /// Bytes of a stretch that is read at once, with gaps of so many between its records: leaving out a
@@ -27,7 +27,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// # Errors
 /// The device's, the log's.
 pub(super) async fn copy_all(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
     mut found: &mut [&mut Item],
     moving: &mut Moving,
@@ -82,7 +82,7 @@ async fn read(store: &ColdStore, span: &[&mut Item]) -> Result<ColdSpan, Operati
 
 /// Copies the records of one stretch.
 async fn copy(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
     items: &mut [&mut Item],
     read: &ColdSpan,
@@ -126,7 +126,7 @@ fn block_bytes<'r>(records: impl Iterator<Item = &'r RecordView<'r>>) -> usize {
 
 /// Logs a block of copies, for which there is room, of those records that are still what was found.
 fn log_block(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     records: &mut [(&mut &mut Item, RecordView<'_>)],
     moving: &mut Moving,
 ) -> Result<(), OperationError> {

@@ -9,7 +9,7 @@ use crate::reclaim;
 use crate::record::{Kept, Newest, Records, View};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::Link;
 
 /// Entries looked at between two turns of others.
@@ -120,7 +120,7 @@ pub(super) unsafe fn look(
 /// # Errors
 /// `Unlogged` for a record that the log does not have.
 pub(super) async fn find(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     tables: &[Arc<Records>],
     victims: &Victims,
 ) -> Result<Vec<Item>, OperationError> {
@@ -146,7 +146,7 @@ pub(super) async fn find(
 /// Looks at entries, and finds those that lead to a victim; leaves those in `rids` that are to be looked
 /// at again.
 fn look_at(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     table: &Records,
     rids: &mut Vec<Rid>,
     victims: &Victims,

@@ -36,7 +36,7 @@ use super::checkpoint::{self, Written};
 use crate::log::{LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause};
-use crate::transaction::{Engine, OperationError, Worker};
+use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
 /// Rounds that one compaction makes at most.
 const MOST_ROUNDS: usize = 64;
@@ -66,7 +66,7 @@ pub(super) async fn compact(
     files: &LogFiles,
     mut written: Written,
 ) -> Result<Compacted, OperationError> {
-    let worker = Worker::current();
+    let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
     let mut compacted = Compacted::default();
     for _ in 0..MOST_ROUNDS {
@@ -138,7 +138,7 @@ impl Compacted {
 /// Moves what is alive out of segments, until nobody can meet what is in them; returns how many records
 /// were copied, or `None` if the database is closing instead.
 async fn empty(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     files: &LogFiles,
     segments: &[u64],
     alive: u64,

@@ -10,7 +10,7 @@ use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched::{self, Cause};
-use crate::transaction::{OperationError, Worker};
+use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Records looked at before those among them that are to be copied are.
 const BATCH: usize = 16 * TURN;
@@ -42,7 +42,10 @@ impl Moving {
 ///
 /// # Errors
 /// The device's, the log's.
-pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<bool, OperationError> {
+pub(super) async fn pass(
+    worker: &Rc<WorkerTransactions>,
+    moving: &mut Moving,
+) -> Result<bool, OperationError> {
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
     let mut items = std::mem::take(&mut moving.items);
     for batch in items.chunks_mut(BATCH) {
@@ -69,7 +72,7 @@ pub(super) async fn pass(worker: &Rc<Worker>, moving: &mut Moving) -> Result<boo
 /// Looks at what the entries of items lead to: to copies from now on, where those may be seen. Adds
 /// those that are to be copied to `found`.
 fn look_at<'i>(
-    worker: &Rc<Worker>,
+    worker: &Rc<WorkerTransactions>,
     moving: &Moving,
     items: &'i mut [Item],
     found: &mut Vec<&'i mut Item>,

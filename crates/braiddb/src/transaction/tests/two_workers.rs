@@ -38,14 +38,14 @@ fn engine() -> Arc<Engine> {
 
 /// A worker on the calling thread, its turns taken by hand.
 struct Hand {
-    worker: Rc<Worker>,
+    worker: Rc<WorkerTransactions>,
     _participation: Participation,
 }
 
 impl Hand {
     fn new(engine: &Arc<Engine>, number: usize) -> Self {
         let participation = engine.domain.participate();
-        let worker = Worker::install(engine.clone(), number);
+        let worker = WorkerTransactions::install(engine.clone(), number);
         Self { worker, _participation: participation }
     }
 
