@@ -19,7 +19,7 @@ use super::location::is_own;
 use super::prepared::PreparedSpace;
 use super::reserve::Reserve;
 use super::spare::Spares;
-use super::stats::Counter;
+use super::stats::SharedCounter;
 use super::tail::Tail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
@@ -65,7 +65,7 @@ pub(super) struct Segments {
     pub(super) reserve: Reserve,
     pub(super) extent: Arc<Extent>,
     /// Segments freed since the log was opened.
-    pub(super) freed: Counter,
+    pub(super) freed: SharedCounter,
     /// How many there were when they were released.
     released: AtomicU64,
     /// What the reader found at the end of the log.
@@ -109,7 +109,7 @@ impl Segments {
             prepared: PreparedSpace::default(),
             reserve: Reserve::default(),
             extent: Arc::new(extent(identity.segment_bytes)),
-            freed: Counter::default(),
+            freed: SharedCounter::default(),
             released: AtomicU64::new(0),
             tail: Mutex::new(None),
             fresh: !exists,

@@ -4,9 +4,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct SharedCounter(AtomicU64);
 
-impl Counter {
+impl SharedCounter {
     pub(super) fn add(&self, amount: u64) {
         // Relaxed: a statistic, ordered with nothing.
         self.0.fetch_add(amount, Ordering::Relaxed);
@@ -20,11 +20,11 @@ impl Counter {
 /// Counts since the log was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    pub(super) flushes: Counter,
-    pub(super) bytes_written: Counter,
-    pub(super) padding_bytes: Counter,
-    pub(super) segments_created: Counter,
-    pub(super) segments_reused: Counter,
+    pub(super) flushes: SharedCounter,
+    pub(super) bytes_written: SharedCounter,
+    pub(super) padding_bytes: SharedCounter,
+    pub(super) segments_created: SharedCounter,
+    pub(super) segments_reused: SharedCounter,
 }
 
 /// A snapshot of the log's counters since it was opened.

@@ -6,9 +6,9 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 /// One statistic of one worker. An increment is a load and a store, not an atomic
 /// read-modify-write, because only the owner writes.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct WorkerCounter(AtomicU64);
 
-impl Counter {
+impl WorkerCounter {
     /// Adds; only the owning worker does.
     pub(crate) fn add(&self, count: u64) {
         self.set(self.get() + count);
@@ -29,19 +29,19 @@ impl Counter {
 /// What a worker's scheduler did, and how full its queues are.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerCounters {
-    pub(crate) tasks_finished: Counter,
+    pub(crate) tasks_finished: WorkerCounter,
     /// Panics in destructors of users' values that changed nobody's outcome.
-    pub(crate) destructor_panics: Counter,
-    pub(crate) suspensions: [Counter; Cause::COUNT],
-    pub(crate) sleeps: Counter,
+    pub(crate) destructor_panics: WorkerCounter,
+    pub(crate) suspensions: [WorkerCounter; Cause::COUNT],
+    pub(crate) sleeps: WorkerCounter,
     /// Tasks in the hot queue.
-    pub(crate) hot: Counter,
+    pub(crate) hot: WorkerCounter,
     /// Tasks waiting for storage or the log.
-    pub(crate) cold: Counter,
+    pub(crate) cold: WorkerCounter,
     /// Tasks waiting for foreign futures.
-    pub(crate) foreign: Counter,
+    pub(crate) foreign: WorkerCounter,
     /// Tasks resumed and waiting for room in the hot queue.
-    pub(crate) parked: Counter,
+    pub(crate) parked: WorkerCounter,
     /// Tasks the hot queue takes at the moment.
-    pub(crate) width: Counter,
+    pub(crate) width: WorkerCounter,
 }

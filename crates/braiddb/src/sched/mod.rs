@@ -26,7 +26,7 @@ mod tuner;
 mod waiter;
 mod worker;
 
-pub(crate) use counters::{Counter, SchedulerCounters};
+pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};
 pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, WorkerHandles};
 pub use local::Cause;

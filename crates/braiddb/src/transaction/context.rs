@@ -18,7 +18,7 @@ use crate::version::TransactionName;
 
 /// The reusable part of a transaction; a worker keeps those that are not in use.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct TransactionContext {
     /// Which of the worker's contexts this is.
     pub(super) number: usize,
     pub(super) writes: RefCell<WriteSet>,
@@ -28,7 +28,7 @@ pub(super) struct Context {
     pub(super) created: RefCell<Vec<Arc<Records>>>,
 }
 
-impl Context {
+impl TransactionContext {
     pub(super) fn new(number: usize) -> Self {
         let (writes, copies, created) = Default::default();
         Self { number, writes, copies, created }
@@ -52,7 +52,7 @@ struct Recent {
 pub(crate) struct Transaction {
     worker: Rc<WorkerTransactions>,
     /// Present until the transaction is over.
-    context: Option<Box<Context>>,
+    context: Option<Box<TransactionContext>>,
     name: TransactionName,
     begin: Lsn,
     /// The latest commit that anything it was told stands on: a value or a deletion that it saw, or
@@ -66,7 +66,7 @@ pub(crate) struct Transaction {
 impl Transaction {
     pub(super) fn new(
         worker: Rc<WorkerTransactions>,
-        context: Box<Context>,
+        context: Box<TransactionContext>,
         name: TransactionName,
         begin: Lsn,
     ) -> Self {
@@ -188,7 +188,7 @@ impl Transaction {
         if self.conflicted.get() { AbortCause::Conflict } else { self.cause.get() }
     }
 
-    pub(super) fn take_context(&mut self) -> Option<Box<Context>> {
+    pub(super) fn take_context(&mut self) -> Option<Box<TransactionContext>> {
         self.context.take()
     }
 }

@@ -1,6 +1,6 @@
 //! What a worker's transactions did, counted.
 
-use crate::sched::Counter;
+use crate::sched::WorkerCounter;
 
 /// Why a transaction ended without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,13 @@ impl AbortCause {
 /// The statistics of one worker's transactions.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounters {
-    pub(crate) committed: Counter,
-    pub(crate) committed_read_only: Counter,
-    pub(crate) aborted: [Counter; AbortCause::COUNT],
-    pub(crate) retries: Counter,
-    pub(crate) versions_freed: Counter,
-    pub(crate) versions_pruned: Counter,
-    pub(crate) records_reclaimed: Counter,
-    pub(crate) versions_waiting: Counter,
-    pub(crate) evicted: Counter,
+    pub(crate) committed: WorkerCounter,
+    pub(crate) committed_read_only: WorkerCounter,
+    pub(crate) aborted: [WorkerCounter; AbortCause::COUNT],
+    pub(crate) retries: WorkerCounter,
+    pub(crate) versions_freed: WorkerCounter,
+    pub(crate) versions_pruned: WorkerCounter,
+    pub(crate) records_reclaimed: WorkerCounter,
+    pub(crate) versions_waiting: WorkerCounter,
+    pub(crate) evicted: WorkerCounter,
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::begins::Begins;
-use super::context::{Context, Transaction};
+use super::context::{Transaction, TransactionContext};
 use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
 use super::engine::Engine;
@@ -27,7 +27,7 @@ pub(crate) struct WorkerTransactions {
     engine: Arc<Engine>,
     number: usize,
     #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
-    free: RefCell<Vec<Box<Context>>>,
+    free: RefCell<Vec<Box<TransactionContext>>>,
     begins: RefCell<Begins>,
     /// Contexts kept for transactions between two attempts.
     pub(super) kept: Cell<usize>,
@@ -129,7 +129,7 @@ impl WorkerTransactions {
         self.engine.status.per_worker()
     }
 
-    fn take_context(&self) -> Result<Box<Context>, NoContext> {
+    fn take_context(&self) -> Result<Box<TransactionContext>, NoContext> {
         if self.active() + self.kept.get() >= self.most_contexts() {
             return Err(NoContext);
         }
@@ -139,11 +139,11 @@ impl WorkerTransactions {
         let mut begins = self.begins.borrow_mut();
         assert!(begins.contexts() < self.most_contexts(), "contexts not in use are free");
         let number = begins.add_context();
-        Ok(Box::new(Context::new(number)))
+        Ok(Box::new(TransactionContext::new(number)))
     }
 
     /// Ends a transaction: its begin stamp holds nothing back any more.
-    pub(super) fn end(&self, mut context: Box<Context>) {
+    pub(super) fn end(&self, mut context: Box<TransactionContext>) {
         context.writes.borrow_mut().clear();
         assert!(context.created.borrow().is_empty(), "opened by the commit, or taken back");
         context.copies.free(&self.engine.memory);

@@ -50,7 +50,7 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Debug)]
-struct Context {
+struct ContextState {
     state: AtomicU64,
     commit: AtomicU64,
 }
@@ -58,7 +58,7 @@ struct Context {
 /// Contexts of all workers.
 #[derive(Debug)]
 pub(crate) struct StatusTable {
-    contexts: Box<[CachePadded<Context>]>,
+    contexts: Box<[CachePadded<ContextState>]>,
     per_worker: usize,
 }
 
@@ -67,7 +67,7 @@ impl StatusTable {
         assert!(workers <= TransactionName::MAX_WORKERS);
         assert!(per_worker <= TransactionName::MAX_CONTEXTS);
         let context = || {
-            CachePadded::new(Context {
+            CachePadded::new(ContextState {
                 // Sequence 0 is over from the start; the first transaction has sequence 1.
                 state: AtomicU64::new(Phase::Aborted as u64),
                 commit: AtomicU64::new(0),
@@ -81,7 +81,7 @@ impl StatusTable {
         self.per_worker
     }
 
-    fn context(&self, name: TransactionName) -> &Context {
+    fn context(&self, name: TransactionName) -> &ContextState {
         assert!(name.context() < self.per_worker);
         &self.contexts[name.worker() * self.per_worker + name.context()]
     }
