@@ -54,7 +54,7 @@ impl Bug {
         Self::FreedLiveSegment,
     ];
 
-    /// Those of answers other than values, ahead of what they stand on: crashes find them too.
+    /// Those of answers other than values, ahead of what they depend on: crashes find them too.
     pub const ANSWERS: [Self; 5] = [
         Self::TombstoneNotNoted,
         Self::RefusalNotNoted,

@@ -7,7 +7,7 @@
 //!
 //! *Askers* are told of keys without writing: who took the last turn, whether a mark is there. Whatever
 //! the answer came with, a value or an absence, a refused write, an error of the asker's own, a step of
-//! an interactive transaction, it stands on the last writer of the key before the asker's snapshot.
+//! an interactive transaction, it depends on the last writer of the key before the asker's snapshot.
 //! That writer must have written what the asker was told, and from the answer on no crash may undo it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,7 +248,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that what was told of keys was so at its snapshot, and that what it stands on is there.
+    /// Checks that what was told of keys was so at its snapshot, and that what it depends on is there.
     fn check_seen(&self, found: &Contents, told: usize) -> Result<()> {
         let mut writers: BTreeMap<u64, BTreeMap<u64, (u64, Number)>> = BTreeMap::new();
         for (number, end) in &self.ends {
@@ -272,7 +272,7 @@ impl Oracle {
             if let Some((_, number)) = last {
                 ensure!(
                     found.journal.contains_key(number),
-                    "told was {seen:?}, which stands on transaction {number}, and that is lost"
+                    "told was {seen:?}, which depends on transaction {number}, and that is lost"
                 );
             }
         }

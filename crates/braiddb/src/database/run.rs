@@ -158,9 +158,9 @@ where
 {
     let worker = WorkerTransactions::current();
     let Ok(mut begun) = worker.begin() else { return Err(Failed::Engine(Error::Overloaded)) };
-    let (mut attempt, mut stands_on) = (1, Lsn::ZERO);
+    let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
     let failed = loop {
-        begun.note_lsn(stands_on);
+        begun.note_lsn(depends_on);
         let transaction = Transaction::new(begun, attempt);
         let result = {
             // The closure is called within the future, so that this is contained too.
@@ -168,7 +168,7 @@ where
             ContainedFuture::new(future.as_mut()).await
         };
         let core = transaction.into_core();
-        stands_on = core.stands_on();
+        depends_on = core.depends_on();
         match result {
             Err(Panic { message }) => {
                 core.blame(AbortCause::Panic);
@@ -206,7 +206,7 @@ where
     };
     let failed = Contained::new(failed);
     if !is_planted(Bug::ErrorBeforeDurable) {
-        let durable = worker.wait_to_answer(stands_on).await;
+        let durable = worker.wait_to_answer(depends_on).await;
         durable.map_err(|error| Failed::Engine(error.into()))?;
     }
     Err(failed.into_inner())

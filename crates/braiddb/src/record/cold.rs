@@ -35,7 +35,7 @@ impl LogPlace {
         Self { address, committed: Some(committed) }
     }
 
-    /// An LSN that is durable if the record is, and that a reader of it stands on.
+    /// An LSN that is durable if the record is, and that a reader of it depends on.
     pub(crate) fn lsn(self) -> Lsn {
         self.committed.unwrap_or(self.address.lsn())
     }

@@ -41,7 +41,7 @@ impl Records {
                 newer = version;
                 continue;
             }
-            // Those who stand on it still find their way on through its own link.
+            // Those who depend on it still find their way on through its own link.
             let behind = version.next();
             match header {
                 None => newer.set_next(behind),

@@ -23,7 +23,7 @@ pub(crate) struct View<'a> {
 }
 
 /// The version of a record that a transaction sees, and why. It may say that the record is deleted,
-/// which stands on that deletion as a value stands on its write.
+/// which depends on that deletion as a value depends on its write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'o> {
     version: Version<'o>,

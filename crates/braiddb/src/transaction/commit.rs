@@ -44,7 +44,7 @@ impl Transaction {
         let worker = self.worker().clone();
         let wrote = !self.writes().borrow().is_empty();
         let (lsn, depends_on) = if !wrote {
-            let depends_on = self.stands_on();
+            let depends_on = self.depends_on();
             self.finish_read_only();
             (self.begin(), depends_on)
         } else {
@@ -219,7 +219,7 @@ impl Transaction {
     }
 
     /// A tombstone that is the newest version again needs its record reclaimed again: while this
-    /// transaction's version stood on it, its reclaimer may have given up.
+    /// transaction's version depended on it, its reclaimer may have given up.
     fn keep_deleted(&self, write: &Write, base: VersionRef) {
         // SAFETY: the newest version of its record again; it was not superseded meanwhile by
         // anyone whose garbage could be due before this transaction's begin stamp is gone.

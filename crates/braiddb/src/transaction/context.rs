@@ -55,9 +55,9 @@ pub(crate) struct Transaction {
     context: Option<Box<TransactionContext>>,
     name: TransactionName,
     begin: Lsn,
-    /// The latest commit that anything it was told stands on: a value or a deletion that it saw, or
+    /// The latest commit that anything it was told depends on: a value or a deletion that it saw, or
     /// what a write of its own was installed on or refused for.
-    stands_on: Cell<Lsn>,
+    depends_on: Cell<Lsn>,
     recent: Cell<Option<Recent>>,
     conflicted: Cell<bool>,
     cause: Cell<AbortCause>,
@@ -75,7 +75,7 @@ impl Transaction {
             context: Some(context),
             name,
             begin,
-            stands_on: Cell::new(Lsn::ZERO),
+            depends_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
             conflicted: Cell::new(false),
             cause: Cell::new(AbortCause::Dropped),
@@ -122,15 +122,15 @@ impl Transaction {
         unsafe { View::new(self.begin, self.name, &self.engine().status) }
     }
 
-    /// The latest commit that anything it was told stands on.
-    pub(crate) fn stands_on(&self) -> Lsn {
-        self.stands_on.get()
+    /// The latest commit that anything it was told depends on.
+    pub(crate) fn depends_on(&self) -> Lsn {
+        self.depends_on.get()
     }
 
-    /// The value of what was seen, if it is one; notes what it stands on, of a deletion too. Nothing
+    /// The value of what was seen, if it is one; notes what it depends on, of a deletion too. Nothing
     /// that was seen is to be told without this.
     ///
-    /// A record of which nothing was seen stands on nothing that a crash could undo: it was never
+    /// A record of which nothing was seen depends on nothing that a crash could undo: it was never
     /// committed before the snapshot, or its deletion was durable before it was reclaimed.
     pub(super) fn note<'a>(&self, seen: Option<Seen<'a>>) -> Option<&'a [u8]> {
         let seen = seen?;
@@ -143,10 +143,10 @@ impl Transaction {
         value
     }
 
-    /// Notes that what the transaction tells stands on the commit at `lsn`.
+    /// Notes that what the transaction tells depends on the commit at `lsn`.
     pub(crate) fn note_lsn(&self, lsn: Lsn) {
-        if lsn > self.stands_on.get() {
-            self.stands_on.set(lsn);
+        if lsn > self.depends_on.get() {
+            self.depends_on.set(lsn);
         }
     }
 

@@ -55,7 +55,7 @@ impl CommitQueue {
 }
 
 impl WorkerTransactions {
-    /// Waits until an answer that stands on the commit at `lsn` may leave the engine: under
+    /// Waits until an answer that depends on the commit at `lsn` may leave the engine: under
     /// [`Durability::Group`] until that commit is durable, else not at all.
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl Transaction {
     /// # Errors
     /// As [`WorkerTransactions::wait_to_answer`].
     pub(crate) async fn wait_to_answer(&self) -> Result<(), OperationError> {
-        self.worker().wait_to_answer(self.stands_on()).await
+        self.worker().wait_to_answer(self.depends_on()).await
     }
 
     /// Waits until the log has room for a block of `bytes`; fails if the log has failed, or cannot

@@ -23,7 +23,7 @@ use crate::version::{Horizon, Readers, StatusTable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// When all that it stands on is on disk: what it wrote, what it read, and what it was told was
+    /// When all that it depends on is on disk: what it wrote, what it read, and what it was told was
     /// not there. That goes for every answer: a value, an error of the transaction's own, a refusal
     /// such as [`KeyExists`](crate::Error::KeyExists), a step of an interactive transaction. If the
     /// log fails before, the log's error comes in its place. Commits share flushes.

@@ -178,7 +178,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
     );
 }
 
-/// A write whose transaction has committed and has not stamped it yet may stand on a version that is
+/// A write whose transaction has committed and has not stamped it yet may depend on a version that is
 /// freed already; one that was aborted a moment ago says nothing that could be trusted.
 #[test]
 fn compaction_follows_no_write_that_is_being_decided() {
