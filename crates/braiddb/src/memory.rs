@@ -181,7 +181,7 @@ pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
     unsafe { backend::free(block, layout) }
 }
 
-/// Gives memory that is free, and was this thread's or is nobody's, back to the operating system.
+/// Gives free memory, this thread's and what belongs to no thread, back to the operating system.
 pub(crate) fn give_back() {
     backend::give_back();
 }

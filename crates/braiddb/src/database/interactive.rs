@@ -23,7 +23,7 @@ use crate::transaction::{AbortCause, Found, Intent, InteractivePlace, WorkerTran
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-/// Runs a step and tells its caller; `false` if it panicked.
+/// Runs a step and sends its caller the result; `false` if it panicked.
 type Step = Box<dyn for<'a> FnOnce(&'a Transaction) -> LocalFuture<'a, bool> + Send>;
 
 enum Request {
@@ -298,7 +298,7 @@ impl InteractiveTransaction {
     }
 
     /// Commits. If the future is dropped after its first poll, the transaction commits or fails all
-    /// the same, and nobody is told.
+    /// the same, without an error.
     ///
     /// # Errors
     /// [`Error::Conflict`] if one of its steps met one; [`Error::TransactionOver`] if it was over

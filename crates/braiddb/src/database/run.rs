@@ -88,7 +88,7 @@ impl Database {
             db.spawn(move || {
                 Box::pin(async move {
                     let attempts = pin!(async move {
-                        // Dropped before the caller is told.
+                        // Dropped before the caller gets the result.
                         let body = Contained::new(body);
                         attempts(options, &*body).await
                     });
@@ -220,8 +220,8 @@ async fn back_off(attempt: u32) {
     }
 }
 
-/// Tells a caller, whose waker runs. The caller may just have gone: then nobody is left to tell, and
-/// what was to be told is dropped.
+/// Sends a caller its result, and runs its waker. The caller may just have dropped its future: then the
+/// result is dropped.
 pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
     if let Err(Panic { message }) = contain(|| drop_contained(reply.send(result))) {
         tracing::error!("the waker of a transaction's caller panicked: {message}");

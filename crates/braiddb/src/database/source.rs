@@ -17,7 +17,7 @@ use crate::sync::OnceLock;
 
 /// A source under way.
 #[derive(Debug)]
-#[must_use = "a source's failure is told when it is waited for"]
+#[must_use = "a source's failure is returned when it is waited for"]
 pub struct SourceRun {
     done: sched::SourceHandle,
     first_error: Arc<OnceLock<Error>>,
@@ -54,7 +54,7 @@ struct Procedure<F, R> {
     runtime: CallerRuntime,
     body: Contained<F>,
     reply: Contained<R>,
-    /// Only the first is told.
+    /// Only the first is reported.
     first_error: Arc<OnceLock<Error>>,
     failure: Arc<Failure>,
 }
@@ -66,7 +66,7 @@ impl<F, R> Procedure<F, R> {
     {
         let replied = contain(|| (self.reply)(input, result));
         if let Err(error) = replied.unwrap_or_else(|panic| Err(panicked(panic))) {
-            // Only the first is told.
+            // Only the first is reported.
             _ = self.first_error.set(error);
         }
     }
@@ -145,11 +145,11 @@ impl Database {
         self.run_source_with(worker, inputs, body, |_, result| result.map(|_| ()))
     }
 
-    /// Like [`Database::run_source`], and tells `reply` of each transaction that is over, on the
+    /// Like [`Database::run_source`], and calls `reply` for each transaction that is over, on the
     /// worker's thread: its input, and what [`Database::run_with`] would have returned. It is called
     /// once for every input that was taken, also for those whose transaction is dropped because the
     /// database is closed ([`Error::Closed`]) or fails. An error that it returns, or a panic in it,
-    /// ends the source and is told when the source is waited for.
+    /// ends the source and is returned when the source is waited for.
     ///
     /// Closing the database ends a source: no more inputs are taken, transactions under way end.
     ///
@@ -197,7 +197,7 @@ impl Database {
                 }
                 let inputs = inputs.as_mut()?;
                 let input = contain(|| inputs.next()).unwrap_or_else(|panic| {
-                    // Only the first is told.
+                    // Only the first is reported.
                     _ = procedure.first_error.set(panicked(panic));
                     None
                 })?;

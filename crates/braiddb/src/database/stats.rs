@@ -26,7 +26,7 @@ pub struct Stats {
     /// Superseded versions that were freed although an old snapshot was open, because no snapshot
     /// saw them.
     pub versions_pruned: u64,
-    /// Superseded versions and deleted records that somebody may still see.
+    /// Superseded versions and deleted records that a transaction may still see.
     pub versions_waiting: u64,
     /// Versions that gave way to their place on disk.
     pub versions_evicted: u64,
@@ -222,7 +222,7 @@ fn memory(engine: &Engine) -> MemoryStats {
     }
 }
 
-/// The process's resident set, where the operating system tells it.
+/// The process's resident set, where the operating system says.
 fn resident_bytes() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let resident: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
@@ -231,7 +231,7 @@ fn resident_bytes() -> Option<u64> {
     Some(resident * u64::try_from(page_bytes).ok()?)
 }
 
-/// Tells what memory a database has, also when it is gone.
+/// Reads what memory a database has, also after it is closed.
 #[cfg(braid_simulation)]
 #[derive(Clone, Debug)]
 pub struct MemoryProbe(std::sync::Arc<crate::memory::MemoryCounters>);

@@ -38,7 +38,7 @@ struct Listed {
 }
 
 /// Checks every record of the database whose worker's thread this is, as it is committed when the check
-/// comes by: what its key leads to in the log is whole, and is the record of that key.
+/// reaches it: what its key leads to in the log is whole, and is the record of that key.
 ///
 /// # Errors
 /// `Unlogged` if the database logs nothing.

@@ -35,7 +35,7 @@ pub(crate) enum RecoveryStep {
     Log { read: u64, bytes: u64 },
 }
 
-/// Is told how far a recovery is.
+/// Called with how far a recovery is.
 pub(crate) type Watch<'w> = &'w mut dyn FnMut(RecoveryStep);
 
 /// What a recovery did.

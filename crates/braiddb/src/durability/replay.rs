@@ -3,7 +3,7 @@
 //! One thread reads blocks; each of the others applies the records whose key falls to it, so what
 //! happened to one key is applied in order. No record is brought to memory: entries get addresses.
 //! A record id that was freed and taken by another key may fall to two threads: the later record
-//! stays, whoever comes last.
+//! stays, whichever thread comes last.
 //!
 //! | block | what replay does |
 //! |---|---|
@@ -173,7 +173,7 @@ impl Share<'_> {
     }
 
     /// Sets what a record's newest log entry at `lsn` left, unless a later one was here first: the
-    /// record's address, or for a deletion a tombstone that only tells the others its position.
+    /// record's address, or for a deletion a tombstone that only records its position.
     fn set(&self, table: &Records, rid: Rid, lsn: Lsn, address: Option<Address>) {
         let _exclusive = self.stripes[rid.number() as usize % STRIPES].lock();
         let before = table.array().load(rid);

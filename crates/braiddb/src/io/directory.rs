@@ -11,7 +11,7 @@ use super::simulated::{SimulatedDisk, SimulatedLock};
 use super::{File, OpenMode};
 use crate::sync::Mutex;
 
-/// The file that is locked while somebody has the directory open.
+/// The file that is locked while a database in the directory is open.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 
 /// An open, locked directory.
@@ -48,7 +48,7 @@ impl Directory {
     /// Opens and locks a directory; makes it, and those above it, if `create`.
     ///
     /// # Errors
-    /// `AlreadyOpen` if somebody holds it, `Missing` if it is not there and is not to be made.
+    /// `AlreadyOpen` if it is locked, `Missing` if it is not there and is not to be made.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, DirectoryError> {
         // Files are opened by their paths as long as the directory is, wherever the program goes.
         let path =

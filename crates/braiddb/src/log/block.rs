@@ -3,7 +3,7 @@
 //! A block lies at its own LSN, so a header whose `lsn` is not its position is none: stale bytes
 //! are never taken for a block. The checksum covers the headers of the block's records, each with
 //! the record's own checksum, and then the block's header, its own field taken as zero; the body of
-//! a skip block means nothing. `docs/format.md` has the table.
+//! a skip block holds no records. `docs/format.md` has the table.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -14,7 +14,7 @@ use crate::sync::{Mutex, clock, thread, yield_thread};
 const BLOCKS_A_TURN: u64 = 16;
 
 /// Drives a hole tracker alone: threads reserve and fill blocks in a ring as fast as they can, and
-/// whoever is there looks for the prefix, which counts as durable at once.
+/// each of them looks for the prefix in turn, which counts as durable at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TrackerDrive {

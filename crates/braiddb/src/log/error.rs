@@ -75,7 +75,7 @@ pub enum LogError {
         /// This engine's.
         expected: u32,
     },
-    /// Somebody has the database open.
+    /// The database is open already, in this process or another.
     #[error(
         "the database in {path} is already open, here or in another process; close it there first",
         path = path.display()

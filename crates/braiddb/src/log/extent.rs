@@ -8,8 +8,9 @@
 //! it is told.
 //!
 //! Invariants: a limit only grows; a limit is raised only once the segments below it are there,
-//! durably named. A demand that is made is met or refused: whoever prepares space looks at demands
-//! after he has let go of the right to, and whoever demands tries to get that right afterwards.
+//! durably named. A demand that is made is met or refused: a worker that prepares space looks at
+//! demands after it has given up the right to prepare, and a worker that demands tries to get that right
+//! afterwards.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(crate) enum Purpose {
     Change,
     /// A transaction that only deletes.
     Deletion,
-    /// The engine's own: copies of compaction, blocks that only let time pass.
+    /// The engine's own: copies of compaction, empty blocks.
     Upkeep,
 }
 
@@ -42,7 +43,7 @@ const UPKEEP_SHARE: u64 = 3;
 pub(super) struct Extent {
     /// By purpose: blocks for it end before this.
     limits: [AtomicU64; 3],
-    /// By purpose: the limit that somebody waits for.
+    /// By purpose: the limit that a transaction waits for.
     demands: [AtomicU64; 3],
     /// By purpose: how often a demand was refused.
     refusals: [AtomicU64; 3],
@@ -63,7 +64,7 @@ pub(super) struct Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DueExtension {
     pub(super) purpose: Purpose,
-    /// Somebody waits for it.
+    /// A transaction waits for it.
     pub(super) demanded: bool,
 }
 
@@ -152,7 +153,7 @@ impl Extent {
     pub(super) fn demand(&self, end: u64, purpose: Purpose) {
         // Relaxed: ordered by the fence.
         self.demands[purpose as usize].fetch_max(end, Ordering::Relaxed);
-        // Pairs with the fence in `PreparedSpace::finish`: if somebody prepares when this thread then
+        // Pairs with the fence in `PreparedSpace::finish`: if a worker prepares when this thread then
         // begins to, that one finds the demand in `due` afterwards.
         fence(Ordering::SeqCst);
     }
@@ -200,7 +201,8 @@ impl Extent {
         let mut raised = false;
         for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
             let limit = end.saturating_sub(self.kept[purpose as usize]);
-            // Release pairs with the Acquire in `allows`. Only whoever prepares space raises limits.
+            // Release pairs with the Acquire in `allows`. Only the worker that prepares space
+            // raises limits.
             raised |= self.limits[purpose as usize].fetch_max(limit, Ordering::AcqRel) < limit;
         }
         raised
@@ -213,7 +215,7 @@ impl Extent {
         }
         *self.newest_refusal.lock() = Some(Arc::new(error));
         for purpose in Purpose::ALL.into_iter().filter(|other| *other <= purpose) {
-            // Relaxed: whoever demanded it before this finds itself refused; a demand that is lost
+            // Relaxed: a demand made before this is refused; a demand that is lost
             // here is as good as made before.
             self.demands[purpose as usize].store(0, Ordering::Relaxed);
             // SeqCst: see `refusals`.

@@ -1,13 +1,13 @@
 //! Which part of the log is flushed next, and when a flush is over: decided by one worker at a time,
 //! the leader, under a lock that is never waited for before a flush.
 //!
-//! What is not done now is done by somebody who is certain to come:
+//! What is not done now is done by a worker that is certain to take a turn:
 //!
 //! | a flush does not go on, because | who carries it on |
 //! |---|---|
 //! | another worker holds the lock | the caller, which repeats its turn |
-//! | a block before its end is being filled | the caller; whoever fills does not suspend |
-//! | its space is being prepared | whoever prepares, at the end (`prepared`) |
+//! | a block before its end is being filled | the caller; a worker that fills a block does not suspend |
+//! | its space is being prepared | the worker that prepares, at the end (`prepared`) |
 //! | its space is not prepared, by nobody | the caller, whose next turn prepares |
 //! | as many flushes as may be are under way, or too little has gathered | the worker whose completion ends one: it wakes every worker with transactions that wait for the log, and each of those takes a turn |
 
@@ -59,7 +59,7 @@ pub(super) struct Flush<W> {
 /// What a worker that would lead a flush is to do.
 #[derive(Debug)]
 pub(super) enum Step<W> {
-    /// Nothing; somebody else carries on what is left.
+    /// Nothing; another worker carries on what is left.
     Rest,
     /// To repeat its turn soon.
     Repeat,

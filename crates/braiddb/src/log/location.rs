@@ -1,5 +1,5 @@
 //! Whether a directory holds a database or may become one: looked at before anything in it is
-//! touched, so that a database is never made among somebody else's files.
+//! touched, so that a database is never made among files of another program.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The write-ahead log: one, central, filled by all workers at once, flushed by whoever is there
+//! The write-ahead log: one, central, filled by all workers at once, flushed by the worker that has a turn
 //! (ELEDA), and the clock of the engine: a commit's position is its place in the order of all.
 //!
 //! A commit reserves by one `fetch_add` on the tail, copies its records into the ring while others
@@ -140,7 +140,7 @@ impl Log {
     /// the reader, and then [`Log::resume_at`] its end, before anything is reserved.
     ///
     /// # Errors
-    /// `Locked` if somebody has it open; `NotADatabase` if there is none and none is to be made;
+    /// `Locked` if it is open already; `NotADatabase` if there is none and none is to be made;
     /// `Corrupt`, `WrongVersion`; the operating system's.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create, .. } =

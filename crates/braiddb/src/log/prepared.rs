@@ -1,8 +1,8 @@
-//! How far space for the log is prepared, and the handover between whoever prepares it and the
+//! How far space for the log is prepared, and the handover between the worker that prepares it and the
 //! flush that needs it.
 //!
 //! Invariant (no flush is forgotten): a flush that needs more than what is prepared is announced,
-//! and then its leader looks whether somebody prepares; who prepares says that it has ended, and
+//! and then its leader looks whether a worker prepares; that worker says that it has ended, and
 //! then looks whether a flush is announced. A sequentially consistent fence stands between the two
 //! steps of each, so one sees the other: the leader sees that nobody prepares and repeats its turn,
 //! which prepares; or who prepared sees the flush and carries it on. Neither relies on a tail or on
@@ -11,11 +11,11 @@
 use super::Lsn;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// The extent of the prepared space, and who waits for more of it.
+/// The extent of the prepared space, and whether a flush waits for more of it.
 #[derive(Debug, Default)]
 pub(super) struct PreparedSpace {
     end: AtomicU64,
-    /// Somebody prepares space past `end`; it alone advances `end`.
+    /// A worker prepares space past `end`; it alone advances `end`.
     preparing: AtomicBool,
     /// A flush is padded and not submitted.
     announced: AtomicBool,
@@ -26,7 +26,7 @@ pub(super) struct PreparedSpace {
 pub(super) enum Found {
     /// All of it.
     Prepared,
-    /// Not yet; whoever prepares will look at the announced flush when done.
+    /// Not yet; the worker that prepares will look at the announced flush when done.
     UnderPreparation,
     /// Not yet, and nobody prepares: the caller is to.
     Missing,
@@ -39,13 +39,14 @@ impl PreparedSpace {
         Lsn(self.end.load(Ordering::Acquire))
     }
 
-    /// Says that space is prepared up to `end`. Of whoever prepares, or before there are workers.
+    /// Says that space is prepared up to `end`. Called by the worker that prepares, or before there
+    /// are workers.
     pub(super) fn advance(&self, end: Lsn) {
         // Release pairs with the Acquire in `end`.
         self.end.store(end.0, Ordering::Release);
     }
 
-    /// Begins to prepare, unless somebody does or none is due.
+    /// Begins to prepare, unless another worker does or none is due.
     pub(super) fn begin(&self, is_due: impl FnOnce() -> bool) -> bool {
         // Acquire pairs with the Release of `finish`: `end` is what the last one made it.
         let (taken, not_taken) = (Ordering::Acquire, Ordering::Relaxed);

@@ -99,7 +99,7 @@ impl<'l> Reservation<'l> {
         self.finish(BlockKind::Part { first_part });
     }
 
-    /// Ends the block as one that means nothing.
+    /// Ends the block as a skip block, which holds no records.
     pub(crate) fn finish_skip(self) {
         drop(self);
     }

@@ -4,9 +4,9 @@
 //! It has room for the next checkpoint, as large as that is estimated to be, and is large enough to be
 //! whole again once that one has taken the place of the newest: otherwise there would be no room for
 //! the one after it. Once the log has several segments, it has room for one more, or for
-//! several small ones, which compaction may fill with copies before it frees others. The log is extended for transactions only while the reserve
-//! is whole; a checkpoint or compaction that finds no room is lent it, and gives it back when it has
-//! made room, or is over.
+//! several small ones, which compaction may fill with copies before it frees others. The log is
+//! extended for transactions only while the reserve is whole; a checkpoint or compaction that finds
+//! no room is lent it, and gives it back when it has made room, or is over.
 //!
 //! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
 //! what is lent is taken back by nobody else.
@@ -89,7 +89,7 @@ impl Segments {
             .next_multiple_of(SECTOR_BYTES as u64)
     }
 
-    /// Holds back what should be, for somebody who wants to extend the log.
+    /// Holds back what should be, for an extension of the log.
     ///
     /// # Errors
     /// If there is no room, or it is lent; what was held back before is then held back still.

@@ -224,7 +224,7 @@ impl Segments {
     }
 
     /// Removes the segment that an interrupted creation left; segments with a log in them are
-    /// not touched, they are somebody's database that lost its `braid.meta`.
+    /// not touched, they belong to a database that lost its `braid.meta`.
     fn discard_leftovers(&self, starts: &[u64]) -> Result<(), LogError> {
         let Some(_) = starts.first() else { return Ok(()) };
         if starts != [0] || !self.is_empty(0)? {

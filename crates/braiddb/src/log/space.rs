@@ -3,7 +3,7 @@
 //! Admission comes before reservation, so that nobody ever waits between reserving and filling.
 //! A worker asks [`Space::admits`] and then reserves without suspending, so it has at most one
 //! block admitted and not reserved. Invariant: `tail <= released + ring`. It holds as a block is
-//! admitted only if it fits beside one largest common block of every worker and, while somebody
+//! admitted only if it fits beside one largest common block of every worker and, while a worker
 //! holds the large latch or waits for it, one largest block of all. The padding of flushes, at
 //! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`]. In the same way the
 //! tail stays within the extent of the log on disk, as far as it is for the block's purpose (`extent`).
@@ -113,7 +113,7 @@ impl<T: Tracker> Space<T> {
 
     #[inline]
     pub(super) fn released(&self) -> Lsn {
-        // Acquire pairs with the Release of `release`: whoever reuses the room comes after the
+        // Acquire pairs with the Release of `release`: a worker that reuses the room comes after the
         // writes that read it.
         Lsn(self.released.load(Ordering::Acquire))
     }

@@ -1,4 +1,4 @@
-//! Which workers have transactions that wait for the log, so that whoever advances it wakes those
+//! Which workers have transactions that wait for the log, so that the worker that advances it wakes those
 //! and no others.
 //!
 //! Invariant (no waiter is forgotten): a worker raises its flag and then looks at the log a last

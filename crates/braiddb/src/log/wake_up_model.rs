@@ -1,7 +1,7 @@
 //! Every interleaving of committing, flushing, preparing space and waiting, on two workers that sleep
-//! whenever they may: whoever waits for a commit to be durable is woken once it is. The space, the
-//! flush leader, the prepared space and the flags of waiting workers are the log's own; of a worker
-//! and its device there is only what drives them.
+//! whenever they may: a worker whose transactions wait for a commit to be durable is woken once it
+//! is. The space, the flush leader, the prepared space and the flags of waiting workers are the
+//! log's own; of a worker and its device there is only what drives them.
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
@@ -24,8 +24,8 @@ struct Case {
     /// How many blocks each worker commits.
     commits: [usize; WORKERS],
     flush_unit: u64,
-    /// What one step of preparation makes ready: where it is less than a flush takes, whoever prepares
-    /// may have to go on for a tail that it did not see.
+    /// What one step of preparation makes ready: where it is less than a flush takes, the worker
+    /// that prepares may have to go on for a tail that it did not see.
     step: u64,
     /// Switches between the workers at any moment.
     switches: usize,

@@ -236,7 +236,7 @@ impl Participation {
     /// Before this thread sleeps: holds nothing back any more, if nothing is in flight on it.
     pub(crate) fn sleep(&self) {
         if self.local.is_quiet() {
-            // Release pairs with the load in `oldest`: who sees it sees the operations' end.
+            // Release pairs with the load in `oldest`: a thread that sees it sees the operations' end.
             self.local.place().published.store(QUIESCENT, Ordering::Release);
         }
     }

@@ -104,7 +104,7 @@ impl Chunks {
             bytes: words * size_of::<u64>(),
             reason: error.to_string(),
         })?;
-        // Release pairs with the Acquire in `word`. On failure somebody else's chunk is there, which
+        // Release pairs with the Acquire in `word`. On failure another thread's chunk is there, which
         // this thread may go on to use: Acquire.
         let (success, failure) = (Ordering::Release, Ordering::Acquire);
         let address = new.as_ptr() as u64;

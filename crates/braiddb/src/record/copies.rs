@@ -1,6 +1,6 @@
 //! Copies of values that are handed out for longer than an operation: for the length of a transaction,
-//! or of a batch of a scan. A version may be evicted, and freed, while somebody looks at its value; what
-//! is copied here stays until its owner is over, however long that takes.
+//! or of a batch of a scan. A version may be evicted, and freed, while a transaction looks at its
+//! value; what is copied here stays until its owner is over, however long that takes.
 
 use std::alloc::Layout;
 use std::cell::RefCell;

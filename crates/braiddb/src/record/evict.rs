@@ -4,16 +4,16 @@
 //! came by. Invariants:
 //!
 //! - An entry becomes an address only if its version is durable and committed before every begin stamp
-//!   in use: so whoever meets the address may see the record, and no older version of it is needed.
-//!   That is acting on a horizon: the protocol is at the head of `version/horizon.rs`.
+//!   in use: so every transaction that meets the address may see the record, and no older version
+//!   of it is needed. That is acting on a horizon: the protocol is at the head of `version/horizon.rs`.
 //! - A durable version that is newer than some begin stamp in use gives way to its header alone, which
 //!   says when it was committed and leads on to older versions. So one old transaction does not keep
 //!   payloads in memory, whatever is written while it is open. Once no begin stamp is older, the header
 //!   gives way to the address.
-//! - Whoever replaces a version by another that leads on as the first did excludes the pruner, who alone
+//! - A worker that replaces a version by another with the same link excludes the pruner, which alone
 //!   changes where a version leads.
 //! - What takes a version's place says where its record is, which compaction may change at that moment;
-//!   whoever replaces it looks again afterwards ([`Records::follow_move`]).
+//!   a worker that replaces it looks again afterwards ([`Records::follow_move`]).
 
 use super::indirection::IndirectionEntry;
 use super::records::Records;
@@ -79,14 +79,14 @@ impl Records {
     /// compaction moved that meanwhile: the segment it was in may be freed soon. The caller acts on a
     /// horizon, or is in a transaction, so not before the call is over.
     pub(super) fn follow_move(&self, rid: Rid, replaced: Version<'_>, by: IndirectionEntry) {
-        // Pairs with the fence in `Horizon::act`, which compaction passes after it moved a record and before
-        // it looks at the entry again: either that look finds what is there now, and moves that too, or the
-        // move is seen here.
+        // Pairs with the fence in `Horizon::act`, which compaction passes after it moved a record
+        // and before it looks at the entry again: either that look finds what is there now, and
+        // moves that too, or the move is seen here.
         fence(Ordering::SeqCst);
         let Some(record) = replaced.record() else { return };
         match by {
             IndirectionEntry::Address(address) if address.lsn() != record => {
-                // Otherwise somebody wrote the record, or compaction was there.
+                // Otherwise a transaction wrote the record, or compaction was there.
                 self.array().replace(rid, by, IndirectionEntry::Address(address.moved(record)));
             }
             IndirectionEntry::Version(version) => {

@@ -11,8 +11,8 @@
 //! | odd | the newest version, in the log: committed for every transaction, active or to come |
 //!
 //! Invariants: an entry leaves `dead` only by [`IndirectionArray::clear`], after the grace period in
-//! which operations may still hold the id. Who has a record id has it from the allocator of ids, which
-//! made room for its entry first, or from where that was published.
+//! which operations may still hold the id. A thread that has a record id has it from the allocator
+//! of ids, which made room for its entry first, or from where that was published.
 
 use super::chunks::{Chunks, NoMemory};
 use crate::rid::Rid;
@@ -107,7 +107,7 @@ impl IndirectionArray {
 
     /// Puts the first version of a record into the entry of a fresh id, which nobody else knows.
     pub(crate) fn publish(&self, rid: Rid, version: VersionRef) {
-        // Release pairs with the Acquire in `load`: who finds the version finds its header.
+        // Release pairs with the Acquire in `load`: a thread that finds the version finds its header.
         let before = self.word(rid).swap(version.word(), Ordering::Release);
         assert_eq!(before, 0, "a fresh record id has an empty entry");
     }

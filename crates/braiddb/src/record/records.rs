@@ -69,7 +69,7 @@ impl Records {
 
     /// Lets everybody use the table: its creator commits, and has drawn its LSN.
     pub(crate) fn open_to_all(&self) {
-        // Release pairs with the Acquire in `may_be_used_by`: who uses it commits later.
+        // Release pairs with the Acquire in `may_be_used_by`: a transaction that uses it commits later.
         self.users.store(ALL, Ordering::Release);
     }
 
@@ -115,7 +115,7 @@ impl Records {
         self.store.is_none()
     }
 
-    /// The next `count` of the record ids below `bound` that the clock's hand comes by.
+    /// The next `count` of the record ids below `bound` that the clock's hand reaches.
     pub(super) fn turn_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
         // Relaxed: workers only share out the ids.
         let start = self.hand.fetch_add(count, Ordering::Relaxed);

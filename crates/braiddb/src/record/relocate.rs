@@ -67,9 +67,9 @@ impl Records {
         if let Some(name) = stamp.name() {
             return match view.status.outcome(name) {
                 // SAFETY: it was active after `view` began, so if it commits, then not before that
-                // begin stamp; nor does who writes after it, should it abort. So nobody has acted on
-                // a horizon that would let the version below be freed, and if it is evicted once it is
-                // the head again, the caller's guard is older.
+                // begin stamp; nor does a transaction that writes after it, should it abort. So no
+                // worker has acted on a horizon that would let the version below be freed, and if
+                // it is evicted once it is the head again, the caller's guard is older.
                 Outcome::Active => unsafe { below(version) },
                 _ => Newest::Deciding,
             };
@@ -92,8 +92,8 @@ impl Records {
     }
 
     /// Lets a record's entry lead to the copy of `link` at `to`, which is durable, and before every
-    /// begin stamp in use: whoever meets it may see it. A version that cannot say so gives way to
-    /// the address, and is returned: it is to be freed as one that was evicted.
+    /// begin stamp in use: every transaction that meets it may see it. A version that cannot say so
+    /// gives way to the address, and is returned: it is to be freed as one that was evicted.
     ///
     /// # Safety
     /// The caller holds an operation guard, under which it found `link` in the entry.
@@ -107,8 +107,8 @@ impl Records {
         assert!(to < acting.oldest(), "everyone may see the copy");
         match link {
             Link::Address(old) => {
-                // Whoever was faster wrote the record, or brought it to memory: it is looked at
-                // again.
+                // Another transaction or worker was faster: it wrote the record, or brought it to
+                // memory: it is looked at again.
                 let new = old.moved(to);
                 self.array().replace(
                     rid,

@@ -72,7 +72,7 @@ impl Crew {
         if self.failure.record(message) {
             tracing::error!("the engine has failed, and stops: {message}");
         }
-        // Its panic is told: what panics from here on is a user's.
+        // Its panic is recorded: what panics from here on is a user's.
         local.engine_panicked.set(false);
         self.close();
         for remote in &self.remotes {

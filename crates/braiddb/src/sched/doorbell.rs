@@ -6,7 +6,7 @@
 //! visible and then rings. Invariants:
 //!
 //! - The signal is lowered in one place only, the beginning of [`turn`], *before* the turn looks at
-//!   everything that a ring may announce. So whoever rings after that look, or unseen by it, leaves
+//!   everything that a ring may announce. So a sender that rings after that look, or unseen by it, leaves
 //!   the signal raised. Between turns a worker may react to the signal but never lowers it.
 //! - Every sleep is preceded by such a turn, with nothing but [`Doorbell::begin_sleep`] between its
 //!   looks and the sleep.
@@ -39,7 +39,7 @@ impl Doorbell {
         self.sleeping.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody rang since the last turn began; cheap enough for every round.
+    /// Whether a sender rang since the last turn began; cheap enough for every round.
     #[inline(always)]
     pub(super) fn is_rung(&self) -> bool {
         // Relaxed: a hint; `lower` acquires.
@@ -52,7 +52,7 @@ impl Doorbell {
         self.signal.swap(false, Ordering::AcqRel);
     }
 
-    /// Whether the worker may sleep now; if not, somebody rang since its last turn began.
+    /// Whether the worker may sleep now; if not, a sender rang since its last turn began.
     fn begin_sleep(&self) -> bool {
         // Relaxed, both: ordered by the fence, which pairs with the one in `ring`.
         self.sleeping.store(true, Ordering::Relaxed);

@@ -10,9 +10,10 @@ use super::panics::Failure;
 use super::storage::Transfers;
 use super::waiter::Waiter;
 
-/// Steps that a task takes at most before its worker looks round: each is an operation, a cache line
-/// it may have to wait for, or as much work, about a tenth of a microsecond. Alone on its worker it is
-/// interrupted some ten thousand times a second; beside others it has its turn more often, and short.
+/// Steps that a task takes at most before its worker looks for new arrivals: each is an operation,
+/// a cache line it may have to wait for, or as much work, about a tenth of a microsecond. Alone on
+/// its worker it is interrupted some ten thousand times a second; beside others it has its turn
+/// more often, and short.
 pub(super) const STEPS_ALONE: u32 = 256;
 pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
 

@@ -45,7 +45,7 @@ impl Failure {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Of what the engine failed, if it did. Whoever is told by a worker's end finds it here.
+    /// Of what the engine failed, if it did. A caller whose reply was dropped with a worker finds it here.
     pub(crate) fn message(&self) -> Option<&Arc<str>> {
         self.message.get()
     }
@@ -249,9 +249,9 @@ pub(crate) fn engine_panicked() -> bool {
     local(|local| local.is_some_and(|local| local.engine_panicked.get()))
 }
 
-/// What tells somebody who waits when it is dropped, as the sender of a reply does. If it is dropped
-/// while the engine's panic unwinds, it is kept until the failure is recorded, so that whoever is told
-/// finds it.
+/// Something whose drop wakes a caller that waits, as that of the sender of a reply does. If it is dropped
+/// while the engine's panic unwinds, it is kept until the failure is recorded, so that a caller
+/// that is woken finds it.
 #[derive(Debug)]
 pub(crate) struct UntilRecorded<T: 'static>(Option<T>);
 
@@ -288,14 +288,14 @@ impl<T: 'static> Drop for UntilRecorded<T> {
                 None => drop_contained(value),
             });
         } else {
-            // It may run the waker of whoever waits.
+            // It may run the waker of a caller that waits.
             drop_contained(value);
         }
     }
 }
 
 impl WorkerLocal {
-    /// After a failure was recorded: tells those who wait for what the panic unwound.
+    /// After a failure was recorded: wakes the callers that wait for what the panic unwound.
     pub(super) fn tell_after_failure(&self) {
         loop {
             let kept = self.until_recorded.take();

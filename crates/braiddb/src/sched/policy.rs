@@ -8,7 +8,7 @@ pub enum Policy {
     Sequential,
     /// A batch at a time: none is admitted before the whole batch has concluded (MosaicDB §4.2).
     Batch,
-    /// A fixed number of places; whoever concludes leaves its place to the next (MosaicDB §4.3).
+    /// A fixed number of slots; a transaction that ends leaves its slot to the next (MosaicDB §4.3).
     Pipeline,
     /// A short queue of transactions that use memory beside a long one of those that wait
     /// (MosaicDB §4.3, Algorithm 1).

@@ -44,7 +44,7 @@ pub(super) trait ErasedSource: Send {
     fn run(self: Box<Self>, worker: &mut Worker<'_>);
 }
 
-/// What makes a source on its worker, and who is told of its end.
+/// What makes a source on its worker, and where its end is reported.
 pub(super) struct Sending<M> {
     pub(super) make: M,
     pub(super) done: UntilRecorded<futures_channel::oneshot::Sender<()>>,

@@ -98,7 +98,7 @@ impl Transfers {
         }
     }
 
-    /// Takes the completion of a transfer; returns who is to be resumed.
+    /// Takes the completion of a transfer; returns the task that is to be resumed.
     pub(super) fn complete(&self, completion: Completion) -> Option<Waiter> {
         let state = &mut *self.0.borrow_mut();
         let number = completion.token as usize;

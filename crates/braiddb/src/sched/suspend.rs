@@ -23,7 +23,7 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
 }
 
 /// Asks for the cache line at `pointer` and lets others run until it is there. When nobody else is
-/// there to run, it only counts a step, and every so many lets the worker look who has come.
+/// there to run, it only counts a step, and every so many lets the worker look for new arrivals.
 #[inline(always)]
 pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
     let suspend = suspend_memory();
@@ -191,7 +191,7 @@ where
                 // Each round says anew whether one of them wants to be polled again soon.
                 local.inspect(|local| local.cause.set(Cause::Foreign));
                 this.round(context);
-                // The worker is to look round now and then, though nobody else is there to run.
+                // The worker is to look for new arrivals now and then, though nobody else is there to run.
                 local.is_some_and(|local| {
                     local.cause.get().is_hot() && !local.take_steps(this.running.len() as u32)
                 })

@@ -71,7 +71,7 @@ impl WorkerThread<'_> {
             }
             return;
         }
-        // Nobody sends any more, so what is here is all that came: its senders are told by its drop.
+        // Nobody sends any more, so what is here is all that came: its senders see that it is dropped.
         crew.close();
         while let Some(message) = crew.remotes[number].messages.pop() {
             drop_contained(message);

@@ -1,8 +1,8 @@
-//! Who is to be resumed when what a task waits for has happened.
+//! Which task is to be resumed when what a task waits for has happened.
 //!
 //! A task's future is polled with the waker of its slot, or, where the task runs an executor of its
 //! own inside (`join_all`, `FuturesUnordered`, `select`), parts of it are polled with wakers of that
-//! executor, which polls a part again only if that waker was woken. So whoever waits hands over the
+//! executor, which polls a part again only if that waker was woken. So a part that waits hands over the
 //! waker it was polled with, unless it is the slot's own: then the slot's number is enough, and costs
 //! no reference count.
 

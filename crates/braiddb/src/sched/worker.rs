@@ -283,7 +283,7 @@ impl<S: Source> Run<'_, '_, S> {
         replaced
     }
 
-    /// The task at `position` waits for somebody's decision: makes room for whoever may decide.
+    /// The task at `position` waits for another transaction's decision: makes room for that one.
     fn stand_back(&mut self, position: usize) -> bool {
         if !self.queues.staged.is_empty() {
             // The one who decides may be staged for want of this task's place.

@@ -1,10 +1,11 @@
 //! How much of the memory budget may be in use.
 //!
 //! Versions, nodes and keys are blocks of an allocator, which takes more from the operating system
-//! than is in use: what was freed among what is in use is not always for whoever allocates next. How
-//! much more depends on how work shifts between workers, so it is watched. What eviction aims at goes
-//! down by as much as the allocator comes to take beyond its room, and up again, slowly, while it takes
-//! less. What it took already is not given back by evicting more, so that does not count twice.
+//! than is in use: what was freed among what is in use is not always of use to the thread that
+//! allocates next. How much more depends on how work shifts between workers, so it is watched. What
+//! eviction aims at goes down by as much as the allocator comes to take beyond its room, and up
+//! again, slowly, while it takes less. What it took already is not given back by evicting more, so
+//! that does not count twice.
 
 use crossbeam_utils::CachePadded;
 
@@ -52,8 +53,8 @@ impl Budget {
         self.records / 8
     }
 
-    /// The allocator's room: the budget, less what takes memory `beside` it, and a sixth for what
-    /// nobody counts, as open transactions.
+    /// The allocator's room: the budget, less what takes memory `beside` it, and a sixth for
+    /// what is not counted: write sets and slots of open transactions, queues, buffers of transfers.
     fn room(&self, beside: u64) -> u64 {
         self.bytes.saturating_sub(beside) / 6 * 5
     }

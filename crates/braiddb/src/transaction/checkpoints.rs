@@ -102,7 +102,7 @@ impl Checkpoints {
 
     /// Says that the database is closing.
     pub(crate) fn stop(&self) {
-        // Relaxed: whoever works on looks again soon.
+        // Relaxed: a worker that goes on looks again soon.
         self.stopping.store(true, Ordering::Relaxed);
     }
 

@@ -47,7 +47,7 @@ impl Transaction {
     }
 
     /// Lets everybody use the tables that the transaction created; its LSN is drawn, and nobody sees
-    /// yet that they are listed. So whoever uses them commits later.
+    /// yet that they are listed. So a transaction that uses them commits later.
     pub(super) fn open_created(&self) {
         self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
     }

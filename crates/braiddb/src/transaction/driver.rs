@@ -26,7 +26,7 @@ pub(crate) struct WorkerDriver {
     flush: FlushState,
     handles: WorkerHandles,
     /// Whether an operation of this worker's has completed since its last turn: then it is this
-    /// worker that tells the others.
+    /// worker that wakes the others.
     completed: bool,
     /// When this worker last published its begin stamps.
     published_at: Lsn,
@@ -51,8 +51,8 @@ impl WorkerDriver {
         }
     }
 
-    /// Flushes what is due, or whatever there is if that is `wanted`, and tells everyone of what
-    /// became durable; whether the turn is to be repeated soon.
+    /// Flushes what is due, or whatever there is if that is `wanted`, and wakes the workers whose
+    /// transactions wait for what became durable; whether the turn is to be repeated soon.
     fn flush(&mut self, device: &mut dyn Device, wanted: bool) -> bool {
         let engine = self.worker.engine();
         let turn = engine.log.turn(&mut self.flush, device, wanted);
@@ -67,8 +67,8 @@ impl WorkerDriver {
             if turn.extended {
                 engine.expect_checkpoint();
             }
-            // An advance is told by the worker whose completion brought it; what may have come
-            // without a completion, by whoever sees it.
+            // The worker whose completion brought an advance wakes the others; after what may have
+            // come without a completion, every worker that sees it does.
             let tells = !is_planted(Bug::OtherWorkersNotWoken);
             if (std::mem::take(&mut self.completed) || failed || turn.news) && tells {
                 for other in engine.waiting.others(self.worker.number()) {

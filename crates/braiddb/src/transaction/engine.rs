@@ -229,7 +229,7 @@ impl Engine {
         }
     }
 
-    /// Tells the log what the next checkpoint will take, so that the disk has room for it.
+    /// Reports to the log what the next checkpoint will take, so that the disk has room for it.
     pub(crate) fn expect_checkpoint(&self) {
         let next = (self.estimate_checkpoint)(self);
         self.log.expect_checkpoint(next, self.checkpoints.newest_bytes());
@@ -249,7 +249,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Workers hold the engine, so all have stopped: what they retired is nobody's, and goes
+        // Workers hold the engine, so all have stopped: nothing refers to what they retired, which goes
         // before the tables it leads to.
         self.domain.drain();
         for mut garbage in self.leftovers.get_mut().drain(..) {

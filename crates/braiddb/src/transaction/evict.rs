@@ -32,7 +32,7 @@ const MUCH: u64 = 8;
 /// Bytes that have come free since more was in use, from which on memory is given back; a sixteenth of
 /// what was in use if that is more, because it takes a look at all that is.
 const GIVE_BACK_BYTES: u64 = 8 << 20;
-/// How long memory that has come free is kept for whoever wants it next.
+/// How long memory that has come free is kept for the next allocations.
 const GIVE_BACK_DELAY: Duration = Duration::from_millis(100);
 
 /// What a worker has seen of the memory in use.

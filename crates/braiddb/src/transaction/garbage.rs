@@ -1,7 +1,7 @@
 //! What commits leave behind, freed when nobody can see it any more (Umbra MVCC §3.4, Steam).
 //!
-//! A version superseded at LSN c, and a record deleted at c, are needed by transactions whose begin
-//! stamp is not later than c, and by nobody else: later ones stop at the newer version. So each is
+//! A version superseded at LSN c, and a record deleted at c, are needed only by transactions whose begin
+//! stamp is not later than c: later ones stop at the newer version. So each is
 //! listed by the transaction that superseded it, exactly once, under c; and once the oldest begin
 //! stamp in use is later than c, a superseded version is freed without being unlinked: the link to
 //! it is never followed again. A deleted record is reclaimed then too, but not before its deletion
@@ -26,7 +26,7 @@ const ITEMS_PER_TURN: usize = 4096;
 /// long left the caches.
 const PREFETCH_AHEAD: usize = 12;
 
-/// Something that will be nobody's.
+/// Something that is freed once the horizon passes the LSN under which it is listed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
     /// A version with a newer committed one in front of it.
@@ -46,8 +46,8 @@ pub(super) struct GarbageList {
     items: VecDeque<(Lsn, Garbage)>,
     /// How much was kept when everything had last been looked at.
     kept_before: usize,
-    /// Deleted records, sorted by LSN too. They also wait for the log: who finds no entry of a record
-    /// in the index takes its deletion for durable.
+    /// Deleted records, sorted by LSN too. They also wait for the log: a transaction that finds no
+    /// entry of a record in the index takes its deletion for durable.
     deleted: VecDeque<(Lsn, Garbage)>,
 }
 

@@ -43,7 +43,7 @@ impl WorkerTransactions {
         let engine = self.engine();
         let tail = engine.log.tail();
         engine.readers.request(tail);
-        // Otherwise somebody acts on the horizon; the garbage waits for the next turn.
+        // Otherwise another worker acts on the horizon; the garbage waits for the next turn.
         let Some(pruning) = engine.horizon.prune() else { return };
         let stamps = engine.readers.stamps(tail, &pruning);
         let durable = engine.log.durable();

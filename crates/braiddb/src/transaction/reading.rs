@@ -30,7 +30,7 @@ const STALLED_TURNS: u32 = 64;
 /// The reads of one worker.
 ///
 /// Invariants: `admitted` is the sum of all permits, and of all in line that were admitted; those are
-/// first in line, so reads are admitted in order. Whoever is first of the others has no room, or was
+/// first in line, so reads are admitted in order. The first of the others has no room, or was
 /// admitted since.
 #[derive(Debug)]
 pub(super) struct Reads {
@@ -38,7 +38,7 @@ pub(super) struct Reads {
     admitted: Cell<u64>,
     line: RefCell<VecDeque<Waiting>>,
     next_number: Cell<u64>,
-    /// Turns since a transfer was last under way while somebody waited.
+    /// Turns since a transfer was last under way while a read waited.
     stalled: Cell<u32>,
     memory: Arc<MemoryCounters>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Reads {
 struct Waiting {
     number: u64,
     bytes: u64,
-    /// Who is to be resumed; none once that was done.
+    /// The task to be resumed; none once that was done.
     waiter: Option<Waiter>,
     admitted: bool,
 }
@@ -110,7 +110,7 @@ impl Reads {
         while self.admit_first(|first| self.has_room(first.bytes)) {}
     }
 
-    /// Admits the first in line who is not admitted, if `may`; whether one was.
+    /// Admits the first in line that is not admitted, if `may`; whether one was.
     fn admit_first(&self, may: impl FnOnce(&Waiting) -> bool) -> bool {
         let mut line = self.line.borrow_mut();
         let first = line.iter_mut().find(|one| !one.admitted);

@@ -1,7 +1,7 @@
 //! The tables of a database: by their ids, from their creation on.
 //!
 //! Invariants: a table stays listed as long as its engine, unless its creator aborts: then it is taken
-//! off the list, and its id is given to another one, since nothing that was committed tells of it. An
+//! off the list, and its id is given to another one, since nothing that was committed refers to it. An
 //! id is one table's at a time.
 
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Tables {
         self.list.read().by_id.iter().flatten().cloned().collect()
     }
 
-    /// The next table, and how many of its entries, that the clock's hand of eviction comes by: it goes
+    /// The next table, and how many of its entries, that the clock's hand of eviction reaches: it goes
     /// round one table after the other, so that each entry has its turn. `None` if only tables without
     /// entries come next: the hand has passed some of them.
     pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {

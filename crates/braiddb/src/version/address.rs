@@ -28,7 +28,7 @@ pub(crate) struct Address(u64);
 pub(crate) enum Link {
     /// A version in memory.
     Version(VersionRef),
-    /// A record in the log, which everyone who meets the link may see.
+    /// A record in the log, which every transaction that meets the link may see.
     Address(Address),
 }
 

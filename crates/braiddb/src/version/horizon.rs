@@ -1,4 +1,5 @@
-//! The oldest begin stamp in use, which decides what nobody can see any more; and who may act on it.
+//! The oldest begin stamp in use, which decides what nobody can see any more; and which worker may
+//! act on it.
 //!
 //! Each worker publishes a lower bound of its active transactions' begin stamps, lazily. Invariant:
 //! a worker's published stamp is never later than the begin stamp of one of its active
@@ -20,17 +21,18 @@
 //! | the pruner | cuts a superseded version out from between two others | no begin stamp in use sees it, and one steps over it |
 //! | the pruner | replaces a durable superseded version by its header | a begin stamp in use sees it |
 //!
-//! All but the writer and the pruner *act* on a horizon, also to exclude the pruner: afterwards a chain is good for begin stamps from
-//! that horizon on, and its rest may be freed or gone. The pruner trusts the opposite: that the chain is
-//! whole from its head to the version a listed reader needs. Lists are made lazily, and a listed reader
-//! may have ended, whereupon somebody acted on a later horizon. Therefore:
+//! All but the writer and the pruner *act* on a horizon, also to exclude the pruner: afterwards a
+//! chain is good for begin stamps from that horizon on, and its rest may be freed or gone. The
+//! pruner trusts the opposite: that the chain is whole from its head to the version a listed reader
+//! needs. Lists are made lazily, and a listed reader may have ended, whereupon a worker acted on a
+//! later horizon. Therefore:
 //!
-//! - who acts holds an [`Acting`], which records the horizon it acts on before it is used;
+//! - a worker that acts holds an [`Acting`], which records the horizon it acts on before it is used;
 //! - the pruner holds a [`Pruning`], which excludes every `Acting`, and forgets listed begin stamps that
 //!   are older than any recorded horizon. For those that are left nobody has ever acted on a later
 //!   one, so their chains are whole, be the readers active or not.
 //!
-//! Neither waits for the other: who does not get its turn comes back later.
+//! Neither waits for the other: a worker that does not get the right tries again at a later turn.
 
 use crossbeam_utils::CachePadded;
 
@@ -84,7 +86,7 @@ impl Horizon {
 
     /// Publishes the oldest begin stamp of `worker`; what it begins from here on is not older.
     pub(crate) fn publish(&self, worker: usize, oldest: Lsn) {
-        // Release pairs with the Acquire in `oldest`: whoever sees a later stamp sees that the
+        // Release pairs with the Acquire in `oldest`: a thread that sees a later stamp sees that the
         // transactions before it have finished with their versions.
         self.places[worker].published.store(oldest.0, Ordering::Release);
     }
@@ -101,8 +103,8 @@ impl Horizon {
         fence(Ordering::SeqCst);
     }
 
-    /// A stamp that no active or future transaction's begin is older than, to wait for; who acts on
-    /// it takes [`Horizon::act`]. `tail` was read from the log before the call.
+    /// A stamp that no active or future transaction's begin is older than, to wait for; a worker
+    /// that acts on it takes [`Horizon::act`]. `tail` was read from the log before the call.
     pub(crate) fn oldest(&self, tail: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `publish`.
@@ -110,7 +112,7 @@ impl Horizon {
         stamps.fold(tail, Lsn::min)
     }
 
-    /// The right to act on the horizon, for `worker`; `None` while somebody prunes. `tail` was read
+    /// The right to act on the horizon, for `worker`; `None` while another worker prunes. `tail` was read
     /// from the log before the call.
     ///
     /// # Panics
@@ -120,7 +122,7 @@ impl Horizon {
         // Relaxed: written by this worker alone.
         assert!(!place.acting.load(Ordering::Relaxed), "a worker acts on one horizon at a time");
         // Relaxed, as the load of `pruning` below: ordered by the fence, with its partner in `prune`.
-        // Either this sees who prunes, or who wants to prune sees this.
+        // Either this worker sees the one that prunes, or that one sees this.
         place.acting.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let mut acting = Acting { place, oldest: Lsn::ZERO };
@@ -129,7 +131,7 @@ impl Horizon {
             return None;
         }
         acting.oldest = self.oldest(tail);
-        // Relaxed: written by this worker alone; read by who prunes, after the end of `acting`.
+        // Relaxed: written by this worker alone; read by a worker that prunes, after the end of `acting`.
         let before = place.acted_on.load(Ordering::Relaxed);
         if is_planted(Bug::EvictionBesidePruning) {
             return Some(acting);
@@ -138,7 +140,7 @@ impl Horizon {
         Some(acting)
     }
 
-    /// The right to prune; `None` while somebody else does, or acts on a horizon.
+    /// The right to prune; `None` while another worker prunes or acts on a horizon.
     pub(crate) fn prune(&self) -> Option<Pruning<'_>> {
         // Acquire pairs with the Release of the last who pruned.
         if self.pruning.swap(true, Ordering::Acquire) {

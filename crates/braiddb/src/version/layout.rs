@@ -12,11 +12,11 @@
 //! ```
 //!
 //! A version whose payload was evicted is another block of memory, a header alone, that takes the place
-//! of the first in the chain: who sees it reads the payload in the log.
+//! of the first in the chain: a transaction that sees it reads the payload in the log.
 //!
 //! Invariants: the payload, its length, and the evicted and tombstone bits never change after the
-//! version is published. `stamp` goes from a name to an LSN once. `next` of a published version changes only while no transaction
-//! whose begin stamp needs what is cut off is active.
+//! version is published. `stamp` goes from a name to an LSN once. `next` of a published version
+//! changes only while no transaction whose begin stamp needs what is cut off is active.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -283,8 +283,8 @@ impl<'a> Version<'a> {
         self.set_place(place.unwrap_or(NOWHERE) as u32);
     }
 
-    /// Notes that the record of a committed version is at `record` too, which whoever asks for it
-    /// may be told from now on; `false` if that is too far from its stamp to be noted.
+    /// Notes that the record of a committed version is at `record` too, which [`Self::record`]
+    /// may return from now on; `false` if that is too far from its stamp to be noted.
     pub(crate) fn move_record(self, record: Lsn) -> bool {
         let stamp = self.stamp().lsn().expect("committed");
         let distance = (record.0 as i64 - stamp.0 as i64) / PLACE_UNIT;

@@ -1,5 +1,6 @@
 //! Loom models of who may still see what: a context that serves one transaction after another, begin
-//! stamps beside the horizon, and pruning beside whoever acts on the horizon. They drive the real types.
+//! stamps beside the horizon, and pruning beside workers that act on the horizon. They drive the
+//! real types.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ impl Readers {
             stamps.listed.extend_from_slice(&published.listed);
             stamps.recent = stamps.recent.min(published.recent);
         }
-        // Older ones have ended: somebody acted on that, and may have freed what they needed.
+        // Older ones have ended: a worker acted on that, and may have freed what they needed.
         let acted_on = pruning.acted_on();
         stamps.listed.retain(|begin| *begin >= acted_on);
         stamps.listed.sort_unstable();
@@ -96,7 +96,7 @@ impl Readers {
 
 impl BeginStamps {
     /// Whether a version committed at `committed` and superseded at `superseded` is one that
-    /// somebody steps over to reach an older one, but that nobody sees or ever will.
+    /// a transaction steps over to reach an older one, but that none sees or ever will.
     pub(crate) fn only_pass(&self, committed: Lsn, superseded: Lsn) -> bool {
         let steps_over = self.listed.first().is_some_and(|begin| *begin <= committed);
         steps_over && !self.sees(committed, superseded) && superseded < self.recent

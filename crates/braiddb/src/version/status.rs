@@ -91,7 +91,7 @@ impl StatusTable {
         let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
         // Relaxed: only this worker writes the word.
         assert_eq!(state.load(Ordering::Relaxed), word(from), "{from:?} comes before {to:?}");
-        // Release pairs with the Acquire in `outcome`: who sees the phase sees what led to it.
+        // Release pairs with the Acquire in `outcome`: a thread that sees the phase sees what led to it.
         state.store(word(to), Ordering::Release);
     }
 
@@ -103,8 +103,8 @@ impl StatusTable {
         assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         let word = name.sequence() << PHASE_BITS | Phase::Active as u64;
-        // Release pairs with the Acquire in `outcome`: who finds the name stale sees its versions'
-        // final stamps, written before.
+        // Release pairs with the Acquire in `outcome`: a thread that finds the name stale sees its
+        // versions' final stamps, written before.
         self.context(place).state.store(word, Ordering::Release);
         name
     }
@@ -121,7 +121,7 @@ impl StatusTable {
             self.context(name).commit.store(lsn.0, Ordering::Release);
             return;
         }
-        // Release pairs with the Acquire in `outcome`: who sees this LSN sees that the context no
+        // Release pairs with the Acquire in `outcome`: a thread that sees this LSN sees that the context no
         // longer serves an earlier transaction.
         self.context(name).commit.store(lsn.0, Ordering::Release);
         self.set(name, Phase::Committing, Phase::Committed);
@@ -146,7 +146,7 @@ impl StatusTable {
             1 => Outcome::Undecided,
             2 => {
                 // Acquire pairs with the Release in `committed`, and keeps the second look at the state
-                // after it. The LSN belongs to `name` if the state still does: whoever sees a later
+                // after it. The LSN belongs to `name` if the state still does: a thread that sees a later
                 // LSN sees the `begin` before it.
                 let lsn = context.commit.load(Ordering::Acquire);
                 // Relaxed: ordered after the load above.

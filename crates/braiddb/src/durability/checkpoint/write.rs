@@ -37,7 +37,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
         written = write_as(files, &unfinished).await;
     }
     if written.is_err() {
-        // It takes room, and is of no use. The cause that is told is why it could not be finished.
+        // It takes room, and is of no use. The error that is returned is why it could not be finished.
         _ = files.remove(&unfinished);
     }
     written

@@ -147,8 +147,8 @@ fn log_block(
     let bytes =
         if same.is_empty() { all_bytes } else { block_bytes(same.iter().map(|(_, r, _)| *r)) };
     let mut block = worker.engine().log.reserve(worker.number(), bytes);
-    // From here on, whoever writes one of the records commits later than this block; whoever wrote it
-    // before is seen here. Then the block is left empty, and the next pass looks again.
+    // From here on, a transaction that writes one of the records commits later than this block; one
+    // that wrote it before is seen here. Then the block is left empty, and the next pass looks again.
     let leads = |item: &Item, link| moving.table(item).leads_to(item.rid, link);
     if same.is_empty() || !same.iter().all(|(item, _, link)| leads(item, *link)) {
         block.finish_skip();

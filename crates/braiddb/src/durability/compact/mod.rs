@@ -5,20 +5,20 @@
 //! listed in the order of the log. A *pass* goes over that list. What is not copied yet is read from
 //! the victims, in large stretches, and copied to the end of the log, in blocks as a transaction's; and
 //! once a copy is durable and before every begin stamp in use, a later pass lets the record's entry
-//! lead to it. So whoever meets the new address may see the record, as with any address. After each
-//! pass all transactions that are active are waited for, since they, and evictions under way, may have
-//! met old addresses. When a pass finds that nothing on the list leads to a victim, then, once those
-//! transactions are over too, nobody ever will: what is not on the list led to what was logged
-//! elsewhere or later, and a record never goes back. A checkpoint is written, which no longer needs the
-//! victims, and they are freed.
+//! lead to it. So every transaction that meets the new address may see the record, as with any
+//! address. After each pass all transactions that are active are waited for, since they, and
+//! evictions under way, may have met old addresses. When a pass finds that nothing on the list
+//! leads to a victim, then, once those transactions are over too, nobody ever will: what is not on
+//! the list led to what was logged elsewhere or later, and a record never goes back. A checkpoint
+//! is written, which no longer needs the victims, and they are freed.
 //!
 //! A segment in which the checkpoint found nothing alive needs no pass: what it found are the newest
 //! committed versions, and those that are newer are kept in newer segments.
 //!
 //! Invariants: a copy is logged only if the record's entry still led to the original after the
-//! copy's LSN was drawn, so whoever writes the record commits later than the copy, and replay ends
-//! with the right one; a victim is freed only after a checkpoint, which is later than all of it,
-//! is durable. A crash at any point leaves either the old checkpoint and all victims, or the new
+//! copy's LSN was drawn, so a transaction that writes the record commits later than the copy, and
+//! replay ends with the right one; a victim is freed only after a checkpoint, which is later than
+//! all of it, is durable. A crash at any point leaves either the old checkpoint and all victims, or the new
 //! one.
 
 mod copy;

@@ -1,5 +1,5 @@
 //! The simulated disk's device of one of several workers, in a controlled schedule: an operation is
-//! due at a virtual time that the seed chooses, and whoever waits for it passes the baton on.
+//! due at a virtual time that the seed chooses, and a thread that waits for it passes the baton on.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -87,7 +87,7 @@ impl Tracker for BitmapScan {
                 break;
             }
         }
-        // Release pairs with the Acquire of those who find somebody scanning.
+        // Release pairs with the Acquire of threads that find another one scanning.
         self.scanned.store(unit * UNIT, Ordering::Release);
         unit * UNIT
     }

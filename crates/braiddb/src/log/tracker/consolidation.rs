@@ -2,7 +2,7 @@
 //! meet in a slot, the first of them reserves for all under the log's lock, each fills its part, and
 //! the last to finish ends the group.
 //!
-//! Invariants: a slot goes FREE → open → closed → FREE; whoever moves `state` from open with no
+//! Invariants: a slot goes FREE → open → closed → FREE; a thread that moves `state` from open with no
 //! bytes is the group's leader, and the only one to close it; `left` bytes of a closed group are
 //! not yet filled, and who takes them to 0 alone ends the group and frees the slot; groups end in
 //! the order of their positions, so every block before `filled` is filled.
@@ -72,7 +72,7 @@ impl ConsolidationArray {
         }
     }
 
-    /// Joins an open group: its slot, and the bytes of those who came before.
+    /// Joins an open group: its slot, and the bytes of the threads that joined before.
     fn join(&self, filler: usize, bytes: u64) -> (usize, u64) {
         let mut found = None;
         wait_until(|| {
@@ -114,7 +114,7 @@ impl ConsolidationArray {
         self.places[place as usize].store(number as u64, Ordering::Release);
     }
 
-    /// Reserves for everybody who has joined by the time the lock is had.
+    /// Reserves for all threads that have joined by the time the lock is had.
     fn lead(&self, slot: &Slot, tail: &AtomicU64) {
         self.lock.acquire();
         self.open(slot.place.load(Ordering::Relaxed));
@@ -132,7 +132,7 @@ impl ConsolidationArray {
 
     /// Ends a group, or a block without one, once all before it have ended.
     fn pass(&self, group: Range<u64>) {
-        // Acquire: every earlier group's bytes are seen by whoever sees this one's end.
+        // Acquire: every earlier group's bytes are seen by a thread that sees this one's end.
         wait_until(|| self.filled.load(Ordering::Acquire) == group.start);
         self.filled.store(group.end, Ordering::Release);
     }

@@ -37,7 +37,7 @@ impl Tracker for GlobalLock {
 
     fn begin(&self, filler: usize, _: u64) {
         self.lock.acquire();
-        // Relaxed: only for whoever has the lock.
+        // Relaxed: only for a thread that has the lock.
         self.holder.store(filler as u64, Ordering::Relaxed);
     }
 

@@ -27,14 +27,14 @@ impl Tracker for InFlightMarks {
         // Relaxed: this thread's own word.
         assert_eq!(mark.load(Ordering::Relaxed), IDLE, "one block in flight per filler");
         // Release pairs with the Acquire in `prefix`: one that sees this mark instead of an
-        // earlier block's end must see that block's bytes. That whoever sees the reservation sees
+        // earlier block's end must see that block's bytes. That a thread which sees the reservation sees
         // the mark is due to the addition to the tail, which releases this store.
         mark.store(bound, Ordering::Release);
     }
 
     #[inline]
     fn end(&self, filler: usize, _: Range<u64>, _: u64) {
-        // Release pairs with the Acquire in `prefix`: the block's bytes are seen by whoever no
+        // Release pairs with the Acquire in `prefix`: the block's bytes are seen by a thread that no
         // longer sees the mark.
         self.0[filler].store(IDLE, Ordering::Release);
     }

@@ -3,9 +3,9 @@
 //! of 2^H bytes, of which an index tells that they are full, when it has fallen behind.
 //!
 //! Who may touch what (its table 2): a filler writes the tails of its own lists, the index, and its
-//! point of garbage collection; the leader, whoever has `chaser`, writes the heads and reads tails
-//! and index. Its three invariants are assertions: heads never pass tails, garbage collection
-//! never passes what is durable (both in `crawling`), flushing never passes what is sequentially
+//! point of garbage collection; the leader, which is the thread that has `chaser`, writes the heads
+//! and reads tails and index. Its three invariants are assertions: heads never pass tails, garbage
+//! collection never passes what is durable (both in `crawling`), flushing never passes what is sequentially
 //! buffered (the flush). A commit's callback is not in its node: it waits in its worker's own queue,
 //! which is in the order of LSNs too.
 
@@ -104,7 +104,7 @@ impl Tracker for Grasshopper {
         let list = &self.lists[filler];
         let mut owner = list.owner.try_lock().expect("one thread at a time plays a filler");
         let mark = owner.crawling.mark();
-        // In this order (§4.1.2): who finds a block counted finds it listed.
+        // In this order (§4.1.2): a thread that finds a block counted finds it listed.
         owner.crawling.append(&list.crawling, Pending { start: block.start, end: block.end });
         let range = self.index.range(block.start);
         if owner.range.replace(range) != Some(range) {
