@@ -96,7 +96,7 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
     let IndirectionEntry::Version(head) = table.array().load(lost) else { panic!("just inserted") };
     // SAFETY: in flight, and found under the guard above.
     let version = unsafe { head.get() };
-    assert_eq!(version.place(), 1);
+    assert_eq!(version.position(), 1);
     // What eviction and compaction see that have loaded the entry just before an abort unlinks the
     // version and stamps it.
     version.set_stamp(Stamp::ABORTED);

@@ -118,11 +118,11 @@ impl Transaction {
         let installed = unsafe { version.get() };
         match base {
             Base::Own(own) => {
-                installed.set_place(own.place());
-                writes.replace(own.place(), version, intent == Intent::Delete);
+                installed.set_position(own.position());
+                writes.replace(own.position(), version, intent == Intent::Delete);
             }
             Base::Committed(..) | Base::Cold(_) => {
-                installed.set_place(writes.next_place());
+                installed.set_position(writes.next_position());
                 let kind = match (intent, base.is_tombstone()) {
                     (Intent::Delete, _) => WriteKind::Delete,
                     (_, true) => WriteKind::Insert,
@@ -147,9 +147,9 @@ impl Transaction {
         let version = self.allocate(table, key, Some(value));
         let place = {
             let writes = &mut *self.writes().borrow_mut();
-            let place = writes.next_place();
+            let place = writes.next_position();
             // SAFETY: not shared yet.
-            unsafe { version.get() }.set_place(place);
+            unsafe { version.get() }.set_position(place);
             // In the write set before in the index: an abort from here on takes both back.
             table.array().publish(rid, version);
             writes.push(RecordsRef::new(table), rid, version, None, WriteKind::Insert, key);

@@ -67,7 +67,7 @@ impl WriteSet {
     }
 
     /// The place of the next write.
-    pub(crate) fn next_place(&self) -> u32 {
+    pub(crate) fn next_position(&self) -> u32 {
         u32::try_from(self.writes.len()).expect("a transaction writes fewer than 2^32 records")
     }
 

@@ -37,9 +37,9 @@ const LENGTH_MASK: u32 = (1 << 25) - 1;
 const TOMBSTONE: u32 = 1 << 31;
 const REFERENCED: u32 = 1 << 30;
 const EVICTED: u32 = 1 << 29;
-/// The place of a committed version that the log does not have, or not near its stamp.
+/// The position of a committed version that the log does not have, or not near its stamp.
 const NOWHERE: i32 = i32::MIN;
-const PLACE_UNIT: i64 = 8;
+const POSITION_UNIT: i64 = 8;
 const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 24 && align_of::<Header>() == 8);
@@ -51,7 +51,7 @@ struct Header {
     stamp: AtomicU64,
     next: AtomicU64,
     length: AtomicU32,
-    place: AtomicU32,
+    position: AtomicU32,
 }
 
 /// A pointer to a version that is allocated for at least as long as its holder may look at it.
@@ -82,7 +82,7 @@ impl VersionRef {
             stamp: AtomicU64::new(stamp.bits()),
             next: AtomicU64::new(0),
             length: AtomicU32::new(length),
-            place: AtomicU32::new(0),
+            position: AtomicU32::new(0),
         };
         Self::allocate_with(memory, header, payload)
     }
@@ -96,7 +96,7 @@ impl VersionRef {
             stamp: AtomicU64::new(whole.stamp().bits()),
             next: AtomicU64::new(whole.next().map_or(0, Link::word)),
             length: AtomicU32::new(whole.payload_bytes() as u32 | EVICTED),
-            place: AtomicU32::new(whole.place()),
+            position: AtomicU32::new(whole.position()),
         };
         Self::allocate_with(memory, header, &[])
     }
@@ -113,7 +113,7 @@ impl VersionRef {
             stamp: AtomicU64::new(evicted.stamp().bits()),
             next: AtomicU64::new(evicted.next().map_or(0, Link::word)),
             length: AtomicU32::new(payload.len() as u32),
-            place: AtomicU32::new(evicted.place()),
+            position: AtomicU32::new(evicted.position()),
         };
         Self::allocate_with(memory, header, payload)
     }
@@ -278,43 +278,44 @@ impl<'a> Version<'a> {
     /// Notes where the record of a version that commits at `stamp` is in the log; before the
     /// version is stamped.
     pub(crate) fn set_record(self, stamp: Lsn, record: Option<Lsn>) {
-        let distance = record.map(|record| (record.0 as i64 - stamp.0 as i64) / PLACE_UNIT);
-        let place = distance.and_then(|distance| i32::try_from(distance).ok());
-        self.set_place(place.unwrap_or(NOWHERE) as u32);
+        let distance = record.map(|record| (record.0 as i64 - stamp.0 as i64) / POSITION_UNIT);
+        let position = distance.and_then(|distance| i32::try_from(distance).ok());
+        self.set_position(position.unwrap_or(NOWHERE) as u32);
     }
 
     /// Notes that the record of a committed version is at `record` too, which [`Self::record`]
     /// may return from now on; `false` if that is too far from its stamp to be noted.
     pub(crate) fn move_record(self, record: Lsn) -> bool {
         let stamp = self.stamp().lsn().expect("committed");
-        let distance = (record.0 as i64 - stamp.0 as i64) / PLACE_UNIT;
-        let place = i32::try_from(distance).ok().filter(|place| *place != NOWHERE);
-        if let Some(place) = place {
-            self.set_place(place as u32);
+        let distance = (record.0 as i64 - stamp.0 as i64) / POSITION_UNIT;
+        let position = i32::try_from(distance).ok().filter(|position| *position != NOWHERE);
+        if let Some(position) = position {
+            self.set_position(position as u32);
         }
-        place.is_some()
+        position.is_some()
     }
 
     /// Where the record of a committed version is in the log, if it is there.
     pub(crate) fn record(self) -> Option<Lsn> {
         if self.stamp() == Stamp::ABORTED {
-            // Its place is still that in its transaction's write set.
+            // Its position is still that in its transaction's write set.
             return None;
         }
-        let (stamp, place) = (self.stamp().lsn()?, self.place() as i32);
-        (place != NOWHERE).then(|| Lsn((stamp.0 as i64 + i64::from(place) * PLACE_UNIT) as u64))
+        let (stamp, position) = (self.stamp().lsn()?, self.position() as i32);
+        (position != NOWHERE)
+            .then(|| Lsn((stamp.0 as i64 + i64::from(position) * POSITION_UNIT) as u64))
     }
 
     /// Where the version stands in its transaction's write set.
-    pub(crate) fn place(self) -> u32 {
-        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire; of two places of
+    pub(crate) fn position(self) -> u32 {
+        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire; of two positions of
         // a record that was copied, either is good until all that are active now are over.
-        self.header().place.load(Ordering::Relaxed)
+        self.header().position.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_place(self, place: u32) {
-        // Relaxed: see `place`; the stamp's Release publishes it.
-        self.header().place.store(place, Ordering::Relaxed);
+    pub(crate) fn set_position(self, position: u32) {
+        // Relaxed: see `position`; the stamp's Release publishes it.
+        self.header().position.store(position, Ordering::Relaxed);
     }
 }
 
