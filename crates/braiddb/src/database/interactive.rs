@@ -19,7 +19,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
 };
-use crate::transaction::{AbortCause, Found, Intent, InteractivePlace, WorkerTransactions};
+use crate::transaction::{AbortCause, Found, Intent, InteractivePermit, WorkerTransactions};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -89,7 +89,7 @@ async fn serve(
     begun: UntilRecorded<oneshot::Sender<Result<()>>>,
 ) {
     let worker = WorkerTransactions::current();
-    let place = InteractivePlace::take(&worker);
+    let place = InteractivePermit::take(&worker);
     let Ok((_place, core)) = place.and_then(|place| Ok((place, worker.begin()?))) else {
         send(begun.into_inner(), Err(Error::Overloaded));
         return;

@@ -55,7 +55,7 @@ impl Garbage {
     }
 }
 
-/// A place for one thread.
+/// What one participating thread publishes.
 #[derive(Debug)]
 struct Participant {
     taken: AtomicBool,
@@ -74,7 +74,7 @@ pub(crate) struct Domain {
 
 impl std::fmt::Debug for Domain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Domain({} places)", self.participants.len())
+        write!(f, "Domain({} participants)", self.participants.len())
     }
 }
 
@@ -90,7 +90,7 @@ loom::thread_local! {
 /// A participating thread's own state.
 struct Local {
     domain: Arc<Domain>,
-    place: usize,
+    number: usize,
     /// The epoch that operations begin in now, and how many are in flight that did.
     epoch: Cell<u64>,
     in_flight: Cell<u64>,
@@ -102,7 +102,7 @@ struct Local {
 impl Domain {
     /// A domain for at most `threads` threads at a time, whose blocks of memory `memory` counts.
     pub(crate) fn new(threads: usize, memory: Arc<MemoryCounters>) -> Self {
-        let place = || {
+        let participant = || {
             CachePadded::new(Participant {
                 taken: AtomicBool::new(false),
                 published: AtomicU64::new(QUIESCENT),
@@ -110,7 +110,7 @@ impl Domain {
         };
         Self {
             epoch: CachePadded::new(AtomicU64::new(1)),
-            participants: (0..threads).map(|_| place()).collect(),
+            participants: (0..threads).map(|_| participant()).collect(),
             memory,
             orphans: Mutex::default(),
         }
@@ -122,16 +122,16 @@ impl Domain {
     /// If the thread participates already, or more threads do than the domain was made for.
     pub(crate) fn participate(self: &Arc<Self>) -> Participation {
         assert!(CURRENT.with(Cell::get).is_null(), "a thread participates once");
-        let free = |place: &usize| {
-            // AcqRel pairs with the Release of the thread that leaves the place.
-            let taken = &self.participants[*place].taken;
+        let free = |number: &usize| {
+            // AcqRel pairs with the Release of the thread that leaves it.
+            let taken = &self.participants[*number].taken;
             taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let place = (0..self.participants.len()).find(free);
-        let place = place.expect("the domain was made for this many threads");
+        let number = (0..self.participants.len()).find(free);
+        let number = number.expect("the domain was made for this many threads");
         let local = Box::new(Local {
             domain: self.clone(),
-            place,
+            number,
             epoch: Cell::new(0),
             in_flight: Cell::new(0),
             earlier: RefCell::default(),
@@ -145,7 +145,8 @@ impl Domain {
     /// The oldest epoch an operation in flight anywhere may have begun in.
     fn oldest(&self) -> u64 {
         fence(Ordering::SeqCst);
-        let published = |place: &CachePadded<Participant>| place.published.load(Ordering::SeqCst);
+        let published =
+            |participant: &CachePadded<Participant>| participant.published.load(Ordering::SeqCst);
         self.participants.iter().map(published).min().unwrap_or(QUIESCENT)
     }
 
@@ -172,8 +173,8 @@ impl Drop for Domain {
 }
 
 impl Local {
-    fn place(&self) -> &Participant {
-        &self.domain.participants[self.place]
+    fn participant(&self) -> &Participant {
+        &self.domain.participants[self.number]
     }
 
     /// Moves this thread to the current epoch and publishes the oldest it still uses.
@@ -186,7 +187,7 @@ impl Local {
         }
         while earlier.pop_front_if(|(_, count)| *count == 0).is_some() {}
         let oldest = earlier.front().map_or(now, |(epoch, _)| *epoch);
-        self.place().published.store(oldest, Ordering::SeqCst);
+        self.participant().published.store(oldest, Ordering::SeqCst);
         // Operations that begin from here on read what was unlinked before `now` was reached.
         fence(Ordering::SeqCst);
     }
@@ -237,7 +238,7 @@ impl Participation {
     pub(crate) fn sleep(&self) {
         if self.local.is_quiet() {
             // Release pairs with the load in `oldest`: a thread that sees it sees the operations' end.
-            self.local.place().published.store(QUIESCENT, Ordering::Release);
+            self.local.participant().published.store(QUIESCENT, Ordering::Release);
         }
     }
 
@@ -254,8 +255,8 @@ impl Drop for Participation {
         let mut garbage = self.local.garbage.borrow_mut();
         self.local.domain.orphans.lock().extend(garbage.drain(..));
         // Release pairs with the load in `oldest` and the exchange in `participate`.
-        self.local.place().published.store(QUIESCENT, Ordering::Release);
-        self.local.place().taken.store(false, Ordering::Release);
+        self.local.participant().published.store(QUIESCENT, Ordering::Release);
+        self.local.participant().taken.store(false, Ordering::Release);
         CURRENT.with(|current| current.set(std::ptr::null()));
     }
 }

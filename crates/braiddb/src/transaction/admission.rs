@@ -15,9 +15,9 @@ use super::worker::{NoContext, WorkerTransactions};
 
 /// One of the interactive transactions that a worker may have.
 #[derive(Debug)]
-pub(crate) struct InteractivePlace(Rc<WorkerTransactions>);
+pub(crate) struct InteractivePermit(Rc<WorkerTransactions>);
 
-impl InteractivePlace {
+impl InteractivePermit {
     /// Takes a place for as long as the result lives.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl InteractivePlace {
     }
 }
 
-impl Drop for InteractivePlace {
+impl Drop for InteractivePermit {
     fn drop(&mut self) {
         self.0.interactive.set(self.0.interactive.get() - 1);
     }

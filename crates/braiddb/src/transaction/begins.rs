@@ -9,9 +9,9 @@ use crate::log::Lsn;
 /// No context: the end of the list.
 const NONE: u32 = u32::MAX;
 
-/// A context's place in the list.
+/// A context in the list.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ContextBegin {
     /// [`Lsn::MAX`] while the context has no active transaction; then the rest means nothing.
     begin: Lsn,
     before: u32,
@@ -24,7 +24,7 @@ struct Place {
 /// begin stamps do not descend.
 #[derive(Debug)]
 pub(super) struct Begins {
-    places: Vec<Place>,
+    contexts: Vec<ContextBegin>,
     first: u32,
     last: u32,
     active: usize,
@@ -32,7 +32,7 @@ pub(super) struct Begins {
 
 impl Default for Begins {
     fn default() -> Self {
-        Self { places: Vec::new(), first: NONE, last: NONE, active: 0 }
+        Self { contexts: Vec::new(), first: NONE, last: NONE, active: 0 }
     }
 }
 
@@ -44,26 +44,26 @@ impl Begins {
 
     /// Contexts there are.
     pub(super) fn contexts(&self) -> usize {
-        self.places.len()
+        self.contexts.len()
     }
 
     /// The number of another context, without a transaction.
     pub(super) fn add_context(&mut self) -> usize {
-        self.places.push(Place { begin: Lsn::MAX, before: NONE, after: NONE });
-        self.places.len() - 1
+        self.contexts.push(ContextBegin { begin: Lsn::MAX, before: NONE, after: NONE });
+        self.contexts.len() - 1
     }
 
     /// A transaction begins in a context, not before any that is active.
     pub(super) fn begin(&mut self, context: usize, begin: Lsn) {
         let last = self.last;
-        let place = &mut self.places[context];
-        assert!(place.begin == Lsn::MAX, "a context serves one transaction at a time");
-        *place = Place { begin, before: last, after: NONE };
+        let added = &mut self.contexts[context];
+        assert!(added.begin == Lsn::MAX, "a context serves one transaction at a time");
+        *added = ContextBegin { begin, before: last, after: NONE };
         let number = context as u32;
         if last == NONE {
             self.first = number;
         } else {
-            let last = &mut self.places[last as usize];
+            let last = &mut self.contexts[last as usize];
             assert!(last.begin <= begin, "the log's tail never goes back");
             last.after = number;
         }
@@ -73,30 +73,30 @@ impl Begins {
 
     /// The transaction of a context is over.
     pub(super) fn end(&mut self, context: usize) {
-        let Place { begin, before, after } = self.places[context];
+        let ContextBegin { begin, before, after } = self.contexts[context];
         assert!(begin != Lsn::MAX, "it is active");
-        self.places[context].begin = Lsn::MAX;
+        self.contexts[context].begin = Lsn::MAX;
         match before {
             NONE => self.first = after,
-            before => self.places[before as usize].after = after,
+            before => self.contexts[before as usize].after = after,
         }
         match after {
             NONE => self.last = before,
-            after => self.places[after as usize].before = before,
+            after => self.contexts[after as usize].before = before,
         }
         self.active -= 1;
     }
 
     /// The begin stamp of the oldest active transaction.
     pub(super) fn oldest(&self) -> Option<Lsn> {
-        self.places.get(self.first as usize).map(|place| place.begin)
+        self.contexts.get(self.first as usize).map(|context| context.begin)
     }
 
     /// The begin stamps of all active transactions, ascending.
     pub(super) fn iter(&self) -> impl Iterator<Item = Lsn> + '_ {
-        let first = self.places.get(self.first as usize);
-        let all = std::iter::successors(first, |place| self.places.get(place.after as usize));
-        all.map(|place| place.begin)
+        let first = self.contexts.get(self.first as usize);
+        let all = std::iter::successors(first, |context| self.contexts.get(context.after as usize));
+        all.map(|context| context.begin)
     }
 }
 

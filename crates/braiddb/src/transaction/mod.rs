@@ -27,7 +27,7 @@ mod worker;
 mod write;
 mod write_set;
 
-pub(crate) use admission::{InteractivePlace, NextAttempt};
+pub(crate) use admission::{InteractivePermit, NextAttempt};
 pub(crate) use context::Transaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};
 pub(crate) use driver::WorkerDriver;

@@ -155,8 +155,8 @@ fn an_attempt_that_follows_another_is_not_refused() {
     drop(active.pop());
     drop(NextAttempt::keep(&bench.worker));
     assert!(bench.worker.begin().is_ok(), "one that is not used is given back");
-    let places: Vec<_> = (0..4).map(|_| InteractivePlace::take(&bench.worker).unwrap()).collect();
-    assert!(InteractivePlace::take(&bench.worker).is_err(), "half of them may be interactive");
+    let places: Vec<_> = (0..4).map(|_| InteractivePermit::take(&bench.worker).unwrap()).collect();
+    assert!(InteractivePermit::take(&bench.worker).is_err(), "half of them may be interactive");
     drop(places);
-    assert!(InteractivePlace::take(&bench.worker).is_ok());
+    assert!(InteractivePermit::take(&bench.worker).is_ok());
 }

@@ -42,7 +42,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What one worker says; written by that worker alone.
 #[derive(Debug)]
-struct Place {
+struct WorkerHorizon {
     /// A lower bound of its begin stamps.
     published: AtomicU64,
     /// Whether it acts on a horizon at the moment.
@@ -54,7 +54,7 @@ struct Place {
 /// Lower bounds of begin stamps, one a worker.
 #[derive(Debug)]
 pub(crate) struct Horizon {
-    places: Box<[CachePadded<Place>]>,
+    workers: Box<[CachePadded<WorkerHorizon>]>,
     pruning: CachePadded<AtomicBool>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Horizon {
 #[derive(Debug)]
 #[must_use = "others may prune as soon as it is dropped"]
 pub(crate) struct Acting<'h> {
-    place: &'h Place,
+    worker: &'h WorkerHorizon,
     oldest: Lsn,
 }
 
@@ -74,21 +74,21 @@ pub(crate) struct Pruning<'h>(&'h Horizon);
 impl Horizon {
     pub(crate) fn new(workers: usize) -> Self {
         let idle = || {
-            CachePadded::new(Place {
+            CachePadded::new(WorkerHorizon {
                 published: AtomicU64::new(Lsn::MAX.0),
                 acting: AtomicBool::new(false),
                 acted_on: AtomicU64::new(0),
             })
         };
         let pruning = CachePadded::new(AtomicBool::new(false));
-        Self { places: (0..workers).map(|_| idle()).collect(), pruning }
+        Self { workers: (0..workers).map(|_| idle()).collect(), pruning }
     }
 
     /// Publishes the oldest begin stamp of `worker`; what it begins from here on is not older.
     pub(crate) fn publish(&self, worker: usize, oldest: Lsn) {
         // Release pairs with the Acquire in `oldest`: a thread that sees a later stamp sees that the
         // transactions before it have finished with their versions.
-        self.places[worker].published.store(oldest.0, Ordering::Release);
+        self.workers[worker].published.store(oldest.0, Ordering::Release);
     }
 
     /// Publishes for a worker that had published [`Lsn::MAX`]; to be called before it reads the
@@ -97,7 +97,7 @@ impl Horizon {
         if is_planted(Bug::BeginNotPublished) {
             return;
         }
-        self.places[worker].published.store(tail.0, Ordering::SeqCst);
+        self.workers[worker].published.store(tail.0, Ordering::SeqCst);
         // Orders the store before the load of the tail that becomes a begin stamp: either `oldest`
         // sees the store, or that load comes after the tail that `oldest` was given.
         fence(Ordering::SeqCst);
@@ -108,7 +108,7 @@ impl Horizon {
     pub(crate) fn oldest(&self, tail: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `publish`.
-        let stamps = self.places.iter().map(|p| Lsn(p.published.load(Ordering::Acquire)));
+        let stamps = self.workers.iter().map(|p| Lsn(p.published.load(Ordering::Acquire)));
         stamps.fold(tail, Lsn::min)
     }
 
@@ -118,25 +118,25 @@ impl Horizon {
     /// # Panics
     /// If the worker has this right already.
     pub(crate) fn act(&self, worker: usize, tail: Lsn) -> Option<Acting<'_>> {
-        let place = &*self.places[worker];
+        let own = &*self.workers[worker];
         // Relaxed: written by this worker alone.
-        assert!(!place.acting.load(Ordering::Relaxed), "a worker acts on one horizon at a time");
+        assert!(!own.acting.load(Ordering::Relaxed), "a worker acts on one horizon at a time");
         // Relaxed, as the load of `pruning` below: ordered by the fence, with its partner in `prune`.
         // Either this worker sees the one that prunes, or that one sees this.
-        place.acting.store(true, Ordering::Relaxed);
+        own.acting.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let mut acting = Acting { place, oldest: Lsn::ZERO };
+        let mut acting = Acting { worker: own, oldest: Lsn::ZERO };
         // Acquire pairs with the Release of the last who pruned: its cuts are seen.
         if self.pruning.load(Ordering::Acquire) && !is_planted(Bug::EvictionBesidePruning) {
             return None;
         }
         acting.oldest = self.oldest(tail);
         // Relaxed: written by this worker alone; read by a worker that prunes, after the end of `acting`.
-        let before = place.acted_on.load(Ordering::Relaxed);
+        let before = own.acted_on.load(Ordering::Relaxed);
         if is_planted(Bug::EvictionBesidePruning) {
             return Some(acting);
         }
-        place.acted_on.store(before.max(acting.oldest.0), Ordering::Relaxed);
+        own.acted_on.store(before.max(acting.oldest.0), Ordering::Relaxed);
         Some(acting)
     }
 
@@ -151,7 +151,7 @@ impl Horizon {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release at the end of `Acting`: what was done and recorded is seen.
         let quiet = is_planted(Bug::EvictionBesidePruning)
-            || self.places.iter().all(|place| !place.acting.load(Ordering::Acquire));
+            || self.workers.iter().all(|each| !each.acting.load(Ordering::Acquire));
         quiet.then_some(pruning)
     }
 }
@@ -166,7 +166,7 @@ impl Acting<'_> {
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `prune`.
-        self.place.acting.store(false, Ordering::Release);
+        self.worker.acting.store(false, Ordering::Release);
     }
 }
 
@@ -175,7 +175,7 @@ impl Pruning<'_> {
     /// whole; none that is older is in use.
     pub(crate) fn acted_on(&self) -> Lsn {
         // Relaxed: nobody acts, and what was recorded before was seen by `prune`.
-        let each = self.0.places.iter().map(|place| Lsn(place.acted_on.load(Ordering::Relaxed)));
+        let each = self.0.workers.iter().map(|each| Lsn(each.acted_on.load(Ordering::Relaxed)));
         each.max().unwrap_or(Lsn::ZERO)
     }
 }

@@ -97,15 +97,15 @@ impl StatusTable {
 
     /// Starts the next transaction of a worker's context and names it.
     pub(crate) fn begin(&self, worker: usize, context: usize) -> TransactionName {
-        let place = TransactionName::new(worker, context, 0);
+        let unnumbered = TransactionName::new(worker, context, 0);
         // Relaxed: only this worker writes the word.
-        let word = self.context(place).state.load(Ordering::Relaxed);
+        let word = self.context(unnumbered).state.load(Ordering::Relaxed);
         assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         let word = name.sequence() << PHASE_BITS | Phase::Active as u64;
         // Release pairs with the Acquire in `outcome`: a thread that finds the name stale sees its
         // versions' final stamps, written before.
-        self.context(place).state.store(word, Ordering::Release);
+        self.context(unnumbered).state.store(word, Ordering::Release);
         name
     }
 
