@@ -17,8 +17,47 @@ use super::records::{self, Records};
 
 pub(super) const NO_PANIC: &str = "nobody panics with it";
 
+/// What the clients of one schedule do above all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Everything.
+    All,
+    /// They read and write the same few records, and look whether what they see fits together.
+    Turns,
+    /// They make and delete records, so that nodes of the index are split and merged.
+    Records,
+}
+
+impl Mix {
+    pub(super) fn draw(random: &mut Rng) -> Self {
+        match random.u32(0..4) {
+            0 => Self::Turns,
+            1 => Self::Records,
+            _ => Self::All,
+        }
+    }
+
+    /// What is drawn from: see [`Clients::run`].
+    fn actions(self) -> std::ops::Range<u32> {
+        match self {
+            Self::All => 0..36,
+            Self::Turns => 5..24,
+            Self::Records => 22..33,
+        }
+    }
+
+    /// How much one client does.
+    pub(super) fn steps(self, random: &mut Rng) -> u32 {
+        match self {
+            Self::All => random.u32(2..7),
+            Self::Turns | Self::Records => random.u32(4..10),
+        }
+    }
+}
+
 /// What the clients share.
 pub(super) struct Clients {
+    pub(super) mix: Mix,
     pub(super) db: Database,
     pub(super) tables: Tables,
     pub(super) records: Records,
@@ -125,14 +164,14 @@ impl Clients {
             if self.over() {
                 break;
             }
-            match random.u32(0..36) {
-                0..9 => self.write(&mut random),
-                9..13 => self.look(&mut random),
-                13..15 => self.audit(),
-                15..18 => self.give_up(&mut random),
-                18..20 => self.interact(&mut random),
-                20..22 => self.hold(&mut random),
-                22..24 => self.stream(&mut random),
+            match random.u32(self.mix.actions()) {
+                0..3 => self.give_up(&mut random),
+                3..5 => self.interact(&mut random),
+                5..7 => self.hold(&mut random),
+                7..9 => self.stream(&mut random),
+                9..18 => self.write(&mut random),
+                18..22 => self.look(&mut random),
+                22..24 => self.audit(),
                 24..29 => self.change_own(&mut random, client),
                 29..33 => self.race(&mut random, client),
                 33 => self.compact(),

@@ -34,7 +34,7 @@ struct Report {
 }
 
 /// In so many schedules everything that is counted happens.
-const ALL_FIRE: u64 = 3000;
+const ALL_FIRE: u64 = 10_000;
 /// One schedule in so many is run twice, and must do the same.
 const RUN_TWICE: u64 = 50;
 

@@ -14,7 +14,7 @@ use fastrand::Rng;
 
 use super::super::oracle::{Contents, Oracle};
 use super::super::work::{Scale, Tables};
-use super::clients::{Clients, NO_PANIC, pollster};
+use super::clients::{Clients, Mix, NO_PANIC, pollster};
 use super::records::{self, Records};
 
 /// Steps after which a schedule makes no progress: many times what the longest takes.
@@ -195,8 +195,10 @@ impl Schedule {
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
         let table = pollster(db.open_or_create_table::<u64, u64>("records")).context("tables")?;
+        let mix = Mix::draw(random);
         // Enough to fill some leaves of the index, or none.
-        let filled: Vec<u64> = (0..if random.bool() { 0 } else { random.u64(5..40) }).collect();
+        let filled = if mix == Mix::Records || random.bool() { random.u64(5..40) } else { 0 };
+        let filled: Vec<u64> = (0..filled).collect();
         let records = Records::new(table.clone(), self.clients, &filled);
         let fill = async move |tx: &Transaction| {
             for key in &filled {
@@ -210,6 +212,7 @@ impl Schedule {
             db: db.clone(),
             tables,
             records,
+            mix,
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,
@@ -221,7 +224,7 @@ impl Schedule {
             closing: AtomicBool::new(false),
         });
         switch_threads(true);
-        let (count, steps) = (self.clients, random.u32(2..7));
+        let (count, steps) = (self.clients, mix.steps(random));
         let running: Vec<_> = (0..count)
             .map(|client| {
                 let clients = clients.clone();
