@@ -26,7 +26,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::memory::{Kind, MemoryCounters};
 use crate::planted::{Bug, is_planted};
-use crate::sched::Fuse;
+use crate::sched::FailOnPanic;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -295,7 +295,7 @@ impl Drop for OperationGuard {
     #[inline]
     fn drop(&mut self) {
         // A user's code may drop it, with the future that holds it.
-        let fuse = Fuse::new();
+        let fail_on_panic = FailOnPanic::new();
         local(|local| {
             if self.epoch == local.epoch.get() {
                 local.in_flight.set(local.in_flight.get() - 1);
@@ -307,7 +307,7 @@ impl Drop for OperationGuard {
             assert!(*count > 0, "entered before it leaves");
             *count -= 1;
         });
-        fuse.defuse();
+        fail_on_panic.disarm();
     }
 }
 

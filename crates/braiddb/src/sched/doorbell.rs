@@ -142,7 +142,7 @@ mod model {
     }
 
     impl Shared {
-        /// Sends one message, as `Remote` does.
+        /// Sends one message, as `Mailbox` does.
         fn send(&self, message: &AtomicU64) {
             message.fetch_add(1, Ordering::Release);
             if self.doorbell.ring() {

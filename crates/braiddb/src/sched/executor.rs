@@ -6,12 +6,12 @@ use std::sync::Arc;
 use futures_channel::oneshot;
 
 use super::counters::SchedulerCounters;
-use super::crew::Crew;
 use super::driver::Driver;
+use super::group::WorkerGroup;
 use super::local;
+use super::mailbox::{Mailbox, WorkerHandle};
 use super::panics::{Failure, UntilRecorded};
 use super::policy::{Policy, Width};
-use super::remote::{Remote, WorkerHandle};
 use super::source::{ErasedSource, Sending, Source};
 use super::thread::WorkerThread;
 use crate::io::{Device, SimulatedDisk};
@@ -50,7 +50,7 @@ pub(crate) struct Closed;
 
 /// The workers of one database.
 pub(crate) struct Executor {
-    crew: Arc<Crew>,
+    group: Arc<WorkerGroup>,
     counters: Vec<Arc<SchedulerCounters>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     next: AtomicUsize,
@@ -86,10 +86,10 @@ impl Executor {
         on_end: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Self> {
         assert!(options.workers > 0 && options.cold_width > 0 && options.max_open > 0);
-        let crew = Arc::new(Crew::new(options.workers, failure, Box::new(on_end)));
+        let group = Arc::new(WorkerGroup::new(options.workers, failure, Box::new(on_end)));
         let counters: Vec<_> = (0..options.workers).map(|_| Arc::default()).collect();
         let executor = Self {
-            crew: crew.clone(),
+            group: group.clone(),
             counters,
             threads: Mutex::default(),
             next: AtomicUsize::new(0),
@@ -99,7 +99,7 @@ impl Executor {
         let make = Arc::new((make_device, make_driver));
         let (ready, started) = channel::channel();
         for number in 0..options.workers {
-            let (crew, handles) = (crew.clone(), WorkerHandles(crew.remotes.clone()));
+            let (group, handles) = (group.clone(), WorkerHandles(group.remotes.clone()));
             let (counters, make) = (executor.counters[number].clone(), make.clone());
             let core = cores.as_ref().and_then(|cores| cores.get(number % cores.len()).copied());
             let ready = ready.clone();
@@ -108,10 +108,10 @@ impl Executor {
                 if let Some(core) = core {
                     core_affinity::set_for_current(core);
                 }
-                let thread = WorkerThread { number, crew: &crew, counters, options };
+                let thread = WorkerThread { number, group: &group, counters, options };
                 thread.main(&ready, || (make.0)(number), || (make.1)(number, handles));
                 drop(make);
-                crew.leave();
+                group.leave();
             })?;
             executor.threads.lock().push(thread);
         }
@@ -130,7 +130,7 @@ impl Executor {
             // The schedule decides then who does what when.
             return;
         }
-        assert!(self.crew.remotes.len() == 1, "only one worker alone always goes the same way");
+        assert!(self.group.remotes.len() == 1, "only one worker alone always goes the same way");
         self.disk = Some(disk);
     }
 
@@ -143,7 +143,7 @@ impl Executor {
     /// Runs a job on some worker.
     pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
         // Relaxed: which worker it is does not matter.
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.crew.remotes.len();
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.remotes.len();
         self.send(number, Message::Job(job))
     }
 
@@ -161,7 +161,7 @@ impl Executor {
 
     fn send(&self, worker: usize, message: Message) -> Result<(), Closed> {
         self.settle();
-        self.crew.send(worker, message)
+        self.group.send(worker, message)
     }
 
     pub(crate) fn counters(&self) -> &[Arc<SchedulerCounters>] {
@@ -171,7 +171,7 @@ impl Executor {
     /// Lets the workers finish what they have, and waits for their end.
     pub(crate) fn stop(&self) {
         self.settle();
-        self.crew.stop();
+        self.group.stop();
         // Held until all are joined: whoever else stops them waits as long.
         let mut threads = self.threads.lock();
         for thread in threads.drain(..) {
@@ -186,7 +186,7 @@ impl Drop for Executor {
         if local::on_worker() {
             // A worker cannot wait for itself, nor for one that may be waiting for it. All that
             // the workers need they hold; the last one to end does what is left to do.
-            self.crew.stop();
+            self.group.stop();
         } else {
             self.stop();
         }
@@ -195,7 +195,7 @@ impl Drop for Executor {
 
 /// The workers' handles, by number.
 #[derive(Clone)]
-pub(crate) struct WorkerHandles(Vec<Arc<Remote>>);
+pub(crate) struct WorkerHandles(Vec<Arc<Mailbox>>);
 
 impl WorkerHandles {
     /// The handle of one worker.

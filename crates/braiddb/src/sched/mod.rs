@@ -5,15 +5,15 @@
 //! cold causes (storage, commit, a foreign future) take it out until it is resumed.
 
 mod counters;
-mod crew;
 mod doorbell;
 mod driver;
 mod executor;
+mod group;
 mod local;
+mod mailbox;
 mod panics;
 mod policy;
 mod queues;
-mod remote;
 mod runtime;
 mod slot;
 mod source;
@@ -32,8 +32,8 @@ pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, 
 pub use local::Cause;
 pub(crate) use local::on_worker;
 pub(crate) use panics::{
-    Contained, ContainedFuture, Failure, Fuse, Panic, UntilRecorded, contain, drop_contained,
-    engine_code, hold_after_failure,
+    Contained, ContainedFuture, FailOnPanic, Failure, Panic, UntilRecorded, contain,
+    drop_contained, engine_code, hold_after_failure,
 };
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;

@@ -7,7 +7,7 @@
 //! ([`Failure`]).
 //!
 //! The engine's code also runs *below* a user's, as when a closure awaits `tx.get`, and a panic in it
-//! unwinds through the user's frames before it meets a [`contain`]. Each such entry holds a [`Fuse`]
+//! unwinds through the user's frames before it meets a [`contain`]. Each such entry holds a [`FailOnPanic`]
 //! for as long as the engine's code runs: it is forgotten on return, so its destructor runs only when
 //! a panic comes out of the engine's code, which it marks. It costs nothing otherwise. A suspended
 //! future of the engine's that is dropped because the user's code around it panicked holds no fuse,
@@ -192,10 +192,10 @@ impl<F> Drop for ContainedFuture<'_, F> {
 }
 
 /// Held while the engine's code runs below a user's; see the head of this file.
-#[must_use = "a fuse is to be defused on return"]
-pub(crate) struct Fuse(());
+#[must_use = "to be disarmed on return"]
+pub(crate) struct FailOnPanic(());
 
-impl Fuse {
+impl FailOnPanic {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self(())
@@ -203,12 +203,12 @@ impl Fuse {
 
     /// The engine's code has returned.
     #[inline(always)]
-    pub(crate) fn defuse(self) {
+    pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Fuse {
+impl Drop for FailOnPanic {
     #[cold]
     fn drop(&mut self) {
         local(|local| {
@@ -237,9 +237,9 @@ impl<F: Future> Future for EngineFuture<F> {
         // SAFETY: the only field is pinned with the whole: it is never moved out, there is no `Drop`
         // and no other way to it.
         let future = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        let fuse = Fuse::new();
+        let fail_on_panic = FailOnPanic::new();
         let polled = future.poll(context);
-        fuse.defuse();
+        fail_on_panic.disarm();
         polled
     }
 }

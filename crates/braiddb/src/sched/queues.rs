@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::local::{Cause, STEPS_ALONE, WorkerLocal};
+use super::mailbox::Mailbox;
 use super::panics::contain_destructor;
 use super::policy::Load;
-use super::remote::Remote;
 use super::slot::{Place, Slot, Task};
 use super::suspend::prefetch;
 
@@ -42,20 +42,20 @@ pub(super) struct Queues<F> {
     pub(super) foreign: usize,
     grace: usize,
     long: usize,
-    remote: Arc<Remote>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl<F: Future<Output = ()>> Queues<F> {
-    pub(super) fn new(remote: Arc<Remote>) -> Self {
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
         let (slots, free, hot, staged) = Default::default();
-        Self { slots, free, hot, staged, cold: 0, foreign: 0, grace: 0, long: 0, remote }
+        Self { slots, free, hot, staged, cold: 0, foreign: 0, grace: 0, long: 0, mailbox }
     }
 
     /// The same slots and queues for typed tasks of another type.
     pub(super) fn convert<G: Future<Output = ()>>(self) -> Queues<G> {
         let slots = self.slots.into_iter().map(|slot| Box::new(slot.convert())).collect();
-        let Self { free, hot, staged, cold, foreign, grace, long, remote, .. } = self;
-        Queues { slots, free, hot, staged, cold, foreign, grace, long, remote }
+        let Self { free, hot, staged, cold, foreign, grace, long, mailbox, .. } = self;
+        Queues { slots, free, hot, staged, cold, foreign, grace, long, mailbox }
     }
 
     /// Tasks that have not ended.
@@ -78,7 +78,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn fill(&mut self, task: Task<F>) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
-            self.slots.push(Box::new(Slot::new(&self.remote, index)));
+            self.slots.push(Box::new(Slot::new(&self.mailbox, index)));
             index
         });
         let slot = &mut self.slots[index as usize];
@@ -130,7 +130,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     }
 
     /// The task at `position` of the hot queue goes behind those that are staged.
-    pub(super) fn stand_back(&mut self, position: usize) {
+    pub(super) fn move_behind_staged(&mut self, position: usize) {
         let index = self.hot.swap_remove(position);
         self.slots[index as usize].place = Place::Staged;
         self.staged.push_back(index);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::local::Cause;
-use super::remote::{Remote, SlotWaker};
+use super::mailbox::{Mailbox, SlotWaker};
 
 /// A task that came as a closure.
 pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
@@ -44,8 +44,8 @@ pub(super) struct Slot<F> {
 }
 
 impl<F: Future<Output = ()>> Slot<F> {
-    pub(super) fn new(remote: &Arc<Remote>, index: u32) -> Self {
-        let waker = Waker::from(Arc::new(SlotWaker::new(remote.clone(), index)));
+    pub(super) fn new(mailbox: &Arc<Mailbox>, index: u32) -> Self {
+        let waker = Waker::from(Arc::new(SlotWaker::new(mailbox.clone(), index)));
         Self { task: Task::Empty, place: Place::Free, waker, steps: 0 }
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::local::{Cause, local};
-use super::panics::Fuse;
+use super::panics::FailOnPanic;
 use super::waiter::Waiter;
 use crate::io::{AlignedBuffer, Completion, Device, File, Operation, WriteSource};
 
@@ -253,11 +253,11 @@ impl Future for Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         if let TransferState::Ticket(number) = self.state {
-            let fuse = Fuse::new();
+            let fail_on_panic = FailOnPanic::new();
             local(|local| {
                 local.expect("tasks are dropped on their worker").transfers.abandon(number)
             });
-            fuse.defuse();
+            fail_on_panic.disarm();
         }
     }
 }

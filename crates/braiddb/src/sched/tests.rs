@@ -19,24 +19,24 @@ use crate::io::{Completion, Device, Notify, Operation};
 
 /// A device without a disk: `wait` sleeps until it is notified.
 #[derive(Default)]
-struct Pillow {
-    bell: Arc<Bell>,
+struct SleepingDevice {
+    bell: Arc<SleepNotifier>,
 }
 
 #[derive(Default)]
-struct Bell {
+struct SleepNotifier {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Notify for Bell {
+impl Notify for SleepNotifier {
     fn notify(&self) {
         *self.rung.lock() = true;
         self.changed.notify_one();
     }
 }
 
-impl Device for Pillow {
+impl Device for SleepingDevice {
     fn submit(&mut self, _operation: Operation, _token: u64) {
         unreachable!("no disk here");
     }
@@ -88,7 +88,7 @@ fn options(workers: usize, policy: Policy, hot_width: Width) -> ExecutorOptions 
 
 fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
     let options = options(workers, policy, hot_width);
-    let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
+    let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
     Executor::start(options, Arc::default(), device, |_, _| NoHousekeeping, || ()).unwrap()
 }
 
@@ -281,7 +281,7 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
 #[test]
 fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
     let failure = Arc::<Failure>::default();
-    let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
+    let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
     let options = options(2, Policy::DualQueue, Width::Fixed(4));
     let (left, all_left) = oneshot::channel();
     let on_end = || left.send(()).unwrap();

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::counters::SchedulerCounters;
-use super::crew::Crew;
 use super::driver::Driver;
 use super::executor::ExecutorOptions;
+use super::group::WorkerGroup;
 use super::local::{self, WorkerLocal};
 use super::panics::{contain, drop_contained, message_of};
 use super::runtime;
@@ -17,7 +17,7 @@ use crate::sync::channel::Sender;
 /// What a worker's thread is given.
 pub(super) struct WorkerThread<'c> {
     pub(super) number: usize,
-    pub(super) crew: &'c Arc<Crew>,
+    pub(super) group: &'c Arc<WorkerGroup>,
     pub(super) counters: Arc<SchedulerCounters>,
     pub(super) options: ExecutorOptions,
 }
@@ -31,7 +31,7 @@ impl WorkerThread<'_> {
         make_device: impl FnOnce() -> std::io::Result<Box<dyn Device>>,
         make_driver: impl FnOnce() -> D,
     ) {
-        let Self { number, crew, counters, options } = self;
+        let Self { number, group, counters, options } = self;
         let device = catch_unwind(AssertUnwindSafe(make_device));
         let device = device.unwrap_or_else(|panic| Err(std::io::Error::other(message_of(panic))));
         let device = match device {
@@ -45,8 +45,8 @@ impl WorkerThread<'_> {
         if let Some(seed) = options.seed {
             fastrand::seed(seed ^ (number as u64) << 48);
         }
-        crew.remotes[number].set_notifier(device.notifier());
-        let failure = crew.failure.clone();
+        group.remotes[number].set_notifier(device.notifier());
+        let failure = group.failure.clone();
         let local = WorkerLocal::new(number, options.read_depth, counters, failure);
         let _entered = local::enter(&local);
         let driver = match catch_unwind(AssertUnwindSafe(make_driver)) {
@@ -57,23 +57,23 @@ impl WorkerThread<'_> {
             }
         };
         _ = ready.send(Ok(()));
-        let mut worker = Worker::new(&local, crew.clone(), options, device, driver);
+        let mut worker = Worker::new(&local, group.clone(), options, device, driver);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.main())) {
-            crew.fail(&local, panic);
+            group.fail(&local, panic);
         }
         runtime::leave();
         let Worker { device, driver, mut waiting_sources, .. } = worker;
         waiting_sources.drain(..).for_each(drop_contained);
-        if crew.failure.message().is_none() {
+        if group.failure.message().is_none() {
             // The device may still have the driver's operations under way.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop((device, driver)))) {
-                crew.fail(&local, panic);
+                group.fail(&local, panic);
             }
             return;
         }
         // Nobody sends any more, so what is here is all that came: its senders see that it is dropped.
-        crew.close();
-        while let Some(message) = crew.remotes[number].messages.pop() {
+        group.close();
+        while let Some(message) = group.remotes[number].messages.pop() {
             drop_contained(message);
         }
         // The kernel may still use the memory of operations under way: the device waits for them.

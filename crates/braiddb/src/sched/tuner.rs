@@ -78,7 +78,7 @@ impl Tuner {
     }
 
     /// There were fewer tasks than the width takes: what this window measures says nothing.
-    pub(super) fn starve(&mut self) {
+    pub(super) fn discard_window(&mut self) {
         self.starved = true;
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let width = tuner.width();
         for _ in 0..10_000 {
             now += Duration::from_millis(1);
-            tuner.starve();
+            tuner.discard_window();
             tuner.advance(100, now);
             assert_eq!(tuner.width(), width);
         }

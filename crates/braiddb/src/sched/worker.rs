@@ -7,15 +7,15 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::counters::SchedulerCounters;
-use super::crew::Crew;
 use super::doorbell::{self, Doorbell, Next, Sleeper};
 use super::driver::{Driver, Turn};
 use super::executor::{ExecutorOptions, Message};
+use super::group::WorkerGroup;
 use super::local::{Cause, STEPS_ALONE, WorkerLocal};
+use super::mailbox::Mailbox;
 use super::panics::drop_contained;
 use super::policy::{Policy, Width};
 use super::queues::Queues;
-use super::remote::Remote;
 use super::runtime;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
@@ -55,8 +55,8 @@ pub(super) enum Exit {
 /// One worker: everything of it that does not depend on the type of its source.
 pub(super) struct Worker<'w> {
     pub(super) local: &'w WorkerLocal,
-    pub(super) crew: Arc<Crew>,
-    pub(super) remote: Arc<Remote>,
+    pub(super) group: Arc<WorkerGroup>,
+    pub(super) mailbox: Arc<Mailbox>,
     pub(super) counters: Arc<SchedulerCounters>,
     pub(super) options: ExecutorOptions,
     pub(super) device: Box<dyn Device>,
@@ -78,17 +78,17 @@ pub(super) struct Worker<'w> {
 impl<'w> Worker<'w> {
     pub(super) fn new(
         local: &'w WorkerLocal,
-        crew: Arc<Crew>,
+        group: Arc<WorkerGroup>,
         options: ExecutorOptions,
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
     ) -> Self {
-        let remote = crew.remotes[local.worker as usize].clone();
-        let queues = Some(Queues::new(remote.clone()));
+        let mailbox = group.remotes[local.worker as usize].clone();
+        let queues = Some(Queues::new(mailbox.clone()));
         Self {
             local,
-            crew,
-            remote,
+            group,
+            mailbox,
             counters: local.counters.clone(),
             options,
             device,
@@ -114,7 +114,7 @@ impl<'w> Worker<'w> {
                 source.run(self);
             }
         }
-        while self.crew.failure.message().is_none() {
+        while self.group.failure.message().is_none() {
             self.poll_device();
             if self.driver.drain(&mut *self.device) {
                 break;
@@ -154,7 +154,7 @@ impl<'w> Worker<'w> {
         // Users' code contains its own panics, within their tasks: this one is the engine's.
         let exit = std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds()));
         let exit = exit.unwrap_or_else(|panic| {
-            run.worker.crew.fail(run.worker.local, panic);
+            run.worker.group.fail(run.worker.local, panic);
             Exit::Failed
         });
         let Run { mut queues, source, .. } = run;
@@ -260,7 +260,7 @@ impl<S: Source> Run<'_, '_, S> {
                     self.queues.count_steps(position, 1 + steps);
                     match cause {
                         Cause::Memory => true,
-                        Cause::Undecided => self.stand_back(position),
+                        Cause::Undecided => self.move_behind_staged(position),
                         _ => self.leave(position, |run| run.wait(position, cause)),
                     }
                 }
@@ -284,10 +284,10 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     /// The task at `position` waits for another transaction's decision: makes room for that one.
-    fn stand_back(&mut self, position: usize) -> bool {
+    fn move_behind_staged(&mut self, position: usize) -> bool {
         if !self.queues.staged.is_empty() {
             // The one who decides may be staged for want of this task's place.
-            return self.leave(position, |run| run.queues.stand_back(position));
+            return self.leave(position, |run| run.queues.move_behind_staged(position));
         }
         if self.queues.hot.len() == 1 {
             // Or need this core.
@@ -334,7 +334,7 @@ impl<S: Source> Run<'_, '_, S> {
             }
             let Some(task) = self.next_task(admits) else {
                 if admits {
-                    self.worker.tuner.starve();
+                    self.worker.tuner.discard_window();
                     self.worker.batch_open = load.hot + load.cold + load.staged == 0;
                 }
                 break;
@@ -372,7 +372,7 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     fn next_job(&mut self) -> Option<BoxedTask> {
-        while let Some(message) = self.worker.remote.messages.pop() {
+        while let Some(message) = self.worker.mailbox.messages.pop() {
             match message {
                 Message::Job(job) => return Some(job()),
                 Message::Source(source) => self.worker.waiting_sources.push_back(source),
@@ -394,13 +394,13 @@ impl<S: Source> Run<'_, '_, S> {
             }
             self.worker.local.give_back(resumed);
         }
-        if self.worker.remote.doorbell.is_rung() {
+        if self.worker.mailbox.doorbell.is_rung() {
             self.collect_wakes();
         }
     }
 
     fn collect_wakes(&mut self) {
-        while let Some(index) = self.worker.remote.wakes.pop() {
+        while let Some(index) = self.worker.mailbox.wakes.pop() {
             self.queues.stage(index);
         }
     }
@@ -410,10 +410,10 @@ impl<S: Source> Run<'_, '_, S> {
         if self.has_failed() {
             return Some(Exit::Failed);
         }
-        // Acquire pairs with the Release of `Crew::stop`: jobs spawned before are seen.
-        let stopping = self.worker.remote.stop.load(Ordering::Acquire);
+        // Acquire pairs with the Release of `WorkerGroup::stop`: jobs spawned before are seen.
+        let stopping = self.worker.mailbox.stop.load(Ordering::Acquire);
         if stopping {
-            self.wind_up();
+            self.end_tasks();
         }
         let open = self.queues.open();
         match (self.typed, stopping) {
@@ -422,7 +422,7 @@ impl<S: Source> Run<'_, '_, S> {
                 Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
             }
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
-            (false, true) if open == 0 && self.worker.remote.messages.is_empty() => {
+            (false, true) if open == 0 && self.worker.mailbox.messages.is_empty() => {
                 Some(Exit::Stopped)
             }
             _ => None,
@@ -431,17 +431,17 @@ impl<S: Source> Run<'_, '_, S> {
 
     /// Whether the engine has failed, on whatever worker.
     fn has_failed(&mut self) -> bool {
-        let Worker { local, crew, .. } = &*self.worker;
+        let Worker { local, group, .. } = &*self.worker;
         if local.engine_panicked.get() {
             // It met no `contain` of the engine's.
-            crew.fail_with(local, "a transaction's own code caught a panic of the engine's");
+            group.fail_with(local, "a transaction's own code caught a panic of the engine's");
         }
-        crew.failure.message().is_some()
+        group.failure.message().is_some()
     }
 
-    /// The worker is told to stop: no source's task is begun any more, and what waits for something
+    /// The worker is to stop: no source's task is begun any more, and what waits for something
     /// outside the engine for longer than the grace is dropped.
-    fn wind_up(&mut self) {
+    fn end_tasks(&mut self) {
         let now = clock::now();
         let seen = *self.worker.stop_seen.get_or_insert(now);
         self.worker.waiting_sources.drain(..).for_each(drop_contained);
@@ -456,7 +456,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     type Exit = Exit;
 
     fn doorbell(&self) -> &Doorbell {
-        &self.worker.remote.doorbell
+        &self.worker.mailbox.doorbell
     }
 
     /// Takes what came from other threads, and a turn of housekeeping. Jobs are looked at by the

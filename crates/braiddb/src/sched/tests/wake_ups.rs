@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::mpsc;
 use std::task::Poll;
 
-use super::super::remote::WorkerHandle;
+use super::super::mailbox::WorkerHandle;
 use super::*;
 use crate::io::Directory;
 use crate::sync::atomic::AtomicU32;
@@ -54,7 +54,7 @@ impl Driver for RingsAfterLooking {
 #[test]
 fn a_ring_right_after_the_look_keeps_the_worker_awake() {
     let (word, waiting) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(None)));
-    let device = |_| Ok(Box::new(Pillow::default()) as Box<dyn Device>);
+    let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
     let (of_driver, slot) = (word.clone(), waiting.clone());
     let driver = move |number, handles: WorkerHandles| RingsAfterLooking {
         word: of_driver.clone(),
@@ -81,7 +81,7 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
 
 /// A device whose operations are over at the first `poll` or `wait` after the gate was opened.
 struct Gated {
-    pillow: Pillow,
+    pillow: SleepingDevice,
     submitted: Arc<AtomicU32>,
     is_open: Arc<AtomicU32>,
     under_way: Vec<u64>,
@@ -127,7 +127,7 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
     let device = move |_| {
         let (submitted, is_open) = (of_device.clone(), gate.clone());
         let under_way = Vec::new();
-        let device = Gated { pillow: Pillow::default(), submitted, is_open, under_way };
+        let device = Gated { pillow: SleepingDevice::default(), submitted, is_open, under_way };
         Ok(Box::new(device) as Box<dyn Device>)
     };
     let one_at_a_time =

@@ -26,7 +26,7 @@ use crate::sync::atomic::AtomicBool;
 use crate::sync::{OnceLock, SegQueue};
 
 /// A worker's end that other threads reach.
-pub(super) struct Remote {
+pub(super) struct Mailbox {
     pub(super) doorbell: Doorbell,
     pub(super) messages: SegQueue<Message>,
     pub(super) wakes: SegQueue<u32>,
@@ -34,7 +34,7 @@ pub(super) struct Remote {
     notifier: OnceLock<Arc<dyn Notify>>,
 }
 
-impl Remote {
+impl Mailbox {
     pub(super) fn new() -> Self {
         Self {
             doorbell: Doorbell::default(),
@@ -62,7 +62,7 @@ impl Remote {
 
 /// Wakes a worker from any thread.
 #[derive(Clone)]
-pub(crate) struct WorkerHandle(pub(super) Arc<Remote>);
+pub(crate) struct WorkerHandle(pub(super) Arc<Mailbox>);
 
 impl WorkerHandle {
     /// Makes the worker take a turn soon, from sleep if need be.
@@ -80,13 +80,13 @@ impl WorkerHandle {
 
 /// Resumes a slot from any thread; outlives the worker without harm.
 pub(super) struct SlotWaker {
-    remote: Arc<Remote>,
+    mailbox: Arc<Mailbox>,
     index: u32,
 }
 
 impl SlotWaker {
-    pub(super) fn new(remote: Arc<Remote>, index: u32) -> Self {
-        Self { remote, index }
+    pub(super) fn new(mailbox: Arc<Mailbox>, index: u32) -> Self {
+        Self { mailbox, index }
     }
 }
 
@@ -96,7 +96,7 @@ impl Wake for SlotWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.remote.wakes.push(self.index);
-        self.remote.ring();
+        self.mailbox.wakes.push(self.index);
+        self.mailbox.ring();
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::executor::{Closed, Message};
 use super::local::WorkerLocal;
+use super::mailbox::Mailbox;
 use super::panics::{Failure, contain, message_of};
-use super::remote::Remote;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock};
 
@@ -18,8 +18,8 @@ pub(super) type OnEnd = Box<dyn FnOnce() + Send>;
 ///
 /// Invariant: a message that was sent is taken by its worker, run or dropped: senders hold `open`
 /// shared while they send, and a worker leaves only after it has seen its queue empty with `open` false.
-pub(super) struct Crew {
-    pub(super) remotes: Vec<Arc<Remote>>,
+pub(super) struct WorkerGroup {
+    pub(super) remotes: Vec<Arc<Mailbox>>,
     pub(super) failure: Arc<Failure>,
     open: RwLock<bool>,
     /// Workers that have not left.
@@ -27,10 +27,10 @@ pub(super) struct Crew {
     on_end: Mutex<Option<OnEnd>>,
 }
 
-impl Crew {
+impl WorkerGroup {
     pub(super) fn new(workers: usize, failure: Arc<Failure>, on_end: OnEnd) -> Self {
         Self {
-            remotes: (0..workers).map(|_| Arc::new(Remote::new())).collect(),
+            remotes: (0..workers).map(|_| Arc::new(Mailbox::new())).collect(),
             failure,
             open: RwLock::new(true),
             present: AtomicU32::new(workers as u32),
@@ -56,10 +56,10 @@ impl Crew {
     /// Tells the workers to end when they have finished what they have.
     pub(super) fn stop(&self) {
         self.close();
-        for remote in &self.remotes {
+        for mailbox in &self.remotes {
             // Release pairs with the Acquire in the worker: it sees every job sent before.
-            remote.stop.store(true, Ordering::Release);
-            remote.ring();
+            mailbox.stop.store(true, Ordering::Release);
+            mailbox.ring();
         }
     }
 
@@ -75,8 +75,8 @@ impl Crew {
         // Its panic is recorded: what panics from here on is a user's.
         local.engine_panicked.set(false);
         self.close();
-        for remote in &self.remotes {
-            remote.ring();
+        for mailbox in &self.remotes {
+            mailbox.ring();
         }
         local.tell_after_failure();
     }
