@@ -104,7 +104,7 @@ async fn serve(
             None => return,
             Some(Request::Step(step)) => {
                 if !step(&transaction).await {
-                    transaction.core().blame(AbortCause::Panic);
+                    transaction.core().set_abort_cause(AbortCause::Panic);
                     return;
                 }
             }
@@ -118,7 +118,7 @@ async fn serve(
             }
             Some(Request::Abort(reply)) => {
                 let reply = UntilRecorded::new(reply);
-                transaction.core().blame(AbortCause::Requested);
+                transaction.core().set_abort_cause(AbortCause::Requested);
                 drop(transaction);
                 send(reply.into_inner(), ());
                 return;

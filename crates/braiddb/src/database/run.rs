@@ -171,11 +171,11 @@ where
         depends_on = core.depends_on();
         match result {
             Err(Panic { message }) => {
-                core.blame(AbortCause::Panic);
+                core.set_abort_cause(AbortCause::Panic);
                 break Failed::Engine(Error::Panicked(message));
             }
             Ok(Err(error)) if !core.is_conflicted() => {
-                core.blame(AbortCause::Requested);
+                core.set_abort_cause(AbortCause::Requested);
                 break Failed::Closure(error);
             }
             // The closure failed of the conflict, or passed over it: both must try again.

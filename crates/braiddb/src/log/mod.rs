@@ -247,15 +247,15 @@ impl Log {
 
     /// Advances the clock for a commit that is not logged; its LSN.
     #[inline]
-    pub(crate) fn tick(&self) -> Lsn {
-        self.space.tick(TICK)
+    pub(crate) fn advance_clock(&self) -> Lsn {
+        self.space.advance_clock(TICK)
     }
 
     /// Appends an empty block, if there is room for one: later begin stamps are then different from
     /// earlier ones, also where nobody commits.
     pub(crate) fn append_empty_block(&self, worker: usize) {
         if self.disk.is_none() {
-            self.tick();
+            self.advance_clock();
         } else if self.admits(block_bytes(0), Purpose::Upkeep) {
             self.reserve(worker, block_bytes(0)).finish_skip();
         }

@@ -69,7 +69,7 @@ impl PreparedSpace {
 
     /// Takes the announcement back: the flush is submitted. Under the leader's lock, as `announce`.
     pub(super) fn withdraw(&self) {
-        // Relaxed: who still sees it looks for a flush in vain.
+        // Relaxed: a worker that still sees it looks for a flush and finds none.
         self.announced.store(false, Ordering::Relaxed);
     }
 

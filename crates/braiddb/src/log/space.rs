@@ -138,7 +138,7 @@ impl<T: Tracker> Space<T> {
 
     /// Advances the clock without reserving anything.
     #[inline]
-    pub(super) fn tick(&self, step: u64) -> Lsn {
+    pub(super) fn advance_clock(&self, step: u64) -> Lsn {
         // SeqCst as in `reserve`.
         Lsn(self.tail.fetch_add(step, Ordering::SeqCst))
     }

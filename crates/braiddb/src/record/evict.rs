@@ -42,7 +42,7 @@ impl Records {
         let _operation = reclaim::enter();
         let bound = self.rids().bound();
         let mut bytes = 0;
-        for number in self.turn_hand(count.min(bound), bound) {
+        for number in self.advance_hand(count.min(bound), bound) {
             let rid = Rid::new(number);
             let IndirectionEntry::Version(head) = self.array().load(rid) else { continue };
             // SAFETY: the newest version, loaded under the guard above, which is older than its eviction
@@ -50,7 +50,7 @@ impl Records {
             // no later stamp before this call is over, so nobody frees it.
             let version = unsafe { head.get() };
             let Some(way) = way_out(version, acting.oldest(), durable) else { continue };
-            if version.take_reference() {
+            if version.take_referenced() {
                 continue;
             }
             let (kept, to) = match way {

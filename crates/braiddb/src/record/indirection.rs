@@ -6,7 +6,7 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 0 | empty: the id is not in use |
-//! | 2 | dead: the record is gone and its index entry is on the way out |
+//! | 2 | dead: the record is gone and its index entry is about to be removed |
 //! | multiple of 8 | the newest version, in memory |
 //! | odd | the newest version, in the log: committed for every transaction, active or to come |
 //!

@@ -96,7 +96,7 @@ impl Records {
             match self.look(leads_to, view, operation) {
                 Ok(Looked::Older(older)) => link = older,
                 Ok(Looked::Seen(seen)) => {
-                    self.refer(seen);
+                    self.mark_referenced(seen);
                     return Ok(Some(seen));
                 }
                 Err(NotReady::InLog(place)) => return Err(place),
@@ -114,7 +114,7 @@ impl Records {
         operation: &'o OperationGuard,
     ) -> Result<Option<Seen<'o>>, NotReady> {
         let seen = self.search(rid, view, operation)?;
-        seen.into_iter().for_each(|seen| self.refer(seen));
+        seen.into_iter().for_each(|seen| self.mark_referenced(seen));
         Ok(seen)
     }
 
@@ -167,9 +167,9 @@ impl Records {
 
     /// Notes that a committed version was of use, where that matters to eviction.
     #[inline(always)]
-    fn refer(&self, seen: Seen<'_>) {
+    fn mark_referenced(&self, seen: Seen<'_>) {
         if self.evicts() && seen.committed.is_some() {
-            seen.version.refer();
+            seen.version.mark_referenced();
         }
     }
 

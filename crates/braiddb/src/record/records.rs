@@ -116,7 +116,7 @@ impl Records {
     }
 
     /// The next `count` of the record ids below `bound` that the clock's hand reaches.
-    pub(super) fn turn_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
+    pub(super) fn advance_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
         // Relaxed: workers only share out the ids.
         let start = self.hand.fetch_add(count, Ordering::Relaxed);
         (start..start + count).map(move |number| number % bound)

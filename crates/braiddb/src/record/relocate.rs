@@ -87,7 +87,7 @@ impl Records {
     }
 
     /// Whether the entry of a record still leads to `link`.
-    pub(crate) fn leads_to(&self, rid: Rid, link: Link) -> bool {
+    pub(crate) fn points_to(&self, rid: Rid, link: Link) -> bool {
         self.array().load(rid).link() == Some(link)
     }
 
@@ -97,7 +97,7 @@ impl Records {
     ///
     /// # Safety
     /// The caller holds an operation guard, under which it found `link` in the entry.
-    pub(crate) unsafe fn lead_to(
+    pub(crate) unsafe fn move_to_copy(
         &self,
         rid: Rid,
         link: Link,

@@ -48,7 +48,7 @@ impl Records {
     ///
     /// # Safety
     /// The caller holds an operation guard and an active transaction.
-    pub(crate) async unsafe fn approach(&self, rid: Rid) {
+    pub(crate) async unsafe fn prefetch_head(&self, rid: Rid) {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
@@ -62,7 +62,7 @@ impl Records {
     /// The head of a record's chain, if `view` may write on it.
     ///
     /// # Safety
-    /// As for `approach`; the base is alive while the transaction is active.
+    /// As for `prefetch_head`; the base is alive while the transaction is active.
     pub(crate) unsafe fn base<'a>(&self, rid: Rid, view: View<'_>) -> Result<Base<'a>, Refusal> {
         let head = match self.array().load(rid) {
             IndirectionEntry::Version(head) => head,

@@ -2,8 +2,8 @@
 //!
 //! A worker has twice as many contexts as [`EngineOptions::most_open`](super::engine::EngineOptions::most_open):
 //! one half for what runs, which the scheduler bounds, the other for what waits for something outside
-//! the engine. Nobody waits for a context, since those who have one may be waiting for him: when there
-//! is none, a transaction does not begin. Invariants:
+//! the engine. No task waits for a context, since the tasks that have one may be waiting for that task: when
+//! there is none, a transaction does not begin. Invariants:
 //!
 //! - of the contexts in use, at most half are interactive transactions';
 //! - contexts in use, and those kept for transactions that are between two attempts, are at most all.
@@ -18,7 +18,7 @@ use super::worker::{NoContext, WorkerTransactions};
 pub(crate) struct InteractivePermit(Rc<WorkerTransactions>);
 
 impl InteractivePermit {
-    /// Takes a place for as long as the result lives.
+    /// Takes a permit for as long as the result lives.
     ///
     /// # Errors
     /// When the worker has as many interactive transactions as it may have.

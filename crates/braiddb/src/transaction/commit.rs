@@ -51,7 +51,7 @@ impl Transaction {
             let parts = match self.make_room().await {
                 Ok(parts) => parts,
                 Err(error) => {
-                    self.blame(AbortCause::Log);
+                    self.set_abort_cause(AbortCause::Log);
                     return Err(error);
                 }
             };
@@ -136,7 +136,7 @@ impl Transaction {
         let lsn = {
             let writes = self.writes().borrow();
             if engine.durability == Durability::Volatile {
-                let lsn = engine.log.tick();
+                let lsn = engine.log.advance_clock();
                 self.open_created();
                 engine.status.committed(self.name(), lsn);
                 lsn

@@ -180,7 +180,7 @@ impl Transaction {
     }
 
     /// Says what to count the abort as, should it come to that.
-    pub(crate) fn blame(&self, cause: AbortCause) {
+    pub(crate) fn set_abort_cause(&self, cause: AbortCause) {
         self.cause.set(cause);
     }
 

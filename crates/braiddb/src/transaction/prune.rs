@@ -59,7 +59,7 @@ impl WorkerTransactions {
             let superseded = unsafe { version.get() };
             let committed = superseded.stamp().lsn().expect("only commits are superseded");
             let mut header = None;
-            if !stamps.only_pass(committed, lsn) {
+            if !stamps.is_only_stepped_over(committed, lsn) {
                 let evict = self.memory.is_short()
                     && stamps.sees(committed, lsn)
                     && may_lose_payload(superseded, durable);

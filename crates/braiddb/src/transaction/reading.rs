@@ -60,7 +60,7 @@ pub(super) struct ReadPermit {
     bytes: u64,
 }
 
-/// A place in line, left when dropped.
+/// An entry of the line of waiting reads, removed when dropped.
 struct InLine<'r> {
     reads: &'r Rc<Reads>,
     number: u64,

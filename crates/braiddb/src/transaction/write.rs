@@ -54,7 +54,7 @@ impl Transaction {
                     let rid = table.index.get(key, &operation).await;
                     if let Some(rid) = rid {
                         // SAFETY: the guard above, and `self` is active.
-                        unsafe { table.approach(rid).await };
+                        unsafe { table.prefetch_head(rid).await };
                     }
                     rid
                 }

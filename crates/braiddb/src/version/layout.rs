@@ -261,7 +261,7 @@ impl<'a> Version<'a> {
     }
 
     /// Notes that the version was of use, for eviction to give it a second chance.
-    pub(crate) fn refer(self) {
+    pub(crate) fn mark_referenced(self) {
         if self.length_word() & REFERENCED == 0 {
             // Relaxed: a hint.
             self.header().length.fetch_or(REFERENCED, Ordering::Relaxed);
@@ -269,7 +269,7 @@ impl<'a> Version<'a> {
     }
 
     /// Whether the version was of use since this was last asked.
-    pub(crate) fn take_reference(self) -> bool {
+    pub(crate) fn take_referenced(self) -> bool {
         // Relaxed: a hint.
         self.length_word() & REFERENCED != 0
             && self.header().length.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0

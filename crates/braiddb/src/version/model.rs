@@ -84,7 +84,7 @@ fn model_who_prunes_finds_chains_whole() {
         };
         if let Some(pruning) = horizon.prune() {
             let stamps = readers.stamps(Lsn(32), &pruning);
-            if stamps.only_pass(Lsn(16), Lsn(24)) {
+            if stamps.is_only_stepped_over(Lsn(16), Lsn(24)) {
                 assert!(whole.load(Ordering::Relaxed), "it is to be cut out of a whole chain");
             }
         }

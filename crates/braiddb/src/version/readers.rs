@@ -97,7 +97,7 @@ impl Readers {
 impl BeginStamps {
     /// Whether a version committed at `committed` and superseded at `superseded` is one that
     /// a transaction steps over to reach an older one, but that none sees or ever will.
-    pub(crate) fn only_pass(&self, committed: Lsn, superseded: Lsn) -> bool {
+    pub(crate) fn is_only_stepped_over(&self, committed: Lsn, superseded: Lsn) -> bool {
         let steps_over = self.listed.first().is_some_and(|begin| *begin <= committed);
         steps_over && !self.sees(committed, superseded) && superseded < self.recent
     }
@@ -132,8 +132,11 @@ mod tests {
         horizon.publish(0, Lsn(200));
         drop(horizon.act(0, Lsn(2000)).unwrap());
         let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
-        assert!(!stamps.only_pass(Lsn(120), Lsn(150)), "nobody steps over it any more");
-        assert!(stamps.only_pass(Lsn(200), Lsn(300)), "the second reader does over this one");
+        assert!(!stamps.is_only_stepped_over(Lsn(120), Lsn(150)), "nobody steps over it any more");
+        assert!(
+            stamps.is_only_stepped_over(Lsn(200), Lsn(300)),
+            "the second reader does over this one"
+        );
     }
 
     #[test]
@@ -152,7 +155,11 @@ mod tests {
             (700, 999, true, "after the last"),
             (700, 1000, false, "perhaps seen by one that is not listed"),
         ] {
-            assert_eq!(stamps.only_pass(Lsn(committed), Lsn(superseded)), expected, "{why}");
+            assert_eq!(
+                stamps.is_only_stepped_over(Lsn(committed), Lsn(superseded)),
+                expected,
+                "{why}"
+            );
         }
     }
 

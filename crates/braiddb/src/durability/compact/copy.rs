@@ -149,7 +149,7 @@ fn log_block(
     let mut block = worker.engine().log.reserve(worker.number(), bytes);
     // From here on, a transaction that writes one of the records commits later than this block; one
     // that wrote it before is seen here. Then the block is left empty, and the next pass looks again.
-    let leads = |item: &Item, link| moving.table(item).leads_to(item.rid, link);
+    let leads = |item: &Item, link| moving.table(item).points_to(item.rid, link);
     if same.is_empty() || !same.iter().all(|(item, _, link)| leads(item, *link)) {
         block.finish_skip();
     } else {

@@ -103,7 +103,7 @@ fn look_at<'i>(
         match (link, item.stage) {
             (Some(link), Stage::Copied(to)) if let Some(acting) = may_lead(to) => {
                 // SAFETY: found just now, under the guard above.
-                let given_way = unsafe { table.lead_to(item.rid, link, to, acting) };
+                let given_way = unsafe { table.move_to_copy(item.rid, link, to, acting) };
                 // SAFETY: replaced just now, by this worker alone.
                 unsafe { worker.retire_evicted(given_way.into_iter().collect()) };
             }

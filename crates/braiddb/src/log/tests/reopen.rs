@@ -188,7 +188,7 @@ fn an_interrupted_creation_is_made_again() {
 fn a_volatile_log_is_a_clock() {
     let log = Log::volatile(3);
     let before = log.tail();
-    assert_eq!(log.tick(), before);
+    assert_eq!(log.advance_clock(), before);
     assert!(log.tail() > before && log.buffered() == log.tail());
     assert_eq!(log.durable(), Lsn::MAX);
     assert!(log.admits(block_bytes(100), Purpose::Change) && log.poisoned().is_none());

@@ -215,7 +215,7 @@ fn compaction_follows_no_write_that_is_being_decided() {
     );
     engine.status.committing(name);
     assert_eq!(newest(), Newest::Deciding);
-    let lsn = engine.log.tick();
+    let lsn = engine.log.advance_clock();
     engine.status.committed(name, lsn);
     assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
     version.set_stamp(Stamp::ABORTED);
