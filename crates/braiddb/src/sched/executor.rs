@@ -99,7 +99,7 @@ impl Executor {
         let make = Arc::new((make_device, make_driver));
         let (ready, started) = channel::channel();
         for number in 0..options.workers {
-            let (group, handles) = (group.clone(), WorkerHandles(group.remotes.clone()));
+            let (group, handles) = (group.clone(), WorkerHandles(group.mailboxes.clone()));
             let (counters, make) = (executor.counters[number].clone(), make.clone());
             let core = cores.as_ref().and_then(|cores| cores.get(number % cores.len()).copied());
             let ready = ready.clone();
@@ -130,7 +130,7 @@ impl Executor {
             // The schedule decides then who does what when.
             return;
         }
-        assert!(self.group.remotes.len() == 1, "only one worker alone always goes the same way");
+        assert!(self.group.mailboxes.len() == 1, "only one worker alone always goes the same way");
         self.disk = Some(disk);
     }
 
@@ -143,7 +143,7 @@ impl Executor {
     /// Runs a job on some worker.
     pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
         // Relaxed: which worker it is does not matter.
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.remotes.len();
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
         self.send(number, Message::Job(job))
     }
 

@@ -19,7 +19,7 @@ pub(super) type OnEnd = Box<dyn FnOnce() + Send>;
 /// Invariant: a message that was sent is taken by its worker, run or dropped: senders hold `open`
 /// shared while they send, and a worker leaves only after it has seen its queue empty with `open` false.
 pub(super) struct WorkerGroup {
-    pub(super) remotes: Vec<Arc<Mailbox>>,
+    pub(super) mailboxes: Vec<Arc<Mailbox>>,
     pub(super) failure: Arc<Failure>,
     open: RwLock<bool>,
     /// Workers that have not left.
@@ -30,7 +30,7 @@ pub(super) struct WorkerGroup {
 impl WorkerGroup {
     pub(super) fn new(workers: usize, failure: Arc<Failure>, on_end: OnEnd) -> Self {
         Self {
-            remotes: (0..workers).map(|_| Arc::new(Mailbox::new())).collect(),
+            mailboxes: (0..workers).map(|_| Arc::new(Mailbox::new())).collect(),
             failure,
             open: RwLock::new(true),
             present: AtomicU32::new(workers as u32),
@@ -43,8 +43,8 @@ impl WorkerGroup {
         if !*open {
             return Err(Closed);
         }
-        self.remotes[worker].messages.push(message);
-        self.remotes[worker].ring();
+        self.mailboxes[worker].messages.push(message);
+        self.mailboxes[worker].ring();
         Ok(())
     }
 
@@ -56,7 +56,7 @@ impl WorkerGroup {
     /// Tells the workers to end when they have finished what they have.
     pub(super) fn stop(&self) {
         self.close();
-        for mailbox in &self.remotes {
+        for mailbox in &self.mailboxes {
             // Release pairs with the Acquire in the worker: it sees every job sent before.
             mailbox.stop.store(true, Ordering::Release);
             mailbox.ring();
@@ -75,7 +75,7 @@ impl WorkerGroup {
         // Its panic is recorded: what panics from here on is a user's.
         local.engine_panicked.set(false);
         self.close();
-        for mailbox in &self.remotes {
+        for mailbox in &self.mailboxes {
             mailbox.ring();
         }
         local.tell_after_failure();

@@ -45,7 +45,7 @@ impl WorkerThread<'_> {
         if let Some(seed) = options.seed {
             fastrand::seed(seed ^ (number as u64) << 48);
         }
-        group.remotes[number].set_notifier(device.notifier());
+        group.mailboxes[number].set_notifier(device.notifier());
         let failure = group.failure.clone();
         let local = WorkerLocal::new(number, options.read_depth, counters, failure);
         let _entered = local::enter(&local);
@@ -73,7 +73,7 @@ impl WorkerThread<'_> {
         }
         // Nobody sends any more, so what is here is all that came: its senders see that it is dropped.
         group.close();
-        while let Some(message) = group.remotes[number].messages.pop() {
+        while let Some(message) = group.mailboxes[number].messages.pop() {
             drop_contained(message);
         }
         // The kernel may still use the memory of operations under way: the device waits for them.

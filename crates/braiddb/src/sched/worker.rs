@@ -83,7 +83,7 @@ impl<'w> Worker<'w> {
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
     ) -> Self {
-        let mailbox = group.remotes[local.worker as usize].clone();
+        let mailbox = group.mailboxes[local.worker as usize].clone();
         let queues = Some(Queues::new(mailbox.clone()));
         Self {
             local,
