@@ -44,11 +44,11 @@ mod types;
 mod version;
 
 pub use database::{
-    AbortStats, Backup, CheckReport, Checkpoint, Compaction, Database, Error,
+    AbortStats, Backup, ChangedRead, CheckReport, Checkpoint, Compaction, Database, Error,
     InteractiveTransaction, KeyRange, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,
-    Scan, SourceRun, Stats, SuspensionStats, Table, TableDescription, TableOptions, Transaction,
-    WorkerStats,
+    Savepoint, Scan, SourceRun, Stats, SuspensionStats, Table, TableDescription, TableOptions,
+    Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
@@ -56,6 +56,6 @@ pub use io::DeviceKind;
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
 pub use sched::{Policy, Width};
-pub use transaction::Durability;
+pub use transaction::{Durability, Isolation};
 pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};
 pub use version::MAX_VALUE_BYTES;

@@ -26,7 +26,7 @@ pub enum Bug {
     OtherWorkersNotWoken,
     EvictionBesidePruning,
     LosingInsertFreesAtOnce,
-    CommitLsnAfterPhase,
+    CommitLsnClearedEarly,
     CommittingTakenForActive,
     StaleNameNotLookedUpAgain,
     NewerVersionWrittenOver,
@@ -38,6 +38,13 @@ pub enum Bug {
     BeginNotPublished,
     YoungerReadersNotListed,
     MergeUnnoticedByReaders,
+    CertifiedBeforeDraw,
+    CertifiedBesideCommitting,
+    AbsenceNotNoted,
+    RefusedInsertNotNoted,
+    UnseenNotCertified,
+    RangeTrimmedShort,
+    UndoneWriteNotNoted,
 }
 
 #[cfg(braid_simulation)]
@@ -63,13 +70,24 @@ impl Bug {
         Self::StepBeforeDurable,
     ];
 
+    /// Those that only a serializable transaction suffers from.
+    pub const CERTIFICATION: [Self; 7] = [
+        Self::CertifiedBeforeDraw,
+        Self::CertifiedBesideCommitting,
+        Self::AbsenceNotNoted,
+        Self::RefusedInsertNotNoted,
+        Self::UnseenNotCertified,
+        Self::RangeTrimmedShort,
+        Self::UndoneWriteNotNoted,
+    ];
+
     /// Those that schedules of several workers find.
     pub const CONCURRENCY: [Self; 16] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
         Self::EvictionBesidePruning,
         Self::LosingInsertFreesAtOnce,
-        Self::CommitLsnAfterPhase,
+        Self::CommitLsnClearedEarly,
         Self::CommittingTakenForActive,
         Self::StaleNameNotLookedUpAgain,
         Self::NewerVersionWrittenOver,

@@ -13,8 +13,8 @@ use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, churn, commit, hot_cold, idle, load, log, overwrite, paths, reads, reopen, rmw,
-    scan, timeline, updates,
+    airports, all, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths, reads,
+    reopen, rmw, scan, timeline, updates,
 };
 
 /// Measure Braid on this machine.
@@ -60,6 +60,8 @@ enum Workload {
         after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
     )]
     Commit(commit::CommitArguments),
+    /// Serializable beside Snapshot: reads, writes, scans, uniform and skewed; abort rates.
+    Isolation(isolation::IsolationArguments),
     /// 10 reads a transaction, some of records on disk, under the four schedulers.
     #[command(
         after_help = "Give --dir to choose the disk. Takes a quarter of an hour and 10 GiB of memory."
@@ -143,6 +145,7 @@ impl Command {
             Workload::Rmw(arguments) => vec![arguments.run(stage)?],
             Workload::Scan(arguments) => vec![arguments.run(stage)?],
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
+            Workload::Isolation(arguments) => arguments.run(stage)?,
             Workload::HotCold(arguments) => arguments.run(stage)?,
             Workload::Load(arguments) => vec![arguments.run(stage)?],
             Workload::Log(arguments) => vec![arguments.run(stage)?],
@@ -230,6 +233,9 @@ mod tests {
         scan: ["scan", "-q", "--width", "4"] => ["braided", "sequential"];
         commit: ["commit", "--quick"] => ["group commit", "volatile", "one sync a commit"];
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
+        isolation: ["isolation", "--quick"] => [
+            "10 reads, serializable", "10 reads, snapshot", "10 reads, read-only",
+        ];
         load: ["load", "--quick"] => ["in key order"];
         log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, Transaction};
+use braiddb::{Database, RunOptions, Transaction};
 
 use crate::error::Error;
 use crate::harness::latency::Latencies;
@@ -34,6 +34,18 @@ pub(crate) trait Procedure: Clone + Send + 'static {
 pub(crate) fn drive<P: Procedure>(
     database: &Database,
     workers: usize,
+    make: impl FnMut(usize) -> P,
+    effort: Effort,
+    timed_one_in: u32,
+) -> Result<Sample, Error> {
+    drive_under(database, workers, &RunOptions::default(), make, effort, timed_one_in)
+}
+
+/// As `drive`, under options of the transactions' own.
+fn drive_under<P: Procedure>(
+    database: &Database,
+    workers: usize,
+    options: &RunOptions,
     mut make: impl FnMut(usize) -> P,
     effort: Effort,
     timed_one_in: u32,
@@ -53,7 +65,7 @@ pub(crate) fn drive<P: Procedure>(
             }
             procedure.run(tx, &call.input).await
         };
-        runs.push(database.run_source(worker, stream, body)?);
+        runs.push(database.run_source_under(worker, options.clone(), stream, body)?);
         totals.push(total);
     }
     // All are waited for before a failure is told, so that none runs on into what comes next.
@@ -202,6 +214,7 @@ pub(crate) struct Driven<M> {
     make: M,
     timed_one_in: u32,
     seed: u64,
+    options: RunOptions,
 }
 
 impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
@@ -209,7 +222,13 @@ impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
     /// it is called with a seed that is new for every worker and round.
     pub(crate) fn new(name: &str, database: &Database, workers: usize, seed: u64, make: M) -> Self {
         let (name, database) = (name.to_owned(), database.clone());
-        Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32 }
+        let options = RunOptions::default();
+        Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32, options }
+    }
+
+    /// Runs its transactions under these options.
+    pub(crate) fn under(self, options: RunOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// Times every `period`-th transaction (16 if this is not called).
@@ -224,11 +243,11 @@ impl<P: Procedure, M: FnMut(u64) -> P> Subject for Driven<M> {
     }
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
-        let Self { database, make, seed, .. } = self;
+        let Self { database, make, seed, options, .. } = self;
         let make = |_worker| {
             *seed += 1;
             make(*seed)
         };
-        drive(database, self.workers, make, effort, self.timed_one_in)
+        drive_under(database, self.workers, options, make, effort, self.timed_one_in)
     }
 }

@@ -8,7 +8,7 @@ use crate::harness::report::Side;
 /// A bar: side, limit, unit.
 pub(crate) type Limit = (Side, f64, &'static str);
 
-const fn at_least(limit: f64) -> Limit {
+pub(crate) const fn at_least(limit: f64) -> Limit {
     (Side::AtLeast, limit, "×")
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod fio;
 pub(crate) mod flights;
 pub(crate) mod hot_cold;
 pub(crate) mod idle;
+pub(crate) mod isolation;
 pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod overwrite;

@@ -205,7 +205,9 @@ impl Transaction {
     }
 
     fn catalog(&self) -> Arc<record::Records> {
-        self.engine().table(CATALOG)
+        let catalog = self.engine().table(CATALOG);
+        catalog.set_name("braid.catalog");
+        catalog
     }
 
     fn handle<K, V>(&self, description: &TableDescription) -> Table<K, V>

@@ -1,22 +1,45 @@
 //! What can go wrong, as the user sees it.
 
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::log::LogError;
-use crate::transaction::OperationError;
+use crate::transaction::{Changed, OperationError};
 use crate::types::{DecodeError, EncodeError};
 
 /// Any failure of the database: what went wrong, where, and what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction wrote a record this one needed, in every attempt.
+    /// Another transaction wrote a record this one needed, in every attempt; or one that others had kept from
+    /// committing for long was let past.
     #[error("gave up after {attempts} attempts: other transactions wrote the same records first")]
     Conflict {
         /// How often the transaction was tried.
         attempts: u32,
     },
+    /// What the transaction read was changed by others before it could commit, in every attempt. Read
+    /// less, in shorter transactions, or where write skew does no harm run it under
+    /// [`Isolation::Snapshot`](crate::Isolation).
+    #[error(
+        "gave up after {attempts} attempts: other transactions changed what was read of {read}"
+    )]
+    NotSerializable {
+        /// How often the transaction was tried.
+        attempts: u32,
+        /// What the last attempt had read that was changed.
+        read: Box<ChangedRead>,
+    },
+    /// A transaction that was begun as read-only is to write.
+    #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
+    ReadOnly,
+    /// A transaction cannot be rolled back to a savepoint.
+    #[error(
+        "the savepoint is not one of this transaction's, or an earlier one was rolled back to since; make \
+         another"
+    )]
+    SavepointOver,
     /// `insert` met a record with the same key.
     #[error("the key exists already; use put or update to change its record")]
     KeyExists,
@@ -157,14 +180,21 @@ impl Error {
     /// assert!(!braiddb::Error::KeyExists.is_retryable());
     /// ```
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict { .. } | Error::Overloaded)
+        matches!(self, Error::Conflict { .. } | Error::NotSerializable { .. } | Error::Overloaded)
     }
 }
 
 impl From<OperationError> for Error {
     fn from(error: OperationError) -> Self {
         match error {
-            OperationError::Conflict => Error::Conflict { attempts: 1 },
+            OperationError::Conflict | OperationError::TurnedAway => {
+                Error::Conflict { attempts: 1 }
+            }
+            OperationError::NotSerializable(changed) => {
+                Error::NotSerializable { attempts: 1, read: Box::new((*changed).into()) }
+            }
+            OperationError::ReadOnly => Error::ReadOnly,
+            OperationError::SavepointOver => Error::SavepointOver,
             OperationError::KeyExists => Error::KeyExists,
             OperationError::KeyNotFound => Error::KeyNotFound,
             OperationError::KeyTooLong(bytes) => {
@@ -188,6 +218,44 @@ impl From<OperationError> for Error {
             OperationError::Refused(error)
             | OperationError::Log(error)
             | OperationError::Storage(error) => Error::Log(error),
+        }
+    }
+}
+
+/// What a transaction had read that others changed: a record, or the records of a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangedRead {
+    /// The table's name.
+    pub table: String,
+    /// Between which keys, as they are encoded; both bounds are the key, if it was one.
+    pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+impl From<Changed> for ChangedRead {
+    fn from(changed: Changed) -> Self {
+        let Changed { table, keys } = changed;
+        Self { table, keys }
+    }
+}
+
+impl std::fmt::Display for ChangedRead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table {:?}", self.table)?;
+        match &self.keys {
+            (Bound::Unbounded, Bound::Unbounded) => Ok(()),
+            (Bound::Included(low), Bound::Included(high)) if low == high => {
+                write!(f, ", key {}", low.escape_ascii())
+            }
+            (low, high) => {
+                let key = |bound: &Bound<Vec<u8>>, unbounded: &str| match bound {
+                    Bound::Included(key) => key.escape_ascii().to_string(),
+                    Bound::Excluded(key) => format!("{} (left out)", key.escape_ascii()),
+                    Bound::Unbounded => unbounded.to_owned(),
+                };
+                let (low, high) = (key(low, "the first"), key(high, "the last"));
+                write!(f, ", keys from {low} to {high}")
+            }
         }
     }
 }

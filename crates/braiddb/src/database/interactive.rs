@@ -12,6 +12,7 @@ use futures_core::Stream;
 
 use super::Database;
 use super::error::{Error, Result};
+use super::options::RunOptions;
 use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
@@ -19,7 +20,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
 };
-use crate::transaction::{AbortCause, Found, Intent, InteractivePermit, WorkerTransactions};
+use crate::transaction::{AbortCause, Found, Intent, InteractivePermit, Mode, WorkerTransactions};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -73,10 +74,28 @@ impl Database {
     /// [`Error::Closed`]; [`Error::Overloaded`] at once, if the worker has as many open as it may have
     /// ([`Options::max_open`](crate::Options::max_open)).
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
+        self.begin_with(RunOptions::default()).await
+    }
+
+    /// As [`Database::begin`], for a transaction that only reads: it refuses to write
+    /// ([`Error::ReadOnly`]), and never fails because of others.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub async fn begin_read_only(&self) -> Result<InteractiveTransaction> {
+        self.begin_with(RunOptions::default().read_only(true)).await
+    }
+
+    /// As [`Database::begin`], with options; how often it is attempted is the caller's.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub async fn begin_with(&self, options: RunOptions) -> Result<InteractiveTransaction> {
+        let mode = options.mode(self.shared.engine.isolation);
         let (requests, inbox) = mpsc::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
-        self.spawn(move || Box::pin(serve(inbox, reply)))?;
+        self.spawn(move || Box::pin(serve(mode, inbox, reply)))?;
         begun.await.map_err(|oneshot::Canceled| self.ended())??;
         let failure = self.shared.engine.failure.clone();
         Ok(InteractiveTransaction { requests, failure })
@@ -85,15 +104,17 @@ impl Database {
 
 /// The worker's side of an interactive transaction.
 async fn serve(
+    mode: Mode,
     mut inbox: UntilRecorded<mpsc::UnboundedReceiver<Request>>,
     begun: UntilRecorded<oneshot::Sender<Result<()>>>,
 ) {
     let worker = WorkerTransactions::current();
     let place = InteractivePermit::take(&worker);
-    let Ok((_place, core)) = place.and_then(|place| Ok((place, worker.begin()?))) else {
+    let Ok((_place, core)) = place.and_then(|place| Ok((place, worker.begin_as(mode)?))) else {
         send(begun.into_inner(), Err(Error::Overloaded));
         return;
     };
+    core.name_reads();
     let transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(()));
     loop {
@@ -301,7 +322,8 @@ impl InteractiveTransaction {
     /// the same, without an error.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if one of its steps met one; [`Error::TransactionOver`] if it was over
+    /// [`Error::Conflict`] if one of its steps met one; [`Error::NotSerializable`] if others have changed
+    /// what it read; [`Error::TransactionOver`] if it was over
     /// already; [`Error::Log`] if the log had failed; after these nothing of the transaction is there.
     /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
     /// transaction may be there or not.

@@ -7,6 +7,7 @@ mod memory_budget;
 mod options;
 mod recovery;
 mod run;
+mod savepoint;
 mod scan;
 mod source;
 mod stats;
@@ -21,11 +22,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use catalog::{TableDescription, TableOptions};
-pub use error::{Error, Result};
+pub use error::{ChangedRead, Error, Result};
 pub use interactive::InteractiveTransaction;
 pub use memory_budget::MemoryBudget;
 pub use options::{Options, Outcome, Overload, RunOptions};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
+pub use savepoint::Savepoint;
 pub use scan::Scan;
 pub use source::SourceRun;
 #[cfg(braid_simulation)]
@@ -373,6 +375,7 @@ fn engine(
         workers: options.workers,
         most_open: options.max_open,
         durability: options.durability,
+        isolation: options.isolation,
         memory_budget,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,

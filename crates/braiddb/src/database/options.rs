@@ -7,7 +7,7 @@ use crate::log::HoleTracker;
 use crate::log::LARGEST_RING;
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
-use crate::transaction::Durability;
+use crate::transaction::{Durability, Isolation, Mode};
 
 /// Schedules and simulations use small databases, in which everything happens soon.
 const SMALL: bool = cfg!(braid_simulation);
@@ -59,6 +59,9 @@ pub struct Options {
     pub max_open: usize,
     /// When a result leaves the engine. Default: [`Durability::Group`].
     pub durability: Durability,
+    /// What transactions may notice of one another, unless [`RunOptions`] say otherwise. Default:
+    /// [`Isolation::Serializable`].
+    pub isolation: Isolation,
     /// How the disk is reached. Default: io_uring, or blocking calls where it is refused.
     pub device: DeviceKind,
     /// Bytes of the log's ring in memory; a power of two from 64 MiB to 2 GiB. More than 39 workers
@@ -109,6 +112,7 @@ impl Default for Options {
             memory_budget: MemoryBudget::default(),
             max_open: 16 << 10,
             durability: Durability::default(),
+            isolation: Isolation::default(),
             device: DeviceKind::Auto,
             log_ring_bytes: 64 << 20,
             log_segment_bytes: 64 << 20,
@@ -149,6 +153,7 @@ setters! {
     read_depth: usize,
     max_open: usize,
     durability: Durability,
+    isolation: Isolation,
     device: DeviceKind,
     log_ring_bytes: usize,
     log_segment_bytes: u64,
@@ -213,11 +218,17 @@ impl Options {
 pub struct RunOptions {
     /// How often the closure is run at most, when it meets conflicts. Default: 64.
     pub max_attempts: u32,
+    /// What the transaction may notice of others. Default: [`Options::isolation`].
+    pub isolation: Option<Isolation>,
+    /// Whether it only reads. It is refused writes ([`Error::ReadOnly`](crate::Error)), what it reads need
+    /// not be noted, and it never fails because of others; it is serializable under either isolation.
+    /// Default: no.
+    pub read_only: bool,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { max_attempts: 64 }
+        Self { max_attempts: 64, isolation: None, read_only: false }
     }
 }
 
@@ -227,6 +238,28 @@ impl RunOptions {
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = max_attempts.max(1);
         self
+    }
+
+    /// Sets [`RunOptions::isolation`].
+    #[must_use]
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = Some(isolation);
+        self
+    }
+
+    /// Sets [`RunOptions::read_only`].
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// How the transaction takes part in a database with this isolation.
+    pub(super) fn mode(&self, isolation: Isolation) -> Mode {
+        match self.read_only {
+            true => Mode::ReadOnly,
+            false => self.isolation.unwrap_or(isolation).into(),
+        }
     }
 }
 

@@ -19,12 +19,15 @@ use crate::sched::{
     self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
     drop_contained,
 };
-use crate::transaction::{AbortCause, NextAttempt, OperationError, WorkerTransactions};
+use crate::transaction::{
+    AbortCause, Changed, NextAttempt, OperationError, TakenTurnstile, WorkerTransactions,
+};
 
 impl Database {
     /// Runs `body` as one transaction on some worker, and commits it.
     ///
-    /// `body` may run several times: after a conflict it is aborted and run again, up to a bound.
+    /// `body` may run several times: after a conflict, or if what it read was changed before it could
+    /// commit, it is aborted and run again, up to a bound.
     /// Its own error aborts and comes back unchanged. A panic in it aborts this transaction alone,
     /// and comes back as [`Error::Panicked`]; one in the destructor of what it captured, which is
     /// dropped on the worker before this call returns, changes no outcome: it is counted
@@ -51,7 +54,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The closure's own; [`Error::Conflict`] after the last attempt; [`Error::Panicked`];
+    /// The closure's own; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
+    /// [`Error::Panicked`];
     /// [`Error::Closed`]; [`Error::Log`] if the log had failed: nothing of the transaction is there.
     /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
     /// transaction may be there or not, and is not run again.
@@ -157,10 +161,19 @@ where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
     let worker = WorkerTransactions::current();
-    let Ok(mut begun) = worker.begin() else { return Err(Failed::Engine(Error::Overloaded)) };
+    let mode = options.mode(worker.engine().isolation);
+    let Ok(mut begun) = worker.begin_as(mode) else {
+        return Err(Failed::Engine(Error::Overloaded));
+    };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
+    let (mut failed_certifications, mut turnstile) = (0, None);
     let failed = loop {
         begun.note_lsn(depends_on);
+        turnstile.iter().for_each(|turnstile: &TakenTurnstile<'_>| turnstile.let_pass(&begun));
+        if attempt == options.max_attempts {
+            begun.name_reads();
+        }
+        let mut lost = Lost::ToWrite;
         let transaction = Transaction::new(begun, attempt);
         let result = {
             // The closure is called within the future, so that this is contained too.
@@ -191,18 +204,30 @@ where
                         return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });
                     }
                     Err(OperationError::Conflict) => {}
+                    Err(OperationError::TurnedAway) => lost = Lost::ToTurnstile,
+                    Err(OperationError::NotSerializable(what)) => lost = Lost::Certification(what),
                     Err(error) => return Err(Failed::Engine(Error::from(error))),
                 }
             }
         }
         if attempt >= options.max_attempts {
-            break Failed::Engine(Error::Conflict { attempts: attempt });
+            break Failed::Engine(lost.into_error(attempt));
         }
         let next = NextAttempt::keep(&worker);
         worker.counters().retries.add(1);
-        back_off(attempt).await;
+        match lost {
+            Lost::ToWrite => back_off(attempt).await,
+            Lost::ToTurnstile => worker.wait_for_turnstile().await,
+            // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
+            Lost::Certification(_) => {
+                failed_certifications += 1;
+                if turnstile.is_none() {
+                    turnstile = worker.engine().take_turnstile(failed_certifications);
+                }
+            }
+        }
         attempt += 1;
-        begun = next.begin();
+        begun = next.begin(mode);
     };
     let failed = Contained::new(failed);
     if !is_planted(Bug::ErrorBeforeDurable) {
@@ -210,6 +235,28 @@ where
         durable.map_err(|error| Failed::Engine(error.into()))?;
     }
     Err(failed.into_inner())
+}
+
+/// Why an attempt is to be made again.
+enum Lost {
+    /// Another transaction wrote a record first.
+    ToWrite,
+    /// Another transaction has the turnstile.
+    ToTurnstile,
+    /// What was read had changed.
+    Certification(Box<Changed>),
+}
+
+impl Lost {
+    /// What the caller is told after the last attempt.
+    fn into_error(self, attempts: u32) -> Error {
+        match self {
+            Lost::ToWrite | Lost::ToTurnstile => Error::Conflict { attempts },
+            Lost::Certification(changed) => {
+                Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
+            }
+        }
+    }
 }
 
 /// Lets others run for a random while that doubles with each attempt.

@@ -51,6 +51,7 @@ impl SourceRun {
 
 /// What the transactions of one source share on their worker.
 struct Procedure<F, R> {
+    options: RunOptions,
     runtime: CallerRuntime,
     body: Contained<F>,
     reply: Contained<R>,
@@ -145,6 +146,25 @@ impl Database {
         self.run_source_with(worker, inputs, body, |_, result| result.map(|_| ()))
     }
 
+    /// Like [`Database::run_source`], under an isolation of its own, or read-only;
+    /// [`RunOptions::max_attempts`] says nothing here.
+    ///
+    /// # Errors
+    /// As [`Database::run_source`].
+    pub fn run_source_under<I, F>(
+        &self,
+        worker: usize,
+        options: RunOptions,
+        inputs: I,
+        body: F,
+    ) -> Result<SourceRun>
+    where
+        I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
+        F: AsyncFn(&Transaction, &I::Item) -> Result<()> + Send + 'static,
+    {
+        self.start_source(worker, options, inputs, body, |_, result| result.map(|_| ()))
+    }
+
     /// Like [`Database::run_source`], and calls `reply` for each transaction that is over, on the
     /// worker's thread: its input, and what [`Database::run_with`] would have returned. It is called
     /// once for every input that was taken, also for those whose transaction is dropped because the
@@ -168,6 +188,24 @@ impl Database {
         F: AsyncFn(&Transaction, &I::Item) -> Result<T> + Send + 'static,
         R: Fn(I::Item, Result<Outcome<T>>) -> Result<()> + Send + 'static,
     {
+        self.start_source(worker, RunOptions::default(), inputs, body, reply)
+    }
+
+    fn start_source<I, T, F, R>(
+        &self,
+        worker: usize,
+        options: RunOptions,
+        inputs: I,
+        body: F,
+        reply: R,
+    ) -> Result<SourceRun>
+    where
+        I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
+        T: 'static,
+        F: AsyncFn(&Transaction, &I::Item) -> Result<T> + Send + 'static,
+        R: Fn(I::Item, Result<Outcome<T>>) -> Result<()> + Send + 'static,
+    {
+        let options = options.max_attempts(u32::MAX);
         let workers = self.shared.engine.workers();
         if worker >= workers {
             let last = workers - 1;
@@ -183,7 +221,8 @@ impl Database {
         let (first, engine_failure) = (first_error.clone(), failure.clone());
         let source = move || {
             let (first_error, failure) = (first, engine_failure);
-            let procedure = Rc::new(Procedure { body, reply, runtime, first_error, failure });
+            let procedure =
+                Rc::new(Procedure { options, body, reply, runtime, first_error, failure });
             let mut inputs = match contain(|| inputs.into_inner().into_iter()) {
                 Ok(inputs) => Some(Contained::new(inputs)),
                 Err(panic) => {
@@ -205,8 +244,8 @@ impl Database {
                 Some(async move {
                     let result = {
                         let (input, body) = (drawn.input(), &*drawn.procedure.body);
-                        let options = RunOptions::default().max_attempts(u32::MAX);
                         let body = async |tx: &Transaction| body(tx, input).await;
+                        let options = drawn.procedure.options.clone();
                         drawn.procedure.runtime.run(pin!(attempts(options, body))).await
                     };
                     drawn.into_inner().reply(result.map_err(Failed::into_error));

@@ -55,6 +55,8 @@ pub struct Stats {
 pub struct AbortStats {
     /// Another transaction wrote the same record first.
     pub conflict: u64,
+    /// Others had changed what the transaction read when it committed.
+    pub certification: u64,
     /// The closure returned an error, or the caller asked for it.
     pub requested: u64,
     /// The closure panicked.
@@ -175,6 +177,7 @@ impl Stats {
         self.committed += counters.committed.get();
         self.committed_read_only += counters.committed_read_only.get();
         self.aborted.conflict += aborted(AbortCause::Conflict);
+        self.aborted.certification += aborted(AbortCause::Certification);
         self.aborted.requested += aborted(AbortCause::Requested);
         self.aborted.panic += aborted(AbortCause::Panic);
         self.aborted.dropped += aborted(AbortCause::Dropped);

@@ -20,6 +20,7 @@ pub struct Table<K: ?Sized, V: ?Sized> {
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
     pub(super) fn new(name: &str, core: Arc<record::Records>) -> Self {
+        core.set_name(name);
         Self { name: name.into(), core, types: PhantomData }
     }
 }

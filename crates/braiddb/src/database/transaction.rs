@@ -6,8 +6,8 @@ use super::error::{Error, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, PrefixKey, Table};
 use crate::record;
-use crate::sched::engine_code;
-use crate::transaction::{self, Engine, Intent};
+use crate::sched::{Contained, engine_code};
+use crate::transaction::{self, Engine, Intent, SeenRecord};
 use crate::types::{Key, KeyBuffer, Value};
 
 /// A transaction under way: a snapshot of the database and the writes made on top of it.
@@ -77,6 +77,50 @@ impl Transaction {
         let (records, key) = (self.records(table)?, encode(key));
         let found = engine_code(self.core.get(records, &key)).await?;
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
+    }
+
+    /// A part of the value of `key`: what `part` makes of it. A serializable transaction that only read this
+    /// is not aborted if others change the rest of the record. `part` may be called again when the transaction
+    /// commits, while others wait for it: it is to be short, and always to make the same of the same value. A
+    /// panic in it then counts as another result.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let people: Table<u64, str> = pollster::block_on(db.create_table("people"))?;
+    /// let initial = db.run_blocking(async move |tx| {
+    ///     tx.put(&people, &1, "Ada Lovelace").await?;
+    ///     tx.get_part(&people, &1, |name| name.chars().next()).await
+    /// })?;
+    /// assert_eq!(initial, Some(Some('A')));
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_part<K, V, T, F>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        part: F,
+    ) -> Result<Option<T>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+        T: PartialEq + Clone + 'static,
+        F: Fn(V::Ref<'_>) -> T + 'static,
+    {
+        let (records, key) = (self.records(table)?, encode(key));
+        let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
+            return Ok(None);
+        };
+        let told = part(V::decode(found.bytes())?);
+        if let SeenRecord::Others(rid) = seen {
+            let before = told.clone();
+            let same = move |value: &[u8]| V::decode(value).is_ok_and(|now| part(now) == before);
+            self.core.note_part(records, rid, &key, Contained::new(Box::new(same)));
+        }
+        Ok(Some(told))
     }
 
     /// Whether `key` has a record.

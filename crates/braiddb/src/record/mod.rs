@@ -2,6 +2,7 @@
 //! record ids to version chains, and the rules by which chains are read and extended
 //! (MosaicDB §2.1, CoroBase §2; first updater wins).
 
+mod certify;
 mod chunks;
 mod cold;
 mod copies;

@@ -57,6 +57,11 @@ impl<'o> Seen<'o> {
     pub(crate) fn value(self) -> Option<&'o [u8]> {
         (!self.version.is_tombstone()).then(|| self.version.payload())
     }
+
+    /// Whether it is the transaction's own write.
+    pub(crate) fn is_own(self) -> bool {
+        self.committed.is_none()
+    }
 }
 
 impl<'a> View<'a> {

@@ -12,6 +12,7 @@ use crate::log::ColdStore;
 use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
+use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::version::{Stamp, TransactionName, VersionRef};
 
@@ -31,6 +32,8 @@ const NOBODY: u64 = 1;
 pub(crate) struct Records {
     pub(crate) id: TableId,
     pub(crate) index: Index,
+    /// As errors call it; known once somebody has opened it.
+    name: OnceLock<Box<str>>,
     array: IndirectionArray,
     rids: RidAllocator,
     memory: Arc<MemoryCounters>,
@@ -58,7 +61,8 @@ impl Records {
         let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
         let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
         let users = AtomicU64::new(ALL);
-        Self { id, index, array, rids, memory, store, users, evicts, caches, hand }
+        let name = OnceLock::new();
+        Self { id, index, name, array, rids, memory, store, users, evicts, caches, hand }
     }
 
     /// Makes the table one that only a transaction under way may use: it creates it.
@@ -86,6 +90,17 @@ impl Records {
         // Acquire pairs with the Release in `open_to_all`.
         let users = self.users.load(Ordering::Acquire);
         users == ALL || users == Stamp::in_flight(transaction).bits()
+    }
+
+    /// Says what errors call the table.
+    pub(crate) fn set_name(&self, name: &str) {
+        // A table keeps its name.
+        _ = self.name.set(name.into());
+    }
+
+    /// What errors call the table.
+    pub(crate) fn name(&self) -> &str {
+        self.name.get().map_or("", |name| name)
     }
 
     /// Says whether records read from the log stay in memory.

@@ -79,7 +79,7 @@ impl Records {
                 Some(name) => match view.status.outcome(name) {
                     Outcome::Committed(lsn) => lsn,
                     Outcome::Stale => continue,
-                    Outcome::Active | Outcome::Undecided | Outcome::Aborted => {
+                    Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => {
                         return Err(Refusal::Conflict);
                     }
                 },
@@ -115,22 +115,37 @@ impl Records {
     }
 
     /// Takes a version in flight back: the entry leads to `base` again, on which it was installed, or
-    /// is dead if the record was new; then its id is retired with the version. Eviction, compaction
-    /// and readers may have found the version by its id, so it is freed after the grace period only.
+    /// is dead if the record was new; then its id is retired. Eviction, compaction and readers may have
+    /// found the version by its id, so the caller is to retire it.
     ///
     /// # Safety
-    /// The caller's transaction, which will not commit, installed `version` on `base`, and takes it
+    /// The caller's transaction, which will not commit `version`, installed it on `base`, and takes it
     /// back once. If `base` is none, the index does not lead to the id (any more).
     pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
         let before = base.map_or(IndirectionEntry::Dead, IndirectionEntry::from);
         let replaced = self.array().replace(rid, IndirectionEntry::Version(version), before);
         assert!(replaced, "nobody else replaces a version in flight");
-        // SAFETY: unlinked just now, and freed only by the retirement below.
+        // SAFETY: unlinked just now, and retired by the caller only.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);
         if base.is_none() {
             self.retire_rid(rid);
         }
-        // SAFETY: unlinked above; only the caller knows that it is to be freed.
-        unsafe { self.retire_version(version) };
+    }
+
+    /// Puts a version in flight back in the place that a later write took; that one's version is the
+    /// caller's to retire.
+    ///
+    /// # Safety
+    /// The caller's transaction, which will not commit `undone`, installed it in the place of its own
+    /// `version`.
+    pub(crate) unsafe fn put_back(&self, rid: Rid, undone: VersionRef, version: VersionRef) {
+        let replaced = self.array().replace(
+            rid,
+            IndirectionEntry::Version(undone),
+            IndirectionEntry::Version(version),
+        );
+        assert!(replaced, "nobody else replaces a version in flight");
+        // SAFETY: unlinked just now, and retired by the caller only.
+        unsafe { undone.get() }.set_stamp(Stamp::ABORTED);
     }
 }

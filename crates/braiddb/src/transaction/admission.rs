@@ -11,6 +11,7 @@
 use std::rc::Rc;
 
 use super::context::Transaction;
+use super::isolation::Mode;
 use super::worker::{NoContext, WorkerTransactions};
 
 /// One of the interactive transactions that a worker may have.
@@ -50,10 +51,10 @@ impl NextAttempt {
     }
 
     /// Begins the attempt.
-    pub(crate) fn begin(self) -> Transaction {
+    pub(crate) fn begin(self, mode: Mode) -> Transaction {
         let worker = self.0.clone();
         drop(self);
-        worker.begin().expect("a context was kept for it")
+        worker.begin_as(mode).expect("a context was kept for it")
     }
 }
 

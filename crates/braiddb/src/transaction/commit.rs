@@ -1,27 +1,43 @@
-//! Commit and abort.
+//! Commit.
 //!
 //! Commit, once the log has room, is one stretch without suspension:
 //!
 //! 1. `Committing`, so that nobody whose begin stamp is later than the LSN still sees `Active`;
 //! 2. draw the LSN: order, log space and address in one `fetch_add`;
-//! 3. certification belongs here, in LSN order (snapshot isolation needs none: first updater wins
-//!    was decided at each write);
+//! 3. publish it, see that nobody else has the turnstile, and certify what was read as of it; if that fails the block is left empty and the
+//!    transaction aborted (snapshot isolation needs none: first updater wins was decided at each write);
 //! 4. `Committed(lsn)`: visible to all that begin later (early lock release, ELEDA §2.3.2);
 //! 5. fill the log block, stamp the versions, hand what they supersede to the garbage list.
 //!
 //! Then the result waits until the block is durable.
 
+use super::abort::retire_unlinked;
+use super::certify::LARGE_READ_SET;
 use super::checkpoints::InParts;
 use super::context::Transaction;
 use super::counters::AbortCause;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::garbage::Garbage;
+use super::read_set::Changed;
 use super::write_set::{Write, WriteKind, WriteSet};
 use crate::log::{self, Lsn, RecordKind, Reservation};
 use crate::planted::{Bug, is_planted};
-use crate::reclaim::{self, OperationGuard};
-use crate::version::{Link, Stamp, VersionRef};
+use crate::version::{Link, Stamp};
+
+/// Why a transaction may not commit at the LSN that it drew.
+enum Refused {
+    /// What it read has changed.
+    Changed(Changed),
+    /// Another has the turnstile.
+    TurnedAway,
+}
+
+impl From<Changed> for Refused {
+    fn from(changed: Changed) -> Self {
+        Refused::Changed(changed)
+    }
+}
 
 /// The parts of a transaction that was too large for one block.
 struct Parts {
@@ -34,7 +50,8 @@ impl Transaction {
     /// Commits; returns the commit LSN, or for a transaction that wrote nothing the LSN it read at.
     ///
     /// # Errors
-    /// `Conflict` if an operation met one; the log's failure; the transaction is aborted then.
+    /// `Conflict` if an operation met one; `NotSerializable` if what it read has changed; the log's
+    /// failure; the transaction is aborted then.
     /// `CommitUnknown` if the log failed after the LSN was drawn: nobody can say whether the
     /// commit block reached the disk.
     pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
@@ -48,6 +65,10 @@ impl Transaction {
             self.finish_read_only();
             (self.begin(), depends_on)
         } else {
+            // Before room is made in the log, which is to be used at once.
+            if self.reads().len() > LARGE_READ_SET {
+                self.certify_ahead().await.map_err(|changed| self.fail(changed.into()))?;
+            }
             let parts = match self.make_room().await {
                 Ok(parts) => parts,
                 Err(error) => {
@@ -55,7 +76,8 @@ impl Transaction {
                     return Err(error);
                 }
             };
-            let lsn = self.commit_now(parts.as_ref().map(|parts| parts.first));
+            let committed = self.commit_now(parts.as_ref().map(|parts| parts.first));
+            let lsn = committed.map_err(|refused| self.fail(refused))?;
             (lsn, lsn)
         };
         let bug =
@@ -67,6 +89,19 @@ impl Transaction {
             })?;
         }
         Ok(lsn)
+    }
+
+    fn fail(&self, refused: Refused) -> OperationError {
+        match refused {
+            Refused::TurnedAway => {
+                self.set_abort_cause(AbortCause::Conflict);
+                OperationError::TurnedAway
+            }
+            Refused::Changed(changed) => {
+                self.set_abort_cause(AbortCause::Certification);
+                OperationError::NotSerializable(Box::new(changed))
+            }
+        }
     }
 
     /// Ends a transaction of the engine's own, which wrote nothing and is not counted; its caller
@@ -85,6 +120,9 @@ impl Transaction {
 
     fn end_without_writes(&mut self) {
         self.engine().status.aborted(self.name());
+        // What a rollback to a savepoint left.
+        retire_unlinked(&mut self.writes().borrow_mut());
+        self.drop_created();
         let context = self.take_context().expect("commits once");
         self.worker().end(context);
     }
@@ -129,24 +167,29 @@ impl Transaction {
     }
 
     /// Commits in one stretch.
-    fn commit_now(&mut self, first_part: Option<Lsn>) -> Lsn {
+    ///
+    /// # Errors
+    /// Why it may not; then the transaction is still to be aborted, and its place in the log means nothing.
+    fn commit_now(&mut self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
         let worker = self.worker().clone();
         let engine = worker.engine();
         engine.status.committing(self.name());
+        if is_planted(Bug::CertifiedBeforeDraw) {
+            self.certify(Lsn::MAX)?;
+        }
         let lsn = {
             let writes = self.writes().borrow();
             if engine.durability == Durability::Volatile {
                 let lsn = engine.log.advance_clock();
-                self.open_created();
-                engine.status.committed(self.name(), lsn);
+                self.decide(lsn)?;
                 lsn
             } else {
                 let logged = if first_part.is_some() { &[] } else { writes.writes() };
                 let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
                 let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
                 let lsn = block.lsn();
-                self.open_created();
-                engine.status.committed(self.name(), lsn);
+                // If it fails, the block is dropped, and so becomes one that means nothing.
+                self.decide(lsn)?;
                 for write in logged {
                     append(&mut block, &writes, write);
                 }
@@ -155,10 +198,33 @@ impl Transaction {
             }
         };
         self.stamp(lsn);
+        self.drop_created();
         self.worker().counters().committed.add(1);
         let context = self.take_context().expect("commits once");
         self.worker().end(context);
-        lsn
+        Ok(lsn)
+    }
+
+    /// Decides whether the transaction commits at the LSN that it drew.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn decide(&self, lsn: Lsn) -> Result<(), Refused> {
+        let status = &self.engine().status;
+        // First, so that of two that are certified at once each knows whether the other comes before it.
+        status.drew(self.name(), lsn);
+        if self.engine().turnstile.is_taken_by_other(self.turnstile()) {
+            return Err(Refused::TurnedAway);
+        }
+        if !is_planted(Bug::CertifiedBeforeDraw) {
+            self.certify(lsn)?;
+        }
+        self.open_created();
+        status.committed(self.name());
+        if self.turnstile() != 0 {
+            self.engine().turnstile.give_back(self.turnstile());
+        }
+        Ok(())
     }
 
     /// Gives every version its final stamp and what it superseded to the garbage list.
@@ -180,55 +246,7 @@ impl Transaction {
                 garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
             }
         }
-        retire_replaced(&mut writes);
-    }
-
-    /// Takes back everything the transaction did.
-    pub(super) fn abort_now(&mut self) {
-        let operation = reclaim::enter();
-        let worker = self.worker().clone();
-        let engine = worker.engine();
-        engine.status.aborted(self.name());
-        {
-            let mut writes = self.writes().borrow_mut();
-            for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-                self.take_back(&writes, write, &operation);
-            }
-            retire_replaced(&mut writes);
-        }
-        self.drop_created();
-        worker.counters().aborted[self.cause() as usize].add(1);
-        let context = self.take_context().expect("aborts once");
-        worker.end(context);
-    }
-
-    /// Unlinks one version in flight.
-    fn take_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
-        // SAFETY: tables live as long as the engine, which `self` holds.
-        let table = unsafe { write.table.get() };
-        if write.base.is_none() {
-            // The record never was: its key goes before its id does.
-            table.index.remove(writes.key(write), write.rid, operation);
-        }
-        // SAFETY: this transaction installed the version on that base, and will not commit; a new
-        // record's key was removed above.
-        unsafe { table.take_back(write.rid, write.version, write.base) };
-        if let Some(Link::Version(base)) = write.base {
-            self.keep_deleted(write, base);
-        }
-    }
-
-    /// A tombstone that is the newest version again needs its record reclaimed again: while this
-    /// transaction's version depended on it, its reclaimer may have given up.
-    fn keep_deleted(&self, write: &Write, base: VersionRef) {
-        // SAFETY: the newest version of its record again; it was not superseded meanwhile by
-        // anyone whose garbage could be due before this transaction's begin stamp is gone.
-        if unsafe { base.get() }.is_tombstone() {
-            let (table, rid) = (write.table, write.rid);
-            let now = self.engine().log.tail();
-            let garbage = Garbage::Deleted { table, rid, tombstone: base };
-            self.worker().garbage.borrow_mut().push(now, garbage);
-        }
+        retire_unlinked(&mut writes);
     }
 }
 
@@ -257,14 +275,4 @@ fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
     let table = unsafe { write.table.get() }.id;
     let lsn = block.append(table, kind, write.rid, writes.key(write), writes.value(write));
     write.logged.set(Some(lsn));
-}
-
-/// Versions that the transaction itself replaced are unlinked, but operations may still pass them.
-fn retire_replaced(writes: &mut WriteSet) {
-    for (table, version) in writes.replaced.drain(..) {
-        // SAFETY: unlinked when it was replaced, freed only by the retirement below.
-        unsafe { version.get() }.set_stamp(Stamp::ABORTED);
-        // SAFETY: tables live as long as the engine; the version was unlinked by its replacement.
-        unsafe { table.get().retire_version(version) };
-    }
 }

@@ -4,9 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::abort::Savepoints;
 use super::counters::AbortCause;
 use super::engine::Engine;
 use super::error::OperationError;
+use super::isolation::Mode;
+use super::read_set::{ReadSet, SamePart};
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
@@ -22,16 +25,19 @@ pub(super) struct TransactionContext {
     /// Which of the worker's contexts this is.
     pub(super) number: usize,
     pub(super) writes: RefCell<WriteSet>,
+    pub(super) reads: ReadSet,
     /// Values that it was handed.
     pub(super) copies: Copies,
     /// Tables it created.
     pub(super) created: RefCell<Vec<Arc<Records>>>,
+    /// Those of them that a rollback to a savepoint took back.
+    pub(super) undone_created: RefCell<Vec<Arc<Records>>>,
 }
 
 impl TransactionContext {
     pub(super) fn new(number: usize) -> Self {
-        let (writes, copies, created) = Default::default();
-        Self { number, writes, copies, created }
+        let (writes, reads, copies, created, undone_created) = Default::default();
+        Self { number, writes, reads, copies, created, undone_created }
     }
 }
 
@@ -55,12 +61,16 @@ pub(crate) struct Transaction {
     context: Option<Box<TransactionContext>>,
     name: TransactionName,
     begin: Lsn,
+    mode: Mode,
     /// The latest commit that anything it was told depends on: a value or a deletion that it saw, or
     /// what a write of its own was installed on or refused for.
     depends_on: Cell<Lsn>,
     recent: Cell<Option<Recent>>,
     conflicted: Cell<bool>,
     cause: Cell<AbortCause>,
+    savepoints: Savepoints,
+    /// The token of the turnstile, if it was taken for this transaction, else 0.
+    turnstile: Cell<u64>,
 }
 
 impl Transaction {
@@ -69,16 +79,20 @@ impl Transaction {
         context: Box<TransactionContext>,
         name: TransactionName,
         begin: Lsn,
+        mode: Mode,
     ) -> Self {
         Self {
             worker,
             context: Some(context),
             name,
             begin,
+            mode,
             depends_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
             conflicted: Cell::new(false),
             cause: Cell::new(AbortCause::Dropped),
+            savepoints: Savepoints::default(),
+            turnstile: Cell::new(0),
         }
     }
 
@@ -98,12 +112,65 @@ impl Transaction {
         &self.context.as_ref().expect("an active transaction has a context").writes
     }
 
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What it read, as far as that was noted.
+    pub(super) fn reads(&self) -> &ReadSet {
+        &self.context.as_ref().expect("an active transaction has a context").reads
+    }
+
+    /// What it reads is noted by name, so that a failed certification can tell it.
+    pub(crate) fn name_reads(&self) {
+        self.reads().name_points(true);
+    }
+
+    pub(super) fn set_turnstile(&self, token: u64) {
+        self.turnstile.set(token);
+    }
+
+    pub(super) fn turnstile(&self) -> u64 {
+        self.turnstile.get()
+    }
+
+    /// Notes that the transaction was told of a record.
+    #[inline(always)]
+    pub(super) fn note_record(&self, table: &Records, rid: Rid, key: &[u8]) {
+        if self.mode == Mode::Serializable {
+            self.reads().note_point(RecordsRef::new(table), rid, key);
+        }
+    }
+
+    /// Notes that the transaction was told a part of a record; `same` tells whether a value has the same.
+    pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: SamePart) {
+        if self.mode == Mode::Serializable {
+            self.reads().note_part(RecordsRef::new(table), rid, key, same);
+        }
+    }
+
+    /// Notes that the transaction was told that a key has no record.
+    #[inline(always)]
+    pub(super) fn note_absence(&self, table: &Records, key: &[u8]) {
+        if self.mode == Mode::Serializable && !is_planted(Bug::AbsenceNotNoted) {
+            self.reads().note_absent(RecordsRef::new(table), key);
+        }
+    }
+
     pub(super) fn copies(&self) -> &Copies {
         &self.context.as_ref().expect("an active transaction has a context").copies
     }
 
     pub(super) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
         &self.context.as_ref().expect("an active transaction has a context").created
+    }
+
+    pub(super) fn undone_created(&self) -> &RefCell<Vec<Arc<Records>>> {
+        &self.context.as_ref().expect("an active transaction has a context").undone_created
+    }
+
+    pub(super) fn savepoints(&self) -> &Savepoints {
+        &self.savepoints
     }
 
     /// Whether the transaction may use a table: it exists for everybody, or for its creator.
@@ -157,6 +224,11 @@ impl Transaction {
             let table = RecordsRef::new(table);
             self.recent.set(Some(Recent { table, head, bytes: key.len(), rid }));
         }
+    }
+
+    /// Forgets the record that was remembered.
+    pub(super) fn forget_recent(&self) {
+        self.recent.set(None);
     }
 
     /// The record behind `key`, if it is the one just remembered.

@@ -8,6 +8,8 @@ use crate::sched::WorkerCounter;
 pub(crate) enum AbortCause {
     /// Another transaction wrote first.
     Conflict,
+    /// What the transaction read had changed when it committed.
+    Certification,
     /// The caller's closure returned an error, or the caller aborted it.
     Requested,
     /// The caller's closure panicked.
@@ -19,7 +21,7 @@ pub(crate) enum AbortCause {
 }
 
 impl AbortCause {
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
 }
 
 /// The statistics of one worker's transactions.

@@ -52,10 +52,22 @@ impl Transaction {
         self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
     }
 
-    /// Takes back the tables that the transaction created, after its writes. Others may look at them
+    /// Closes the tables that the transaction created after the first `keep`; its writes to them are
+    /// undone. They stay until it is over: what it has noted leads to them.
+    pub(super) fn undo_created(&self, keep: usize) {
+        let created = &mut *self.created().borrow_mut();
+        created.drain(keep..).for_each(|table| {
+            table.close_to_all();
+            self.undone_created().borrow_mut().push(table);
+        });
+    }
+
+    /// Takes back the tables that the transaction created and that did not come to be, after its writes. Others may look at them
     /// as they come by all tables, and hold them; they are gone once nobody does.
     pub(super) fn drop_created(&self) {
-        for table in self.created().borrow_mut().drain(..) {
+        let created = std::mem::take(&mut *self.created().borrow_mut());
+        let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
+        for table in created.into_iter().chain(undone) {
             table.close_to_all();
             let listed = self.engine().give_table_id_back(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");

@@ -8,7 +8,9 @@ use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
+use super::isolation::Isolation;
 use super::tables::Tables;
+use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
@@ -44,6 +46,8 @@ pub(crate) struct EngineOptions {
     /// Transactions that a worker runs at most, and that wait on it for something outside.
     pub(crate) most_open: usize,
     pub(crate) durability: Durability,
+    /// That of transactions which do not say otherwise.
+    pub(crate) isolation: Isolation,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
@@ -70,6 +74,7 @@ pub(crate) struct Engine {
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
     /// Whether the engine has panicked; then nothing is acknowledged any more.
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
@@ -86,6 +91,7 @@ pub(crate) struct Engine {
     /// Workers that have no task left and will get none.
     drained: AtomicU32,
     pub(super) waiting: WaitingWorkers,
+    pub(super) turnstile: CachePadded<Turnstile>,
 }
 
 impl Engine {
@@ -114,6 +120,7 @@ impl Engine {
             domain,
             memory,
             durability,
+            isolation: options.isolation,
             failure: Arc::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
             tables: Tables::new(),
@@ -121,6 +128,7 @@ impl Engine {
             leftovers: Mutex::default(),
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
+            turnstile: CachePadded::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::read_set::Changed;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
 use crate::record::TableFull;
@@ -13,6 +14,16 @@ pub(crate) enum OperationError {
     /// Another transaction wrote the record first; the transaction must abort, and may be retried.
     #[error("another transaction wrote the record first")]
     Conflict,
+    /// What the transaction read has changed since; it is aborted, and may be retried.
+    #[error("another transaction changed what this one read")]
+    NotSerializable(Box<Changed>),
+    /// Another transaction has the turnstile; this one is aborted, and may be retried.
+    #[error("another transaction commits alone")]
+    TurnedAway,
+    #[error("the transaction is read-only")]
+    ReadOnly,
+    #[error("the savepoint is not one of this transaction, or an earlier one was rolled back to")]
+    SavepointOver,
     #[error("the key exists already")]
     KeyExists,
     #[error("no record has this key")]

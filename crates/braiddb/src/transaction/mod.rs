@@ -1,9 +1,11 @@
 //! Transactions: their snapshot and write set, how they commit and abort, and what is cleaned up
 //! behind them (CoroBase §4.5, MosaicDB §5).
 
+mod abort;
 mod admission;
 mod begins;
 mod budget;
+mod certify;
 mod checkpoints;
 mod commit;
 mod context;
@@ -16,17 +18,21 @@ mod error;
 mod evict;
 mod found;
 mod garbage;
+mod isolation;
 mod prune;
 mod read;
+mod read_set;
 mod reading;
 mod scan;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod turnstile;
 mod worker;
 mod write;
 mod write_set;
 
+pub(crate) use abort::Savepoint;
 pub(crate) use admission::{InteractivePermit, NextAttempt};
 pub(crate) use context::Transaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};
@@ -35,6 +41,11 @@ pub use engine::Durability;
 pub(crate) use engine::{Engine, EngineOptions};
 pub(crate) use error::OperationError;
 pub(crate) use found::Found;
+pub use isolation::Isolation;
+pub(crate) use isolation::Mode;
+pub(crate) use read::SeenRecord;
+pub(crate) use read_set::Changed;
 pub(crate) use scan::{Bounds, Direction, Scan};
+pub(crate) use turnstile::TakenTurnstile;
 pub(crate) use worker::WorkerTransactions;
 pub(crate) use write::Intent;

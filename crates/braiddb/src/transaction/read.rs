@@ -6,11 +6,20 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::found::Found;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Located, Records, Undecided};
+use crate::record::{Located, Records, Seen, Undecided};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Interleaved};
 use crate::types::KeyBuffer;
 use crate::version::Address;
+
+/// Whose version of a record a transaction saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeenRecord {
+    /// Its own, which needs no certification.
+    Own,
+    /// Another's, of the record with this id.
+    Others(Rid),
+}
 
 impl Transaction {
     /// The value of `key` as the transaction sees it.
@@ -22,16 +31,40 @@ impl Transaction {
         table: &Records,
         key: &[u8],
     ) -> Result<Option<Found<'_>>, OperationError> {
+        let Some((found, seen)) = self.get_unnoted(table, key).await? else { return Ok(None) };
+        if let SeenRecord::Others(rid) = seen {
+            self.note_record(table, rid, key);
+        }
+        Ok(Some(found))
+    }
+
+    /// As `get`; that there was a record is for the caller to note.
+    pub(crate) async fn get_unnoted(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
-        let Some(rid) = table.index.get(key, &operation).await else { return Ok(None) };
+        let Some(rid) = table.index.get(key, &operation).await else {
+            self.note_absence(table, key);
+            return Ok(None);
+        };
         let place = match table.find(rid, self.view(), &operation).await {
             Ok(seen) => {
-                let Some(value) = self.note(seen) else { return Ok(None) };
+                let Some(value) = self.note(seen) else {
+                    self.note_absence(table, key);
+                    return Ok(None);
+                };
+                let own = seen.is_some_and(Seen::is_own);
                 self.remember(table, key, rid);
                 let value = NonNull::from(value);
                 // SAFETY: found under the guard, and seen by this transaction.
-                return Ok(Some(unsafe { Found::in_memory(self, table, value, operation) }));
+                let found = unsafe { Found::in_memory(self, table, value, operation) };
+                return Ok(Some((
+                    found,
+                    if own { SeenRecord::Own } else { SeenRecord::Others(rid) },
+                )));
             }
             Err(place) => place,
         };
@@ -39,21 +72,30 @@ impl Transaction {
         let (record, permit) = self.fetch(table, rid, place).await?;
         self.note_lsn(place.lsn());
         self.remember(table, key, rid);
-        Ok(Some(Found::in_log(self, record, permit)))
+        Ok(Some((Found::in_log(self, record, permit), SeenRecord::Others(rid))))
     }
 
     /// Whether `key` has a record that the transaction sees. Storage is not read.
     pub(crate) async fn contains(&self, table: &Records, key: &[u8]) -> bool {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
-        let Some(rid) = table.index.get(key, &operation).await else { return false };
-        match table.find(rid, self.view(), &operation).await {
+        let Some(rid) = table.index.get(key, &operation).await else {
+            self.note_absence(table, key);
+            return false;
+        };
+        let found = match table.find(rid, self.view(), &operation).await {
+            Ok(seen) if seen.is_some_and(Seen::is_own) => return self.note(seen).is_some(),
             Ok(seen) => self.note(seen).is_some(),
             Err(place) => {
                 self.note_lsn(place.lsn());
                 true
             }
+        };
+        match found {
+            true => self.note_record(table, rid, key),
+            false => self.note_absence(table, key),
         }
+        found
     }
 
     /// Where in the log the version of a record is that the transaction sees; `None` if it sees

@@ -13,11 +13,15 @@ use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
+use super::isolation::Mode;
+use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Copies, LogPlace, NotReady, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
+use crate::sync::thread;
 use crate::types::KeyBuffer;
 
 /// Entries taken at a time, at most: a leaf's.
@@ -59,6 +63,15 @@ pub(crate) struct Scan<'tx> {
     /// `copies`, or in versions that stay until the transaction is over.
     ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
     copies: Copies,
+    /// The range in the transaction's read set, as wide as the scan may still get: so a scan that is never
+    /// dropped is certified whole.
+    noted: Option<RangeNumber>,
+    /// The last key that was passed.
+    passed: Option<KeyBuffer>,
+    /// Whether the end of the range was met.
+    ended: bool,
+    /// How often the transaction had been rolled back when it last read.
+    rollbacks: u64,
 }
 
 /// The first entries of a batch, in the order of the scan, and what they lead to.
@@ -93,6 +106,10 @@ impl Transaction {
             cursor: None,
             ready: Vec::new(),
             copies: Copies::default(),
+            noted: None,
+            passed: None,
+            ended: false,
+            rollbacks: self.savepoints().rollbacks(),
         }
     }
 }
@@ -116,8 +133,10 @@ impl<'tx> Scan<'tx> {
     /// # Errors
     /// The log's, if the next value is there and cannot be read; `Overloaded`.
     pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
+        self.forget_rolled_back();
         while self.ready.is_empty() {
             if !self.read_batch().await? {
+                self.ended = true;
                 return Ok(false);
             }
         }
@@ -133,7 +152,8 @@ impl<'tx> Scan<'tx> {
 
     /// Passes the record that is ready.
     pub(crate) fn pass(&mut self) {
-        self.ready.pop().expect("only a record that is ready is passed");
+        let (key, _) = self.ready.pop().expect("only a record that is ready is passed");
+        self.passed = Some(key);
         self.expected = self.expected.saturating_sub(1);
     }
 
@@ -148,8 +168,25 @@ impl<'tx> Scan<'tx> {
             return Ok(None);
         }
         self.transaction.copies().take_over(&mut self.copies);
+        let first = self.ready.pop();
+        self.passed = first.as_ref().map(|(key, _)| key.clone());
+        // What was read beyond it is told to nobody.
+        self.ready.clear();
         // SAFETY: the transaction, which is borrowed for `'tx`, keeps it.
-        Ok(self.ready.pop().map(|(key, value)| (key, unsafe { value.as_ref() })))
+        Ok(first.map(|(key, value)| (key, unsafe { value.as_ref() })))
+    }
+
+    /// Drops what was read ahead if the transaction was rolled back since: own writes may be among it.
+    fn forget_rolled_back(&mut self) {
+        let rollbacks = self.transaction.savepoints().rollbacks();
+        if std::mem::replace(&mut self.rollbacks, rollbacks) == rollbacks || self.ready.is_empty() {
+            return;
+        }
+        self.ready.clear();
+        match (&mut self.cursor, &self.passed) {
+            (Some(cursor), Some(passed)) => cursor.pass_to(passed),
+            (cursor, _) => *cursor = None,
+        }
     }
 
     /// Reads the next batch of records; `false` at the end of the range.
@@ -184,6 +221,11 @@ impl<'tx> Scan<'tx> {
     /// for, and to as many bytes as a batch has; `None` at the end of the range.
     async fn look(&mut self, table: &'tx Records) -> Option<Batch> {
         let operation = reclaim::enter();
+        if self.noted.is_none() && self.transaction.mode() == Mode::Serializable {
+            let (low, high) = (as_bytes(&self.bounds.low), as_bytes(&self.bounds.high));
+            let reads = self.transaction.reads();
+            self.noted = Some(reads.note_range(self.table, low, high));
+        }
         let cursor = self.cursor.get_or_insert_with(|| {
             let Bounds { low, high } = &self.bounds;
             let reverse = self.direction == Direction::Reverse;
@@ -286,6 +328,17 @@ impl Batch {
 
 impl Drop for Scan<'_> {
     fn drop(&mut self) {
+        if let Some(noted) = self.noted
+            && !self.ended
+            && !thread::panicking()
+        {
+            // The next record that is ready may have been looked at, those behind it were not.
+            let current = self.ready.last().map(|(key, _)| key);
+            let short = is_planted(Bug::RangeTrimmedShort);
+            let reached = current.filter(|_| !short).or(self.passed.as_ref());
+            let reverse = self.direction == Direction::Reverse;
+            self.transaction.reads().trim(noted, reached.map(|key| &**key), reverse);
+        }
         // What is ready goes with the scan, and what was lent of it borrowed the scan.
         self.copies.free(&self.transaction.engine().memory);
     }

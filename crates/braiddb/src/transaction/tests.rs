@@ -30,6 +30,7 @@ impl Bench {
             workers: 1,
             most_open: 4,
             durability: Durability::Volatile,
+            isolation: Isolation::default(),
             memory_budget: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,
@@ -151,7 +152,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
     drop(active.pop());
     let next = NextAttempt::keep(&bench.worker);
     assert!(bench.worker.begin().is_err(), "the last one is kept");
-    active.push(next.begin());
+    active.push(next.begin(Mode::Snapshot));
     drop(active.pop());
     drop(NextAttempt::keep(&bench.worker));
     assert!(bench.worker.begin().is_ok(), "one that is not used is given back");

@@ -14,6 +14,7 @@ use super::durable::CommitQueue;
 use super::engine::Engine;
 use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
+use super::isolation::Mode;
 use super::reading::Reads;
 use crate::log::Lsn;
 use crate::sched::Waiter;
@@ -112,17 +113,25 @@ impl WorkerTransactions {
         self.begins.borrow().active()
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction of the engine's own.
     ///
     /// # Errors
     /// When every context is in use.
     pub(crate) fn begin(self: &Rc<Self>) -> Result<Transaction, NoContext> {
+        self.begin_as(Mode::Snapshot)
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// When every context is in use.
+    pub(crate) fn begin_as(self: &Rc<Self>, mode: Mode) -> Result<Transaction, NoContext> {
         let context = self.take_context()?;
         let name = self.engine.status.begin(self.number, context.number);
         // The worker's published stamp, an earlier tail, bounds this one from below.
         let begin = self.engine.log.tail();
         self.begins.borrow_mut().begin(context.number, begin);
-        Ok(Transaction::new(self.clone(), context, name, begin))
+        Ok(Transaction::new(self.clone(), context, name, begin, mode))
     }
 
     pub(super) fn most_contexts(&self) -> usize {
@@ -145,7 +154,9 @@ impl WorkerTransactions {
     /// Ends a transaction: its begin stamp holds nothing back any more.
     pub(super) fn end(&self, mut context: Box<TransactionContext>) {
         context.writes.borrow_mut().clear();
+        context.reads.clear();
         assert!(context.created.borrow().is_empty(), "opened by the commit, or taken back");
+        assert!(context.undone_created.borrow().is_empty(), "dropped when the transaction ended");
         context.copies.free(&self.engine.memory);
         self.begins.borrow_mut().end(context.number);
         self.free.borrow_mut().push(context);

@@ -2,6 +2,7 @@
 
 use super::context::Transaction;
 use super::error::OperationError;
+use super::isolation::Mode;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
@@ -44,6 +45,9 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
+        if self.mode() == Mode::ReadOnly {
+            return Err(OperationError::ReadOnly);
+        }
         check_lengths(key, &intent)?;
         let operation = reclaim::enter();
         sched::count_steps(1).await;
@@ -61,8 +65,14 @@ impl Transaction {
             };
             let Some(rid) = rid else {
                 match intent {
-                    Intent::Update(_) => return Err(OperationError::KeyNotFound),
-                    Intent::Delete => return Ok(false),
+                    Intent::Update(_) => {
+                        self.note_absence(table, key);
+                        return Err(OperationError::KeyNotFound);
+                    }
+                    Intent::Delete => {
+                        self.note_absence(table, key);
+                        return Ok(false);
+                    }
                     Intent::Insert(value) | Intent::Put(value) => {
                         if self.write_new(table, key, value, &operation)? {
                             return Ok(true);
@@ -101,9 +111,21 @@ impl Transaction {
                 self.note_lsn(lsn);
             }
             match (intent, base.is_tombstone()) {
-                (Intent::Insert(_), false) => return Ok(Err(OperationError::KeyExists)),
-                (Intent::Update(_), true) => return Ok(Err(OperationError::KeyNotFound)),
-                (Intent::Delete, true) => return Ok(Ok(false)),
+                (Intent::Insert(_), false) => {
+                    let own = matches!(base, Base::Own(_));
+                    if !own && !is_planted(Bug::RefusedInsertNotNoted) {
+                        self.note_record(table, rid, key);
+                    }
+                    return Ok(Err(OperationError::KeyExists));
+                }
+                (Intent::Update(_), true) => {
+                    self.note_absence(table, key);
+                    return Ok(Err(OperationError::KeyNotFound));
+                }
+                (Intent::Delete, true) => {
+                    self.note_absence(table, key);
+                    return Ok(Ok(false));
+                }
                 _ => {}
             }
             let version = self.allocate(table, key, intent.value());
@@ -168,6 +190,8 @@ impl Transaction {
         }
         // SAFETY: installed above on nothing, and void in the write set; the index never led to it.
         unsafe { table.take_back(rid, version, None) };
+        // SAFETY: unlinked above, and in no list.
+        unsafe { table.retire_version(version) };
         Ok(false)
     }
 

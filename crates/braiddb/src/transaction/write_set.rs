@@ -36,6 +36,19 @@ pub(crate) struct Write {
     key_bytes: usize,
 }
 
+impl Write {
+    /// Whether the record was there before.
+    pub(crate) fn existed(&self) -> bool {
+        match self.base {
+            // SAFETY: the base is superseded only by this transaction's version, so it lives at
+            // least until this transaction is over.
+            Some(Link::Version(base)) => !unsafe { base.get() }.is_tombstone(),
+            Some(Link::Address(_)) => true,
+            None => false,
+        }
+    }
+}
+
 /// The writes of one transaction, in the order of the first write to each record.
 ///
 /// Invariant: the place of a version in flight is its write's position here.
@@ -43,8 +56,20 @@ pub(crate) struct Write {
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
     keys: Vec<u8>,
-    /// Own versions that later writes of the same transaction replaced.
-    pub(crate) replaced: Vec<(RecordsRef, VersionRef)>,
+    /// Own versions that later writes of the same transaction replaced, in that order.
+    pub(crate) replaced: Vec<Replaced>,
+    /// Own versions that were unlinked by a rollback to a savepoint.
+    pub(crate) undone: Vec<(RecordsRef, VersionRef)>,
+}
+
+/// An own version that another took the place of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replaced {
+    pub(crate) table: RecordsRef,
+    pub(crate) version: VersionRef,
+    /// The write it belonged to, and what that had come to.
+    pub(crate) place: u32,
+    pub(crate) kind: WriteKind,
 }
 
 impl WriteSet {
@@ -91,20 +116,34 @@ impl WriteSet {
     pub(crate) fn replace(&mut self, place: u32, version: VersionRef, deleted: bool) {
         let write = &mut self.writes[place as usize];
         assert_ne!(write.kind, WriteKind::Void);
-        let existed = match write.base {
-            // SAFETY: the base is superseded only by this transaction's version, so it lives at
-            // least until this transaction is over.
-            Some(Link::Version(base)) => !unsafe { base.get() }.is_tombstone(),
-            Some(Link::Address(_)) => true,
-            None => false,
-        };
-        write.kind = match (existed, deleted) {
+        let Write { table, version: before, kind, .. } = *write;
+        self.replaced.push(Replaced { table, version: before, place, kind });
+        write.kind = match (write.existed(), deleted) {
             (_, true) => WriteKind::Delete,
             (true, false) => WriteKind::Update,
             (false, false) => WriteKind::Insert,
         };
-        self.replaced.push((write.table, write.version));
         write.version = version;
+    }
+
+    /// Undoes a `replace` of the write at `place`; its record, and the version that goes.
+    pub(crate) fn restore(
+        &mut self,
+        place: u32,
+        version: VersionRef,
+        kind: WriteKind,
+    ) -> (Rid, VersionRef) {
+        let write = &mut self.writes[place as usize];
+        write.kind = kind;
+        (write.rid, std::mem::replace(&mut write.version, version))
+    }
+
+    /// Forgets all writes but the first `keep`.
+    pub(crate) fn truncate(&mut self, keep: usize) {
+        if let Some(first) = self.writes.get(keep) {
+            self.keys.truncate(first.key_start);
+        }
+        self.writes.truncate(keep);
     }
 
     /// Forgets the write at `place`, which was undone.
@@ -132,7 +171,8 @@ impl WriteSet {
     /// Empties the set and keeps its memory, unless one transaction made it very large.
     pub(crate) fn clear(&mut self) {
         const KEPT_WRITES: usize = 4096;
-        assert!(self.replaced.is_empty(), "replaced versions were handed to reclamation");
+        let handed_over = self.replaced.is_empty() && self.undone.is_empty();
+        assert!(handed_over, "versions that it unlinked were handed to reclamation");
         self.writes.clear();
         self.writes.shrink_to(KEPT_WRITES);
         self.keys.clear();

@@ -20,16 +20,20 @@ fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
             let status = status.clone();
             thread::spawn(move || {
                 status.committing(first);
-                status.committed(first, Lsn(8));
+                status.drew(first, Lsn(8));
+                status.committed(first);
                 let second = status.begin(0, 0);
                 status.committing(second);
-                status.committed(second, Lsn(16));
+                status.drew(second, Lsn(16));
+                status.committed(second);
                 second
             })
         };
         match status.outcome(first) {
-            Outcome::Active | Outcome::Undecided | Outcome::Stale => {}
-            Outcome::Committed(lsn) => assert_eq!(lsn, Lsn(8), "the first one's own LSN"),
+            Outcome::Active | Outcome::Committing(None) | Outcome::Stale => {}
+            Outcome::Committing(Some(lsn)) | Outcome::Committed(lsn) => {
+                assert_eq!(lsn, Lsn(8), "the first one's own LSN")
+            }
             Outcome::Aborted => panic!("it committed"),
         }
         let second = worker.join().unwrap();

@@ -5,12 +5,14 @@
 //!
 //! ```text
 //! Active -> Committing -> Committed(lsn)
-//!    \-> Aborted
+//!    \           \
+//!     \-> Aborted <-/
 //! ```
 //!
 //! Invariants:
 //! - Only the owning worker writes a context.
-//! - `Committing` is stored before the commit LSN is drawn. A reader whose begin stamp is later
+//! - `Committing` is stored before the commit LSN is drawn, and the LSN is published right after: before
+//!   that, `commit` is [`NOT_DRAWN`] while the phase is `Committing`. A reader whose begin stamp is later
 //!   than that LSN read the log's tail after it was advanced, so it cannot still see `Active`.
 //! - A context moves to its next sequence only after every version of the transaction carries its
 //!   final stamp; so a stale name means: read the version's stamp again.
@@ -24,6 +26,9 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 const PHASE_BITS: u32 = 2;
 const PHASE_MASK: u64 = (1 << PHASE_BITS) - 1;
+
+/// In place of the LSN of a transaction that commits and has not drawn it: no block of the log is there.
+const NOT_DRAWN: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -39,8 +44,8 @@ enum Phase {
 pub(crate) enum Outcome {
     /// Still running: its versions are invisible to others.
     Active,
-    /// Its commit LSN is drawn or about to be; ask again.
-    Undecided,
+    /// It commits at this LSN, unless its certification fails; `None` if the LSN is not known yet.
+    Committing(Option<Lsn>),
     /// Committed at this LSN, its versions being stamped.
     Committed(Lsn),
     /// Aborted, its versions being unlinked.
@@ -105,6 +110,9 @@ impl StatusTable {
         let word = self.context(unnumbered).state.load(Ordering::Relaxed);
         assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
+        if is_planted(Bug::CommitLsnClearedEarly) {
+            self.context(unnumbered).commit.store(0, Ordering::Release);
+        }
         let word = name.sequence() << PHASE_BITS | Phase::Active as u64;
         // Release pairs with the Acquire in `outcome`: a thread that finds the name stale sees its
         // versions' final stamps, written before.
@@ -112,51 +120,64 @@ impl StatusTable {
         name
     }
 
-    /// To be called before the commit LSN is drawn; nothing may suspend until `committed`.
+    /// To be called before the commit LSN is drawn; nothing may suspend until `committed` or `aborted`.
     pub(crate) fn committing(&self, name: TransactionName) {
+        // Here and not earlier: until `begin` the LSN is the last transaction's. Release pairs with the
+        // Acquire in `outcome`: who sees no LSN sees whose it is not.
+        self.context(name).commit.store(NOT_DRAWN, Ordering::Release);
         self.set(name, Phase::Active, Phase::Committing);
     }
 
-    /// The point of commit: from here on the transaction's versions are visible.
-    pub(crate) fn committed(&self, name: TransactionName, lsn: Lsn) {
-        if is_planted(Bug::CommitLsnAfterPhase) {
-            self.set(name, Phase::Committing, Phase::Committed);
-            self.context(name).commit.store(lsn.0, Ordering::Release);
-            return;
-        }
-        // Release pairs with the Acquire in `outcome`: a thread that sees this LSN sees that the context no
-        // longer serves an earlier transaction.
+    /// Publishes the commit LSN of a transaction that may yet abort.
+    pub(crate) fn drew(&self, name: TransactionName, lsn: Lsn) {
+        // Release pairs with the Acquire in `outcome`.
         self.context(name).commit.store(lsn.0, Ordering::Release);
+    }
+
+    /// The point of commit: from here on the transaction's versions are visible.
+    /// Its LSN was published by `drew`.
+    pub(crate) fn committed(&self, name: TransactionName) {
         self.set(name, Phase::Committing, Phase::Committed);
     }
 
     /// The transaction will never commit.
     pub(crate) fn aborted(&self, name: TransactionName) {
-        self.set(name, Phase::Active, Phase::Aborted);
+        // Relaxed: only this worker writes the word.
+        let word = self.context(name).state.load(Ordering::Relaxed);
+        let committing = word & PHASE_MASK == Phase::Committing as u64;
+        let from = if committing { Phase::Committing } else { Phase::Active };
+        self.set(name, from, Phase::Aborted);
     }
 
     /// What has become of `name`.
     pub(crate) fn outcome(&self, name: TransactionName) -> Outcome {
         let context = self.context(name);
         // Acquire pairs with the Release stores above.
-        let word = context.state.load(Ordering::Acquire);
-        if word >> PHASE_BITS != name.sequence() {
-            return Outcome::Stale;
-        }
-        match word & PHASE_MASK {
-            0 => Outcome::Active,
-            1 if is_planted(Bug::CommittingTakenForActive) => Outcome::Active,
-            1 => Outcome::Undecided,
-            2 => {
-                // Acquire pairs with the Release in `committed`, and keeps the second look at the state
-                // after it. The LSN belongs to `name` if the state still does: a thread that sees a later
-                // LSN sees the `begin` before it.
-                let lsn = context.commit.load(Ordering::Acquire);
-                // Relaxed: ordered after the load above.
-                let again = context.state.load(Ordering::Relaxed);
-                if again == word { Outcome::Committed(Lsn(lsn)) } else { Outcome::Stale }
+        let mut word = context.state.load(Ordering::Acquire);
+        loop {
+            if word >> PHASE_BITS != name.sequence() {
+                return Outcome::Stale;
             }
-            _ => Outcome::Aborted,
+            match word & PHASE_MASK {
+                0 => return Outcome::Active,
+                1 if is_planted(Bug::CommittingTakenForActive) => return Outcome::Active,
+                3 => return Outcome::Aborted,
+                _ => {}
+            }
+            // Acquire pairs with the Release in `committing` and `drew`, and keeps the second look at the
+            // state after it. The LSN belongs to `name` if the state still does: whoever sees a later
+            // transaction's sees the `begin` before it.
+            let lsn = context.commit.load(Ordering::Acquire);
+            // Acquire as above, for the next round.
+            let again = context.state.load(Ordering::Acquire);
+            if again == word {
+                let lsn = (lsn != NOT_DRAWN).then_some(Lsn(lsn));
+                return match lsn {
+                    Some(lsn) if word & PHASE_MASK == 2 => Outcome::Committed(lsn),
+                    lsn => Outcome::Committing(lsn),
+                };
+            }
+            word = again;
         }
     }
 
@@ -193,7 +214,9 @@ impl StatusTable {
             }
             match self.outcome(name) {
                 Outcome::Active | Outcome::Aborted => return Some(Visible::No),
-                Outcome::Undecided => return None,
+                // It will not be seen, whatever becomes of it.
+                Outcome::Committing(Some(lsn)) if lsn >= begin => return Some(Visible::No),
+                Outcome::Committing(_) => return None,
                 Outcome::Committed(lsn) if lsn < begin => return Some(Visible::Committed(lsn)),
                 Outcome::Committed(_) => return Some(Visible::No),
                 Outcome::Stale if is_planted(Bug::StaleNameNotLookedUpAgain) => {

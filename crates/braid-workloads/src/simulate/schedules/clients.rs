@@ -13,6 +13,7 @@ use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
 use super::super::work::{CHANGED_ITS_MIND, Did, Tables, WRONG};
+use super::histories::Histories;
 use super::records::{self, Records};
 
 pub(super) const NO_PANIC: &str = "nobody panics with it";
@@ -26,10 +27,18 @@ pub(super) enum Mix {
     Turns,
     /// They make and delete records, so that nodes of the index are split and merged.
     Records,
+    /// Every answer is noted, and held against the serial order that is told.
+    History,
 }
 
+/// One schedule in so many is of histories.
+const HISTORIES: u64 = 5;
+
 impl Mix {
-    pub(super) fn draw(random: &mut Rng) -> Self {
+    pub(super) fn draw(seed: u64, random: &mut Rng) -> Self {
+        if seed.is_multiple_of(HISTORIES) {
+            return Self::History;
+        }
         match random.u32(0..4) {
             0 => Self::Turns,
             1 => Self::Records,
@@ -43,6 +52,7 @@ impl Mix {
             Self::All => 0..36,
             Self::Turns => 5..24,
             Self::Records => 22..33,
+            Self::History => 33..60,
         }
     }
 
@@ -50,7 +60,7 @@ impl Mix {
     pub(super) fn steps(self, random: &mut Rng) -> u32 {
         match self {
             Self::All => random.u32(2..7),
-            Self::Turns | Self::Records => random.u32(4..10),
+            Self::Turns | Self::Records | Self::History => random.u32(4..10),
         }
     }
 }
@@ -61,6 +71,7 @@ pub(super) struct Clients {
     pub(super) db: Database,
     pub(super) tables: Tables,
     pub(super) records: Records,
+    pub(super) histories: Histories,
     pub(super) keys: u64,
     pub(super) seed: u64,
     pub(super) workers: usize,
@@ -76,7 +87,7 @@ pub(super) struct Clients {
 }
 
 /// Gives way once: the transaction that awaits it is taken from its worker and put back.
-struct Pause(bool);
+pub(super) struct Pause(pub(super) bool);
 
 impl Future for Pause {
     type Output = ();
@@ -130,7 +141,7 @@ impl Clients {
             Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
             Ok(Outcome { value: Did::Asked, .. }) => oracle.answered(number),
             Err(Error::Options(told)) if told == CHANGED_ITS_MIND => oracle.aborted(number),
-            Err(Error::Conflict { .. }) => oracle.aborted(number),
+            Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => oracle.aborted(number),
             Err(error) => {
                 oracle.commit_unknown(number);
                 drop(oracle);
@@ -148,7 +159,10 @@ impl Clients {
             Error::Closed | Error::TransactionOver => {
                 self.disk_fails || self.closing.load(Ordering::Relaxed)
             }
-            Error::Conflict { .. } | Error::CheckpointUnderWay | Error::Overloaded => true,
+            Error::Conflict { .. }
+            | Error::NotSerializable { .. }
+            | Error::CheckpointUnderWay
+            | Error::Overloaded => true,
             _ => false,
         };
         if !excused {
@@ -176,7 +190,8 @@ impl Clients {
                 29..33 => self.race(&mut random, client),
                 33 => self.compact(),
                 34 => self.checkpoint(),
-                _ => self.check(),
+                35 => self.check(),
+                _ => self.add_to_history(&mut random),
             }
         }
     }

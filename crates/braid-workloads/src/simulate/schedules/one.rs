@@ -15,6 +15,7 @@ use fastrand::Rng;
 use super::super::oracle::{Contents, Oracle};
 use super::super::work::{Scale, Tables};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
+use super::histories::Histories;
 use super::records::{self, Records};
 
 /// Steps after which a schedule makes no progress: many times what the longest takes.
@@ -28,6 +29,7 @@ pub(super) struct Counts {
     pub(super) switches: u64,
     pub(super) committed: u64,
     pub(super) conflicts: u64,
+    pub(super) failed_certifications: u64,
     pub(super) evicted: u64,
     pub(super) pruned: u64,
     pub(super) freed: u64,
@@ -44,6 +46,7 @@ impl Counts {
         self.switches += other.switches;
         self.committed += other.committed;
         self.conflicts += other.conflicts;
+        self.failed_certifications += other.failed_certifications;
         self.evicted += other.evicted;
         self.pruned += other.pruned;
         self.freed += other.freed;
@@ -195,7 +198,9 @@ impl Schedule {
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
         let table = pollster(db.open_or_create_table::<u64, u64>("records")).context("tables")?;
-        let mix = Mix::draw(random);
+        let mix = Mix::draw(self.seed, random);
+        let name = if mix == Mix::History { "history" } else { "records" };
+        let noted = pollster(db.open_or_create_table::<u64, u64>(name)).context("tables")?;
         // Enough to fill some leaves of the index, or none.
         let filled = if mix == Mix::Records || random.bool() { random.u64(5..40) } else { 0 };
         let filled: Vec<u64> = (0..filled).collect();
@@ -213,6 +218,7 @@ impl Schedule {
             tables,
             records,
             mix,
+            histories: Histories::new(noted),
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,
@@ -241,6 +247,7 @@ impl Schedule {
         if let Some(problem) = clients.problem.lock().expect(NO_PANIC).take() {
             bail!(problem);
         }
+        clients.histories.check().map_err(|told| anyhow!("what is not serializable: {told}"))?;
         if !self.closes_early && !self.fails() {
             self.contents_are_right(&clients).context("at the end")?;
         }
@@ -280,6 +287,7 @@ impl Schedule {
         ensure!(bytes == 0, "{bytes} bytes of versions, nodes and keys are never freed");
         Ok(Counts {
             conflicts: stats.aborted.conflict,
+            failed_certifications: stats.aborted.certification,
             evicted: stats.versions_evicted,
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,

@@ -222,12 +222,18 @@ impl Clients {
                 Ended::Committed
             }
             (Ok(true), _) | (_, Ok(true)) => Ended::Committed,
-            (Ok(false) | Err(Error::Conflict { .. }), Ok(false))
-            | (Ok(false), Err(Error::Conflict { .. })) => {
+            (
+                Ok(false) | Err(Error::Conflict { .. } | Error::NotSerializable { .. }),
+                Ok(false),
+            )
+            | (Ok(false), Err(Error::Conflict { .. } | Error::NotSerializable { .. })) => {
                 self.tell(format!("key {key} is said to be changed, and nobody changed it"));
                 Ended::Unknown
             }
-            (Err(Error::Conflict { .. }), Err(Error::Conflict { .. })) => Ended::Aborted,
+            (
+                Err(Error::Conflict { .. } | Error::NotSerializable { .. }),
+                Err(Error::Conflict { .. } | Error::NotSerializable { .. }),
+            ) => Ended::Aborted,
             _ => Ended::Unknown,
         };
         self.records.settle(client, ended);
@@ -240,7 +246,7 @@ impl Clients {
 fn ended(error: Option<&Error>) -> Ended {
     match error {
         None => Ended::Committed,
-        Some(Error::Conflict { .. }) => Ended::Aborted,
+        Some(Error::Conflict { .. } | Error::NotSerializable { .. }) => Ended::Aborted,
         Some(_) => Ended::Unknown,
     }
 }

@@ -25,6 +25,7 @@ fn engine() -> Arc<Engine> {
         workers: 2,
         most_open: 32,
         durability: Durability::Volatile,
+        isolation: Isolation::default(),
         memory_budget: Some(1),
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
@@ -216,7 +217,8 @@ fn compaction_follows_no_write_that_is_being_decided() {
     engine.status.committing(name);
     assert_eq!(newest(), Newest::Deciding);
     let lsn = engine.log.advance_clock();
-    engine.status.committed(name, lsn);
+    engine.status.drew(name, lsn);
+    engine.status.committed(name);
     assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
     version.set_stamp(Stamp::ABORTED);
     assert_eq!(newest(), Newest::Deciding, "the entry leads elsewhere by now");

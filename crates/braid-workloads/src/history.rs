@@ -1,0 +1,280 @@
+//! Histories: what transactions were told, held against the serial order that the database tells. A
+//! transaction that wrote stands at its commit LSN; one that did not, where it read: before all that
+//! committed at that LSN or later. Every answer must be the one that a map gives in that order.
+
+use std::collections::BTreeMap;
+
+use braiddb::{Error, Table, Transaction};
+use fastrand::Rng;
+
+/// What one operation was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A look-up.
+    Got(u64, Option<u64>),
+    /// Whether a key has a record.
+    Contains(u64, bool),
+    /// The first records of a range, from one of its ends.
+    Scanned {
+        /// The lowest key of the range.
+        low: u64,
+        /// The highest.
+        high: u64,
+        /// Whether from the highest on.
+        reverse: bool,
+        /// How many were asked for.
+        limit: usize,
+        /// What was met.
+        records: Vec<(u64, u64)>,
+    },
+    /// A write that always succeeds.
+    Put(u64, u64),
+    /// An insertion, and whether it was refused.
+    Inserted(u64, u64, bool),
+    /// An update, and whether it was refused.
+    Updated(u64, u64, bool),
+    /// A deletion, and whether there was a record.
+    Deleted(u64, bool),
+    /// A savepoint was made.
+    Saved,
+    /// What came after the last savepoint was taken back.
+    RolledBack,
+}
+
+/// Which transactions a history is of.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Keys are below this.
+    pub keys: u64,
+    /// Operations of one transaction, at most.
+    pub operations: usize,
+    /// Whether it only reads.
+    pub read_only: bool,
+}
+
+/// Carries out one transaction, which `random` chooses; what it was told.
+///
+/// # Errors
+/// Those of its operations that are no answers.
+pub async fn transaction(
+    tx: &Transaction,
+    table: &Table<u64, u64>,
+    shape: Shape,
+    random: &mut Rng,
+) -> Result<Vec<Answer>, Error> {
+    let mut answers = Vec::new();
+    let mut savepoint = None;
+    for _ in 0..random.usize(1..=shape.operations) {
+        let (key, value) = (random.u64(..shape.keys), random.u64(..));
+        let answer = match random.u8(..if shape.read_only { 7 } else { 16 }) {
+            0..=3 => Answer::Got(key, tx.get(table, &key).await?),
+            4 => Answer::Contains(key, tx.contains(table, &key).await?),
+            5 | 6 => scan(tx, table, shape, random).await?,
+            7..=9 => {
+                tx.put(table, &key, &value).await?;
+                Answer::Put(key, value)
+            }
+            10 => match tx.insert(table, &key, &value).await {
+                Ok(()) => Answer::Inserted(key, value, false),
+                Err(Error::KeyExists) => Answer::Inserted(key, value, true),
+                Err(error) => return Err(error),
+            },
+            11 => match tx.update(table, &key, &value).await {
+                Ok(()) => Answer::Updated(key, value, false),
+                Err(Error::KeyNotFound) => Answer::Updated(key, value, true),
+                Err(error) => return Err(error),
+            },
+            12 | 13 => Answer::Deleted(key, tx.delete(table, &key).await?),
+            14 => {
+                savepoint = Some(tx.savepoint());
+                Answer::Saved
+            }
+            _ => match &savepoint {
+                Some(savepoint) => {
+                    tx.rollback_to(savepoint)?;
+                    Answer::RolledBack
+                }
+                None => continue,
+            },
+        };
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+async fn scan(
+    tx: &Transaction,
+    table: &Table<u64, u64>,
+    shape: Shape,
+    random: &mut Rng,
+) -> Result<Answer, Error> {
+    let low = random.u64(..shape.keys);
+    let (high, reverse) = (low + random.u64(..shape.keys), random.bool());
+    let limit = random.usize(1..6);
+    let scan = tx.scan(table, low..=high)?;
+    let mut scan = if reverse { scan.rev() } else { scan };
+    let mut records = Vec::new();
+    while records.len() < limit
+        && let Some(record) = scan.next().await?
+    {
+        records.push(record);
+    }
+    Ok(Answer::Scanned { low, high, reverse, limit, records })
+}
+
+/// The transactions of a history that committed.
+#[derive(Debug, Default)]
+pub struct History(Vec<(u64, Vec<Answer>)>);
+
+impl History {
+    /// Adds a transaction that committed at an LSN, or that wrote nothing and read there.
+    pub fn add(&mut self, commit_lsn: u64, answers: Vec<Answer>) {
+        self.0.push((commit_lsn, answers));
+    }
+
+    /// How many transactions committed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none did.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Replays the history in its order, on top of `state`, which becomes what it leaves.
+    ///
+    /// # Errors
+    /// The first answer that does not fit, and what it should have been answered from.
+    pub fn replay(mut self, state: &mut BTreeMap<u64, u64>) -> Result<(), String> {
+        // Of those with one LSN, those that wrote nothing read before it.
+        self.0.sort_by_key(|(lsn, answers)| (*lsn, wrote(answers)));
+        for (lsn, answers) in self.0 {
+            let mut saved = None;
+            for answer in answers {
+                if !fits(&answer, state, &mut saved) {
+                    let some: Vec<_> = state.iter().take(64).collect();
+                    return Err(format!(
+                        "at LSN {lsn}: {answer:?} does not fit: {some:?} are there"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a transaction logs anything. One that took back all that it wrote does not.
+fn wrote(answers: &[Answer]) -> bool {
+    let (mut wrote, mut saved) = (false, false);
+    for answer in answers {
+        match answer {
+            Answer::Put(..)
+            | Answer::Inserted(_, _, false)
+            | Answer::Updated(_, _, false)
+            | Answer::Deleted(_, true) => wrote = true,
+            Answer::Saved => saved = wrote,
+            Answer::RolledBack => wrote = saved,
+            _ => {}
+        }
+    }
+    wrote
+}
+
+/// Whether an answer is that of a map, which it changes.
+fn fits(
+    answer: &Answer,
+    state: &mut BTreeMap<u64, u64>,
+    saved: &mut Option<BTreeMap<u64, u64>>,
+) -> bool {
+    match answer {
+        Answer::Got(key, value) => state.get(key) == value.as_ref(),
+        Answer::Contains(key, there) => state.contains_key(key) == *there,
+        Answer::Scanned { low, high, reverse, limit, records } => {
+            let range = state.range(low..=high).map(|(key, value)| (*key, *value));
+            let expected: Vec<_> = match reverse {
+                false => range.take(*limit).collect(),
+                true => range.rev().take(*limit).collect(),
+            };
+            expected == *records
+        }
+        Answer::Put(key, value) => {
+            state.insert(*key, *value);
+            true
+        }
+        Answer::Inserted(key, value, refused) => {
+            let there = state.contains_key(key);
+            state.entry(*key).or_insert(*value);
+            there == *refused
+        }
+        Answer::Updated(key, value, refused) => match state.get_mut(key) {
+            Some(now) => {
+                *now = *value;
+                !refused
+            }
+            None => *refused,
+        },
+        Answer::Deleted(key, was) => state.remove(key).is_some() == *was,
+        Answer::Saved => {
+            *saved = Some(state.clone());
+            true
+        }
+        Answer::RolledBack => {
+            state.clone_from(saved.as_ref().expect("a savepoint comes before"));
+            true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replay(entries: &[(u64, &[Answer])]) -> Result<(), String> {
+        let mut history = History::default();
+        for (lsn, answers) in entries.iter().rev() {
+            history.add(*lsn, answers.to_vec());
+        }
+        history.replay(&mut BTreeMap::new())
+    }
+
+    #[test]
+    fn a_serial_history_fits() {
+        let (low, high, reverse, limit) = (0, 9, true, 1);
+        let scanned = Answer::Scanned { low, high, reverse, limit, records: vec![(2, 20)] };
+        let rolled_back = [Answer::Saved, Answer::Deleted(2, true), Answer::RolledBack];
+        replay(&[
+            (10, &[Answer::Put(1, 10), Answer::Inserted(2, 20, false)]),
+            (20, &[Answer::Got(1, Some(10)), scanned]),
+            (20, &[Answer::Deleted(1, true), Answer::Updated(1, 11, true)]),
+            (30, &[Answer::Got(1, None), Answer::Contains(2, true)]),
+            (30, &rolled_back),
+            (40, &[Answer::Deleted(2, true)]),
+        ])
+        .unwrap();
+    }
+
+    #[test]
+    fn write_skew_does_not_fit() {
+        let told = replay(&[
+            (10, &[Answer::Put(1, 1), Answer::Put(2, 2)]),
+            (20, &[Answer::Got(1, Some(1)), Answer::Put(2, 0)]),
+            (30, &[Answer::Got(2, Some(2)), Answer::Put(1, 0)]),
+        ]);
+        assert!(told.unwrap_err().contains("LSN 30"));
+    }
+
+    #[test]
+    fn a_phantom_does_not_fit() {
+        let records = vec![(1, 1)];
+        let scanned = Answer::Scanned { low: 0, high: 9, reverse: false, limit: 5, records };
+        let told = replay(&[
+            (10, &[Answer::Put(1, 1)]),
+            (20, &[Answer::Put(5, 5)]),
+            (30, &[scanned, Answer::Put(6, 6)]),
+        ]);
+        assert!(told.unwrap_err().contains("LSN 30"));
+    }
+}

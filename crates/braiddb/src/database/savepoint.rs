@@ -1,0 +1,68 @@
+//! Savepoints: places in a transaction to which it can be rolled back.
+
+use super::error::Result;
+use super::interactive::InteractiveTransaction;
+use super::transaction::Transaction;
+use crate::transaction;
+
+/// A place in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
+#[derive(Clone, Copy, Debug)]
+pub struct Savepoint(transaction::Savepoint);
+
+impl Transaction {
+    /// Remembers how far the transaction has got, so that what it writes from here on can be taken back
+    /// alone. Savepoints may be nested, need not be released, and cost nothing that was not written.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let table: Table<u64, u64> = pollster::block_on(db.create_table("orders"))?;
+    /// let kept = db.run_blocking(async move |tx| {
+    ///     tx.put(&table, &1, &10).await?;
+    ///     let savepoint = tx.savepoint();
+    ///     tx.put(&table, &1, &11).await?;
+    ///     tx.insert(&table, &2, &20).await?;
+    ///     tx.rollback_to(&savepoint)?;
+    ///     assert_eq!(tx.get(&table, &2).await?, None);
+    ///     Ok::<_, Error>(tx.get(&table, &1).await?)
+    /// })?;
+    /// assert_eq!(kept, Some(10));
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.core.savepoint())
+    }
+
+    /// Takes back what the transaction wrote after a savepoint, tables that it created among it, and
+    /// forgets the savepoints made after that one, which itself stays good. References to values that were
+    /// taken back stay valid. A scan that is open goes on behind the record it gave last.
+    ///
+    /// What was read stays read: a serializable transaction is certified for it, and for what the writes
+    /// that were taken back had told. A transaction that met a conflict must still abort.
+    ///
+    /// # Errors
+    /// [`Error::SavepointOver`](crate::Error::SavepointOver) if the savepoint is another transaction's, or an
+    /// earlier one was rolled back to since.
+    pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
+        Ok(self.core.rollback_to(savepoint.0)?)
+    }
+}
+
+impl InteractiveTransaction {
+    /// See [`Transaction::savepoint`].
+    ///
+    /// # Errors
+    /// As [`InteractiveTransaction::step`].
+    pub async fn savepoint(&self) -> Result<Savepoint> {
+        self.step(async |tx: &Transaction| Ok(tx.savepoint())).await
+    }
+
+    /// See [`Transaction::rollback_to`].
+    ///
+    /// # Errors
+    /// As [`Transaction::rollback_to`] and [`InteractiveTransaction::step`].
+    pub async fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
+        let savepoint = *savepoint;
+        self.step(async move |tx: &Transaction| tx.rollback_to(&savepoint)).await
+    }
+}

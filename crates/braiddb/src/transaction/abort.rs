@@ -1,0 +1,178 @@
+//! Taking back what a transaction wrote: all of it when it aborts, or what came after a savepoint.
+
+use std::cell::{Cell, RefCell};
+
+use super::context::Transaction;
+use super::error::OperationError;
+use super::garbage::Garbage;
+use super::isolation::Mode;
+use super::write_set::{Replaced, Write, WriteKind, WriteSet};
+use crate::planted::{Bug, is_planted};
+use crate::reclaim::{self, OperationGuard};
+use crate::version::{Link, Stamp, TransactionName, VersionRef};
+
+/// How far a transaction had got: what it had written, and which tables it had created.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Savepoint {
+    transaction: TransactionName,
+    number: u64,
+    writes: usize,
+    replaced: usize,
+    created: usize,
+}
+
+/// The savepoints of a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Savepoints {
+    /// Those that may be rolled back to, in the order in which they were made.
+    valid: RefCell<Vec<u64>>,
+    next: Cell<u64>,
+    rollbacks: Cell<u64>,
+}
+
+impl Savepoints {
+    /// How often the transaction was rolled back.
+    pub(super) fn rollbacks(&self) -> u64 {
+        self.rollbacks.get()
+    }
+}
+
+impl Transaction {
+    /// Remembers how far the transaction has got.
+    pub(crate) fn savepoint(&self) -> Savepoint {
+        let savepoints = self.savepoints();
+        let number = savepoints.next.get();
+        savepoints.next.set(number + 1);
+        savepoints.valid.borrow_mut().push(number);
+        let writes = self.writes().borrow();
+        Savepoint {
+            transaction: self.name(),
+            number,
+            writes: writes.writes().len(),
+            replaced: writes.replaced.len(),
+            created: self.created().borrow().len(),
+        }
+    }
+
+    /// Takes back what was written after a savepoint, and forgets the savepoints after it. What was read
+    /// stays read, and a conflict stays one.
+    ///
+    /// # Errors
+    /// `SavepointOver` if it is another transaction's, or an earlier one was rolled back to since.
+    pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), OperationError> {
+        let savepoints = self.savepoints();
+        {
+            let valid = &mut *savepoints.valid.borrow_mut();
+            let own = savepoint.transaction == self.name();
+            let place = valid.binary_search(&savepoint.number).ok().filter(|_| own);
+            valid.truncate(place.ok_or(OperationError::SavepointOver)? + 1);
+        }
+        savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
+        let operation = reclaim::enter();
+        let writes = &mut *self.writes().borrow_mut();
+        put_replaced_back(writes, savepoint.replaced);
+        let mut undone = Vec::new();
+        let later = writes.writes()[savepoint.writes..].iter().rev();
+        for write in later.filter(|write| write.kind != WriteKind::Void) {
+            self.note_undone(writes, write);
+            self.take_back(writes, write, &operation);
+            undone.push((write.table, write.version));
+        }
+        writes.undone.append(&mut undone);
+        writes.truncate(savepoint.writes);
+        self.undo_created(savepoint.created);
+        self.forget_recent();
+        Ok(())
+    }
+
+    /// That a write succeeded told something too, which first updater wins protects only as long as the
+    /// write stands: so what it was installed on is noted as read.
+    fn note_undone(&self, writes: &WriteSet, write: &Write) {
+        if self.mode() != Mode::Serializable || is_planted(Bug::UndoneWriteNotNoted) {
+            return;
+        }
+        // SAFETY: tables live as long as the engine, which `self` holds.
+        let (table, key) = (unsafe { write.table.get() }, writes.key(write));
+        if write.existed() {
+            self.note_record(table, write.rid, key);
+        } else {
+            self.note_absence(table, key);
+        }
+    }
+
+    /// Takes back everything the transaction did.
+    pub(super) fn abort_now(&mut self) {
+        let operation = reclaim::enter();
+        let worker = self.worker().clone();
+        let engine = worker.engine();
+        engine.status.aborted(self.name());
+        {
+            let mut writes = self.writes().borrow_mut();
+            for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
+                self.take_back(&writes, write, &operation);
+                // SAFETY: unlinked above, and in no list of versions to be retired.
+                unsafe { write.table.get().retire_version(write.version) };
+            }
+            retire_unlinked(&mut writes);
+        }
+        self.drop_created();
+        worker.counters().aborted[self.cause() as usize].add(1);
+        let context = self.take_context().expect("aborts once");
+        worker.end(context);
+    }
+
+    /// Unlinks one version in flight, which is to be retired.
+    fn take_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
+        // SAFETY: tables live as long as the engine, which `self` holds.
+        let table = unsafe { write.table.get() };
+        if write.base.is_none() {
+            // The record never was: its key goes before its id does.
+            table.index.remove(writes.key(write), write.rid, operation);
+        }
+        // SAFETY: this transaction installed the version on that base, and will not commit it; a new
+        // record's key was removed above.
+        unsafe { table.take_back(write.rid, write.version, write.base) };
+        if let Some(Link::Version(base)) = write.base {
+            self.keep_deleted(write, base);
+        }
+    }
+
+    /// A tombstone that is the newest version again needs its record reclaimed again: while this
+    /// transaction's version stood on it, its reclaimer may have given up.
+    fn keep_deleted(&self, write: &Write, base: VersionRef) {
+        // SAFETY: the newest version of its record again; it was not superseded meanwhile by
+        // anyone whose garbage could be due before this transaction's begin stamp is gone.
+        if unsafe { base.get() }.is_tombstone() {
+            let (table, rid) = (write.table, write.rid);
+            let now = self.engine().log.tail();
+            let garbage = Garbage::Deleted { table, rid, tombstone: base };
+            self.worker().garbage.borrow_mut().push(now, garbage);
+        }
+    }
+}
+
+/// Puts own versions that were replaced since there were `keep` of them back in their places, the newest
+/// first.
+fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
+    while writes.replaced.len() > keep {
+        let Replaced { table, version, place, kind } =
+            writes.replaced.pop().expect("there are more than are kept");
+        let (rid, undone) = writes.restore(place, version, kind);
+        // SAFETY: tables live as long as the engine, which the transaction holds; it installed `undone`
+        // in the place of `version`.
+        unsafe { table.get().put_back(rid, undone, version) };
+        writes.undone.push((table, undone));
+    }
+}
+
+/// Retires versions of the transaction's own that it unlinked itself: others may still pass them, and
+/// until now its own references led to them.
+pub(super) fn retire_unlinked(writes: &mut WriteSet) {
+    let replaced = writes.replaced.drain(..).map(|replaced| (replaced.table, replaced.version));
+    for (table, version) in replaced.chain(writes.undone.drain(..)) {
+        // SAFETY: unlinked when it was replaced or undone, freed only by the retirement below.
+        unsafe { version.get() }.set_stamp(Stamp::ABORTED);
+        // SAFETY: tables live as long as the engine; the version is in one of the two lists.
+        unsafe { table.get().retire_version(version) };
+    }
+}

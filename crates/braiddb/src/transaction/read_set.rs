@@ -1,0 +1,251 @@
+//! What a transaction read, as far as its certification needs it.
+//!
+//! | what it was told | what is noted |
+//! |---|---|
+//! | a record, or that there is one | the record's id |
+//! | that a key has no record | the key, as a range of one |
+//! | records of a range | the range, up to where it was told of them |
+//! | a part of a record | the record's id, and how to tell whether that part is the same |
+//!
+//! A write that succeeded needs nothing: first updater wins protects what it was installed on. The id of
+//! a record that the transaction saw stays the record's own while the transaction is active; one of which
+//! it saw nothing may be given to another record, so absence is noted by key.
+
+use std::cell::RefCell;
+use std::ops::{Bound, Range};
+
+use crate::record::RecordsRef;
+use crate::rid::Rid;
+use crate::sched::Contained;
+
+/// A record that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) table: RecordsRef,
+    pub(super) rid: Rid,
+}
+
+/// Tells whether a value has the same part that was read; the user's code.
+pub(crate) type SamePart = Contained<Box<dyn Fn(&[u8]) -> bool>>;
+
+/// A record of which a part was read.
+struct Projection {
+    point: Point,
+    key: Range<usize>,
+    same: SamePart,
+}
+
+impl std::fmt::Debug for Projection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Projection({:?})", self.point)
+    }
+}
+
+/// A range of keys that was read. The bounds are places in the set's keys.
+#[derive(Clone, Debug)]
+pub(super) struct ReadRange {
+    pub(super) table: RecordsRef,
+    low: Bound<Range<usize>>,
+    high: Bound<Range<usize>>,
+    /// Whether it is to be certified; one that told nothing is not.
+    counts: bool,
+}
+
+/// What one transaction read.
+///
+/// Invariant: every answer that the transaction was given of other transactions' records is covered by a
+/// point, by a range, or by one of its own writes.
+#[derive(Debug, Default)]
+pub(super) struct ReadSet(RefCell<Reads>);
+
+#[derive(Debug, Default)]
+struct Reads {
+    points: Vec<Point>,
+    /// The key of each point, while `names_points`.
+    point_keys: Vec<Range<usize>>,
+    ranges: Vec<ReadRange>,
+    projections: Vec<Projection>,
+    keys: Vec<u8>,
+    names_points: bool,
+}
+
+/// A range of a read set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RangeNumber(usize);
+
+/// What a certification failed for: records of a table that the transaction had read were changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) table: String,
+    /// Between which encoded keys they are; anywhere, if points were not named.
+    pub(crate) keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+impl Reads {
+    fn keep(&mut self, key: &[u8]) -> Range<usize> {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key);
+        start..self.keys.len()
+    }
+
+    fn keep_bound(&mut self, bound: Bound<&[u8]>) -> Bound<Range<usize>> {
+        bound.map(|key| self.keep(key))
+    }
+
+    fn bound<'r>(&'r self, bound: &Bound<Range<usize>>) -> Bound<&'r [u8]> {
+        bound.as_ref().map(|place| &self.keys[place.clone()])
+    }
+}
+
+impl ReadSet {
+    /// Whether the keys of records are noted too, so that a failure can name them.
+    pub(super) fn name_points(&self, names: bool) {
+        self.0.borrow_mut().names_points = names;
+    }
+
+    /// Notes that the record with this id was read, which has this key.
+    pub(super) fn note_point(&self, table: RecordsRef, rid: Rid, key: &[u8]) {
+        let reads = &mut *self.0.borrow_mut();
+        let point = Point { table, rid };
+        if reads.points.last() == Some(&point) {
+            return;
+        }
+        reads.points.push(point);
+        if reads.names_points {
+            let key = reads.keep(key);
+            reads.point_keys.push(key);
+        }
+    }
+
+    /// Notes that a part of a record was read.
+    pub(super) fn note_part(&self, table: RecordsRef, rid: Rid, key: &[u8], same: SamePart) {
+        let reads = &mut *self.0.borrow_mut();
+        let key = reads.keep(key);
+        reads.projections.push(Projection { point: Point { table, rid }, key, same });
+    }
+
+    /// Notes that no record has this key.
+    pub(super) fn note_absent(&self, table: RecordsRef, key: &[u8]) {
+        self.note_range(table, Bound::Included(key), Bound::Included(key));
+    }
+
+    /// Notes that a range of keys was read, or will be.
+    pub(super) fn note_range(
+        &self,
+        table: RecordsRef,
+        low: Bound<&[u8]>,
+        high: Bound<&[u8]>,
+    ) -> RangeNumber {
+        let reads = &mut *self.0.borrow_mut();
+        let (low, high) = (reads.keep_bound(low), reads.keep_bound(high));
+        reads.ranges.push(ReadRange { table, low, high, counts: true });
+        RangeNumber(reads.ranges.len() - 1)
+    }
+
+    /// Notes that a range was read up to `reached` only, from its low end or in reverse; or nothing of
+    /// it.
+    pub(super) fn trim(&self, number: RangeNumber, reached: Option<&[u8]>, reverse: bool) {
+        let reads = &mut *self.0.borrow_mut();
+        let Some(key) = reached else {
+            reads.ranges[number.0].counts = false;
+            return;
+        };
+        let bound = Bound::Included(reads.keep(key));
+        let range = &mut reads.ranges[number.0];
+        *(if reverse { &mut range.low } else { &mut range.high }) = bound;
+    }
+
+    /// How much there is to certify.
+    pub(super) fn len(&self) -> usize {
+        let reads = self.0.borrow();
+        reads.points.len() + reads.ranges.len() + reads.projections.len()
+    }
+
+    pub(super) fn points(&self) -> usize {
+        self.0.borrow().points.len()
+    }
+
+    pub(super) fn ranges(&self) -> usize {
+        self.0.borrow().ranges.len()
+    }
+
+    pub(super) fn point(&self, number: usize) -> Point {
+        self.0.borrow().points[number]
+    }
+
+    pub(super) fn projections(&self) -> usize {
+        self.0.borrow().projections.len()
+    }
+
+    /// Calls `look` with the record of a projection, and with what tells whether its part is the same.
+    pub(super) fn with_projection<T>(
+        &self,
+        number: usize,
+        look: impl FnOnce(Point, &SamePart) -> T,
+    ) -> T {
+        let projection = &self.0.borrow().projections[number];
+        look(projection.point, &projection.same)
+    }
+
+    /// Names a projection.
+    pub(super) fn name_projection(&self, number: usize) -> Changed {
+        let reads = self.0.borrow();
+        let projection = &reads.projections[number];
+        let key = Bound::Included(reads.keys[projection.key.clone()].to_vec());
+        Changed { table: name(projection.point.table), keys: (key.clone(), key) }
+    }
+
+    /// Calls `look` with a range and its bounds, if it counts.
+    pub(super) fn with_range<T>(
+        &self,
+        number: usize,
+        look: impl FnOnce(RecordsRef, Bound<&[u8]>, Bound<&[u8]>) -> T,
+    ) -> Option<T> {
+        let reads = self.0.borrow();
+        let range = &reads.ranges[number];
+        let look = || look(range.table, reads.bound(&range.low), reads.bound(&range.high));
+        range.counts.then(look)
+    }
+
+    /// Names a point.
+    pub(super) fn name_point(&self, number: usize) -> Changed {
+        let reads = self.0.borrow();
+        let key = reads.point_keys.get(number).map(|key| reads.keys[key.clone()].to_vec());
+        let bound = key.map_or(Bound::Unbounded, Bound::Included);
+        let keys = (bound.clone(), bound);
+        Changed { table: name(reads.points[number].table), keys }
+    }
+
+    /// Names a range.
+    pub(super) fn name_range(&self, number: usize) -> Changed {
+        let reads = self.0.borrow();
+        let range = &reads.ranges[number];
+        let [low, high] =
+            [&range.low, &range.high].map(|bound| reads.bound(bound).map(<[u8]>::to_vec));
+        Changed { table: name(range.table), keys: (low, high) }
+    }
+
+    /// Empties the set and keeps its memory, unless one transaction made it very large.
+    pub(super) fn clear(&mut self) {
+        const KEPT: usize = 4096;
+        let reads = self.0.get_mut();
+        reads.points.clear();
+        reads.points.shrink_to(KEPT);
+        reads.point_keys.clear();
+        reads.point_keys.shrink_to(KEPT);
+        // The user's destructors run, each contained.
+        reads.projections.clear();
+        reads.ranges.clear();
+        reads.ranges.shrink_to(KEPT);
+        reads.keys.clear();
+        reads.keys.shrink_to(16 * KEPT);
+        reads.names_points = false;
+    }
+}
+
+/// The name of a table that a transaction read.
+fn name(table: RecordsRef) -> String {
+    // SAFETY: tables live as long as the engine, which the transaction with this read set holds, or are
+    // that transaction's own.
+    unsafe { table.get() }.name().to_owned()
+}
