@@ -19,7 +19,7 @@ struct Found {
 }
 
 /// Schedules that look for one bug at most: twice what the rarest takes, or more.
-pub(super) const MOST_SCHEDULES: u64 = 20_000;
+pub(super) const MOST_SCHEDULES: u64 = 40_000;
 
 /// Plants one bug after another, or the one called `name`, and runs crashes, or schedules, until one
 /// finds it.
