@@ -96,3 +96,51 @@ fn a_poisoned_log_tells_every_worker_once() {
     let again = bench.log.turn(&mut other, &mut *device, true);
     assert_eq!(again, FlushTurn::default());
 }
+
+/// What is found in one worker's turn and not with a completion, another worker's waiters are told of.
+#[test]
+fn a_log_that_cannot_grow_tells_every_worker_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    for number in 1..64 {
+        let name = format!("wal-{:016x}.seg.new", number * SMALL_SEGMENT);
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+    }
+    let mut other = FlushState::default();
+    let mut others_device = open_device(DeviceKind::Blocking).unwrap();
+    // The other worker's turns, until nothing of its own is under way; its first.
+    let mut others_turn = |log: &Log| {
+        let first = log.turn(&mut other, &mut *others_device, false);
+        while other.outstanding() > 0 {
+            let timeout = Some(Duration::from_secs(5));
+            others_device.wait(timeout, &mut |done| log.complete(&mut other, done));
+            log.turn(&mut other, &mut *others_device, false);
+        }
+        first
+    };
+    let bytes = block_bytes(record_bytes(8, 10_000));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let seen = bench.log.refusals(Purpose::Change);
+        others_turn(&bench.log);
+        if bench.log.admits(bytes, Purpose::Change) {
+            bench.commit(&[1; 8], &[1; 10_000]);
+            bench.flush();
+        } else {
+            bench.log.demand(bytes, Purpose::Change);
+            let turn = bench.step();
+            if let Some(error) = bench.log.refused(bytes, Purpose::Change, seen) {
+                assert!(matches!(*error, LogError::CannotGrow { .. }), "{error}");
+                assert!(turn.advanced && turn.news, "{turn:?}");
+                break;
+            }
+        }
+        assert!(Instant::now() < deadline, "nothing is refused");
+    }
+    let turn = others_turn(&bench.log);
+    assert!(turn.advanced && turn.news, "{turn:?}");
+    let again = others_turn(&bench.log);
+    assert!(!again.news, "{again:?}");
+    assert!(bench.log.poisoned().is_none());
+    assert!(bench.log.admits(block_bytes(64), Purpose::Deletion), "deletions have room");
+}
