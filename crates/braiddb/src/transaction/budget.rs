@@ -9,7 +9,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes evicted between two looks at the allocator, at least.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -28,14 +28,17 @@ pub(super) struct Budget {
     taken: AtomicU64,
     /// Bytes evicted since the last look.
     evicted: CachePadded<AtomicU64>,
+    /// Whether more was in use than may be when a worker last looked; read often, changed seldom.
+    short: CachePadded<AtomicBool>,
 }
 
 impl Budget {
     pub(super) fn new(bytes: u64, ring_bytes: u64) -> Self {
         let [on_the_way_out, evicted] = Default::default();
         let [less, taken] = Default::default();
+        let short = CachePadded::default();
         let records = bytes.saturating_sub(ring_bytes);
-        Self { bytes, records, on_the_way_out, less, taken, evicted }
+        Self { bytes, records, on_the_way_out, less, taken, evicted, short }
     }
 
     /// The whole budget.
@@ -65,6 +68,16 @@ impl Budget {
         let room = self.room(beside);
         let aim = room - self.less.load(Ordering::Relaxed).clamp(room / 16, room / 2);
         in_use.saturating_sub(self.on_the_way_out.load(Ordering::Relaxed)).saturating_sub(aim)
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        // Relaxed: where it matters, ordered by the fences that `Worker::evict` names.
+        self.short.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_short(&self, short: bool) {
+        // Relaxed: as above.
+        self.short.store(short, Ordering::Relaxed);
     }
 
     /// Counts versions that were evicted; whether [`Self::look`] is due.

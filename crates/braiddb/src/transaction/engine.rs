@@ -17,7 +17,7 @@ use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
 use crate::sched::{Failure, Job};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, RwLock};
 use crate::version::{Horizon, Readers, StatusTable};
 
@@ -154,6 +154,25 @@ impl Engine {
     pub(super) fn excess_memory(&self, in_use: u64) -> u64 {
         let Some(budget) = &self.budget else { return 0 };
         budget.excess(in_use, self.beside_the_allocator())
+    }
+
+    /// Whether more memory was in use than may be when a worker last looked.
+    pub(super) fn memory_is_short(&self) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.is_short())
+    }
+
+    /// Notes what a worker saw.
+    pub(super) fn note_memory_is_short(&self, short: bool) {
+        let Some(budget) = &self.budget else { return };
+        if budget.is_short() == short {
+            return;
+        }
+        budget.note_short(short);
+        if !short {
+            // Another worker may have noted the opposite, later seen and yet overwritten just now.
+            fence(Ordering::SeqCst);
+            budget.note_short(self.excess_memory(self.memory.in_use()) > 0);
+        }
     }
 
     /// Counts versions that were evicted.

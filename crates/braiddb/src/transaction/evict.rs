@@ -15,6 +15,7 @@ use crate::log::Lsn;
 use crate::memory;
 use crate::reclaim;
 use crate::rid::CATALOG;
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::clock;
 use crate::version::VersionRef;
 
@@ -22,9 +23,10 @@ use crate::version::VersionRef;
 const ENTRIES_PER_TURN: u64 = 16 << 10;
 /// Entries looked at between two looks at what is due.
 const STRIDE: u64 = 1024;
-/// Bytes that a worker allocates until it looks again how much memory is in use, while it is not short
-/// and tasks are ready.
-const LOOK_BYTES: i64 = 256 << 10;
+/// Bytes that a worker allocates, or frees, until it looks again how much memory is in use, which takes
+/// a look at what every worker counts, while it is not short: with tasks that are ready, and without.
+const LOOK_BYTES: u64 = 256 << 10;
+const IDLE_LOOK_BYTES: u64 = 4 << 10;
 /// After what time an idle worker that is slow looks at some more entries.
 const SLOW_DELAY: Duration = Duration::from_millis(20);
 /// What part of what is over the budget is much.
@@ -38,8 +40,8 @@ const GIVE_BACK_DELAY: Duration = Duration::from_millis(100);
 /// What a worker has seen of the memory in use.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
-    /// Whether it was more than it may when this worker last looked.
-    short: Cell<bool>,
+    /// How much that was when this worker last looked.
+    in_use: Cell<u64>,
     pace: Cell<Pace>,
     /// The passage over all entries that is under way.
     passage: Cell<Option<Passage>>,
@@ -102,14 +104,10 @@ impl Circumstances {
 }
 
 impl MemoryWatch {
-    pub(super) fn is_short(&self) -> bool {
-        self.short.get()
-    }
-
     /// Notes how much memory is in use, and how much of that is over the budget.
     fn note(&self, in_use: u64, excess: u64) {
+        self.in_use.set(in_use);
         self.most.set(self.most.get().max(in_use));
-        self.short.set(excess > 0);
         if excess == 0 {
             self.pace.set(Pace::Eager);
             self.passage.set(None);
@@ -187,15 +185,28 @@ impl WorkerTransactions {
     /// ready.
     pub(super) fn evict(&self, idle: bool) -> Eviction {
         let (engine, watch) = (self.engine(), &self.memory);
+        if idle {
+            // Between what this worker published, as the end of a transaction, and its look whether memory
+            // is short; pairs with the fence in `Horizon::act`, which stands between the note that it is,
+            // below, and a look at what was published. So if another worker gave up because of what this
+            // one ended just now, this one goes on.
+            fence(Ordering::SeqCst);
+        }
         // Others look after what they allocate.
         let allocated = engine.memory.of_this_thread();
-        if !idle && !watch.is_short() && allocated - watch.allocated.get() < LOOK_BYTES {
-            return Eviction::default();
+        let moved = allocated.abs_diff(watch.allocated.get());
+        let much = moved >= if idle { IDLE_LOOK_BYTES } else { LOOK_BYTES };
+        if !engine.memory_is_short() {
+            watch.pace.set(Pace::Eager);
+            if !much {
+                return Eviction::default();
+            }
         }
         watch.allocated.set(allocated);
         let in_use = engine.memory.in_use();
         let mut excess = engine.excess_memory(in_use);
         watch.note(in_use, excess);
+        engine.note_memory_is_short(excess > 0);
         if excess == 0 {
             return Eviction::default();
         }
@@ -237,9 +248,8 @@ impl WorkerTransactions {
             // What happens there must not depend on how fast the machine is.
             return None;
         }
-        let (in_use, watch) = (self.engine().memory.in_use(), &self.memory);
-        let most = watch.most.get().max(in_use);
-        watch.most.set(most);
+        let watch = &self.memory;
+        let (in_use, most) = (watch.in_use.get(), watch.most.get());
         if most - in_use < GIVE_BACK_BYTES.max(most / 16) {
             watch.give_back_at.set(None);
             return None;

@@ -36,7 +36,7 @@ impl WorkerTransactions {
     pub(super) fn prune(&self, idle: bool) {
         let mut garbage = self.garbage.borrow_mut();
         let often = idle || self.turns.get().is_multiple_of(TURNS);
-        let few = self.memory.is_short() && often;
+        let few = self.engine().memory_is_short() && often;
         if garbage.unexamined() < if few { 1 } else { STRIDE } {
             return;
         }
@@ -60,7 +60,7 @@ impl WorkerTransactions {
             let committed = superseded.stamp().lsn().expect("only commits are superseded");
             let mut header = None;
             if !stamps.is_only_stepped_over(committed, lsn) {
-                let evict = self.memory.is_short()
+                let evict = self.engine().memory_is_short()
                     && stamps.sees(committed, lsn)
                     && may_lose_payload(superseded, durable);
                 header = evict.then(|| VersionRef::allocate_evicted(&engine.memory, superseded));

@@ -167,6 +167,8 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
             evictor.publish_begins();
             reader.end_uncounted();
             evictor.publish();
+            // As a worker does that allocates.
+            evictor.engine().note_memory_is_short(true);
             _ = evictor.worker.evict(true);
             assert_eq!(evictor.worker.counters().evicted.get(), 1);
             assert!(matches!(table.array().load(rid), IndirectionEntry::Address(_)));
