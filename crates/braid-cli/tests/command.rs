@@ -280,3 +280,40 @@ fn a_simulation_goes_the_same_way_each_time() {
     assert!(report["crash_states"].as_u64() > Some(1000), "{report}");
     assert_eq!(report, run());
 }
+
+/// The command lists the indexes that a program made, checks their entries, and writes to none of their
+/// tables: it does not know their keys.
+#[test]
+fn indexes_of_a_program_are_listed_and_checked_and_not_broken() {
+    let braid = Braid::new();
+    let directory = braid.0.path().join("db");
+    {
+        let db = braiddb::Database::open(&directory, braiddb::Options::default()).unwrap();
+        let table: braiddb::Table<str, str> =
+            pollster::block_on(db.create_table("persons")).unwrap();
+        let options = braiddb::IndexOptions::default().unique(true).version(2);
+        let first = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+        pollster::block_on(db.index(&table, "by_name", options, first)).unwrap();
+        db.run_blocking(async move |tx| tx.put(&table, "7", "Ada").await).unwrap();
+        db.close().unwrap();
+    }
+    let (tables, _) = braid.run(&["tables", "--json"], 0);
+    let lines: Vec<serde_json::Value> =
+        tables.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{tables}");
+    let index = &lines[1];
+    let told = (index["name"].as_str(), index["table"].as_str(), index["stage"].as_str());
+    assert_eq!(told, (Some("by_name"), Some("persons"), Some("ready")));
+    assert_eq!((index["unique"].as_bool(), index["version"].as_u64()), (Some(true), Some(2)));
+    let (tables, _) = braid.run(&["tables"], 0);
+    assert!(tables.contains("by_name") && tables.contains("ready"), "{tables}");
+    let (check, _) = braid.run(&["check", "--json"], 0);
+    // The table's row, the index's, the record and its entry.
+    let check: serde_json::Value = serde_json::from_str(check.trim()).unwrap();
+    assert_eq!(check["records"].as_u64(), Some(4), "{check}");
+    assert_eq!(braid.run(&["get", "persons", "7"], 0).0.trim(), "Ada");
+    let (_, said) = braid.run(&["put", "persons", "8", "Bea"], 3);
+    assert!(said.contains("by_name"), "{said}");
+    let (stats, _) = braid.run(&["stats"], 0);
+    assert!(stats.contains("index_entries"), "{stats}");
+}

@@ -44,7 +44,8 @@ mod types;
 mod version;
 
 pub use database::{
-    AbortStats, Backup, ChangedRead, CheckReport, Checkpoint, Compaction, Database, Error,
+    AbortStats, Backup, ChangedRead, CheckReport, Checkpoint, Compaction, Database, Error, Index,
+    IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
     InteractiveTransaction, KeyRange, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,
     Savepoint, Scan, SourceRun, Stats, SuspensionStats, Table, TableDescription, TableOptions,

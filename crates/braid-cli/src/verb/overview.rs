@@ -8,18 +8,33 @@ use comfy_table::{Table, presets};
 
 use crate::output::Output;
 
-/// Lists the tables.
+/// Lists the tables, and then their secondary indexes.
 pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
     let tables = pollster::block_on(db.tables())?;
+    let indexes = pollster::block_on(db.indexes())?;
     if output.json {
         for table in &tables {
             output.document(table)?;
+        }
+        for index in &indexes {
+            output.document(index)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let mut shown = plain(["table", "keys", "values"]);
     for table in tables {
         shown.add_row([table.name, table.key_type, table.value_type]);
+    }
+    output.line(&shown.to_string())?;
+    if indexes.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut shown = plain(["index", "of table", "keys", "unique", "version", "stage"]);
+    for index in indexes {
+        let unique = if index.unique { "yes" } else { "no" };
+        let stage = format!("{:?}", index.stage).to_lowercase();
+        let (version, unique) = (index.version.to_string(), unique.to_owned());
+        shown.add_row([index.name, index.table, index.key_type, unique, version, stage]);
     }
     output.line(&shown.to_string())?;
     Ok(ExitCode::SUCCESS)

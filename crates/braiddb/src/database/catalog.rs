@@ -2,11 +2,13 @@
 //!
 //! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
 //! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached.
+//! Rows of indexes stand beside (`index/row.rs`).
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::error::{Error, Result};
+use super::index::is_row_key;
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record;
@@ -190,7 +192,9 @@ impl Transaction {
         let mut tables = Vec::new();
         while engine_code(scan.load()).await? {
             let (name, bytes) = scan.current().expect("loaded");
-            tables.push(TableDescription::decode(name, bytes)?);
+            if !is_row_key(name) {
+                tables.push(TableDescription::decode(name, bytes)?);
+            }
             scan.pass();
         }
         Ok(tables)
@@ -204,7 +208,7 @@ impl Transaction {
         Ok(Some(TableDescription::decode(name.as_bytes(), found.bytes())?))
     }
 
-    fn catalog(&self) -> Arc<record::Records> {
+    pub(super) fn catalog(&self) -> Arc<record::Records> {
         let catalog = self.engine().table(CATALOG);
         catalog.set_name("braid.catalog");
         catalog
@@ -221,12 +225,12 @@ impl Transaction {
     }
 }
 
-fn check_name(name: &str) -> Result<()> {
+pub(super) fn check_name(name: &str) -> Result<()> {
     let fits = (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with(RESERVED_PREFIX);
     if fits { Ok(()) } else { Err(Error::TableName(name.to_owned())) }
 }
 
-fn type_name(name: String) -> Result<String> {
+pub(super) fn type_name(name: String) -> Result<String> {
     if name.len() > usize::from(u16::MAX) {
         return Err(Error::Options(format!("a type name of {} bytes is too long", name.len())));
     }

@@ -87,14 +87,100 @@ pub enum Error {
         /// Key and value types it was opened with.
         requested: String,
     },
-    /// The name of a new table is empty, too long, or reserved.
+    /// The name of a new table or index is empty, too long, or reserved.
     #[error(
-        "{0:?} cannot name a table: names have 1 to 512 bytes and do not start with \"braid.\""
+        "{0:?} cannot name a table or an index: names have 1 to 512 bytes and do not start with \"braid.\""
     )]
     TableName(String),
     /// A table handle was used with a transaction of another database.
     #[error("table {0:?} belongs to another database than the transaction")]
     ForeignTable(String),
+    /// A write would give a second record a key that another record has in a unique index. Nothing of
+    /// it has happened.
+    #[error(
+        "another record has the key {key} in the unique index {index:?} of table {table:?}",
+        key = key.escape_ascii()
+    )]
+    UniqueViolation {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+        /// The key, encoded as a part of a tuple.
+        key: Vec<u8>,
+    },
+    /// A unique index cannot be created, because two records have the same key.
+    #[error(
+        "the index {index:?} of table {table:?} cannot be unique: the records {first} and {second} \
+         both have the key {key}",
+        first = records[0].escape_ascii(), second = records[1].escape_ascii(),
+        key = key.escape_ascii()
+    )]
+    DuplicateKey {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+        /// The key in the index, encoded as a part of a tuple.
+        key: Vec<u8>,
+        /// The keys of the two records, encoded.
+        records: Box<[Vec<u8>; 2]>,
+    },
+    /// A table was written whose index is not attached since the database was opened.
+    #[error(
+        "table {table:?} cannot be written before its index {index:?} is attached: call \
+         Database::index with what gives its keys, or Database::drop_index"
+    )]
+    IndexDetached {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+    },
+    /// There is no index of this name, or it was dropped.
+    #[error("table {table:?} has no index {index:?}; create it first")]
+    IndexNotFound {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+    },
+    /// An index was created with other options, another version or another type of keys.
+    #[error(
+        "the index {index:?} of table {table:?} is {stored}, but {requested} was asked for; drop it \
+         and create it anew"
+    )]
+    IndexMismatch {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+        /// How it was created.
+        stored: String,
+        /// What was asked for.
+        requested: String,
+    },
+    /// An index of the table is being created or dropped.
+    #[error("an index of table {table:?} is being created or dropped; try again when that is done")]
+    IndexBusy {
+        /// The table's name.
+        table: String,
+    },
+    /// A key is to lead to one record, in an index that is not unique.
+    #[error("the index {0:?} is not unique; scan it instead")]
+    IndexNotUnique(String),
+    /// The function that gives an index its keys did not give those that it gave for the same value
+    /// before. The transaction cannot commit.
+    #[error(
+        "the function of index {index:?} of table {table:?} does not give the keys that it gave \
+         before; mend it, and create the index anew with another version"
+    )]
+    IndexInconsistent {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+    },
     /// The options contradict each other or the machine.
     #[error("the options do not fit: {0}")]
     Options(String),
@@ -113,7 +199,8 @@ pub enum Error {
         message: String,
     },
     /// A user's code panicked: the closure of a transaction, which was aborted; or the inputs or the
-    /// reply of a source, which ended; or what watched an opening.
+    /// reply of a source, which ended; what watched an opening; or what gives an index its keys, in a
+    /// write, which has not happened then.
     #[error("the caller's own code panicked, in a closure given to the database: {0}")]
     Panicked(String),
     /// A blocking call was made on a worker's own thread, from within a transaction.
@@ -204,6 +291,19 @@ impl From<OperationError> for Error {
                 Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
             }
             OperationError::TableFull(full) => Error::TableFull(full.to_string()),
+            OperationError::UniqueViolation { table, index, key } => {
+                Error::UniqueViolation { table, index, key }
+            }
+            OperationError::IndexDetached { table, index } => Error::IndexDetached { table, index },
+            OperationError::IndexNotFound { table, index } => Error::IndexNotFound { table, index },
+            OperationError::IndexInconsistent { table, index } => {
+                Error::IndexInconsistent { table, index }
+            }
+            OperationError::DuplicateKey { table, index, key, records } => {
+                Error::DuplicateKey { table, index, key, records }
+            }
+            OperationError::Panicked(message) => Error::Panicked(message),
+            OperationError::Decode(error) => Error::Decode(error),
             OperationError::Unlogged => {
                 Error::Options("a checkpoint is of what is logged, and nothing is".to_owned())
             }

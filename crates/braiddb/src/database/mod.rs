@@ -2,6 +2,7 @@
 
 mod catalog;
 mod error;
+mod index;
 mod interactive;
 mod memory_budget;
 mod options;
@@ -23,6 +24,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 pub use catalog::{TableDescription, TableOptions};
 pub use error::{ChangedRead, Error, Result};
+pub use index::{
+    Index, IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan,
+    IndexStage,
+};
 pub use interactive::InteractiveTransaction;
 pub use memory_budget::MemoryBudget;
 pub use options::{Options, Outcome, Overload, RunOptions};
@@ -197,6 +202,7 @@ impl Database {
         for table in db.run_blocking(async |tx| tx.tables().await)? {
             db.shared.engine.raise_table_id(TableId(table.id));
         }
+        block_on(db.find_indexes())?;
         Ok(db)
     }
 

@@ -32,6 +32,8 @@ pub struct Stats {
     pub versions_evicted: u64,
     /// Deleted records whose index entry and id were reclaimed.
     pub records_reclaimed: u64,
+    /// Entries of secondary indexes that were made or removed, by transactions that aborted too.
+    pub index_entries: u64,
     /// Panics in destructors of callers' values on workers that changed nobody's outcome; each is told in
     /// the program's trace.
     pub destructor_panics: u64,
@@ -188,6 +190,7 @@ impl Stats {
         self.versions_evicted += counters.evicted.get();
         self.versions_waiting += counters.versions_waiting.get();
         self.records_reclaimed += counters.records_reclaimed.get();
+        self.index_entries += counters.index_entries.get();
     }
 
     fn add_scheduler(&mut self, counters: &SchedulerCounters) {

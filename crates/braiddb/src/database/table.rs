@@ -95,7 +95,7 @@ impl<K: ?Sized, B: Borrow<K>> KeyRange<K> for (Bound<B>, Bound<B>) {
 }
 
 /// Key types whose encoding is the key's own bytes, so that a prefix of the key is a prefix of the
-/// encoding.
+/// encoding; and in a place before the last of a tuple it is encoded as those bytes are.
 pub trait PrefixKey: Key {}
 
 impl PrefixKey for str {}

@@ -315,7 +315,7 @@ pub(super) fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
 }
 
 /// The end of the keys that start with `prefix`: the prefix with its last byte below 255 raised.
-fn after_prefix(prefix: &[u8]) -> Bound<KeyBuffer> {
+pub(super) fn after_prefix(prefix: &[u8]) -> Bound<KeyBuffer> {
     let Some(place) = prefix.iter().rposition(|&byte| byte < u8::MAX) else {
         return Bound::Unbounded;
     };

@@ -83,7 +83,10 @@ impl From<durability::Checkpoint> for Checkpoint {
 
 impl Database {
     /// Runs a job of the engine's own on some worker; what came of it.
-    async fn on_worker<T, F>(&self, job: impl FnOnce() -> F + Send + 'static) -> Result<T>
+    pub(super) async fn on_worker<T, F>(
+        &self,
+        job: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, OperationError>> + 'static,
@@ -125,7 +128,8 @@ impl Database {
     }
 
     /// Checks the database: every block of its log, and that every key leads to its own record there,
-    /// whole. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
+    /// whole; and of each secondary index that is attached, that its entries are those of the table's
+    /// records. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
     /// no old version is held back. Blocks until it is done.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Checking a database: every block of its log, and that every key leads to its own record.
 //!
+//! Indexes that are attached are held against their tables.
+//!
 //! A few keys at a time are looked up in a snapshot of their own, which is over before their records are
 //! read: so a check holds no old version back, however long it takes. The caller keeps segments of the
 //! log from being freed.
@@ -13,7 +15,7 @@ use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
 use crate::sched::Interleaved;
-use crate::transaction::{OperationError, WorkerTransactions};
+use crate::transaction::{OperationError, WorkerTransactions, check_index};
 use crate::types::KeyBuffer;
 use crate::version::Address;
 
@@ -48,6 +50,11 @@ pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
     let mut checked = Checked::default();
     for table in worker.engine().tables() {
         check_table(&worker, &store, &table, &mut checked).await?;
+        for index in table.secondaries().iter() {
+            if index.code().is_some() && index.is_built() {
+                checked.problems.extend(check_index(&worker, &table, index).await?);
+            }
+        }
     }
     Ok(checked)
 }

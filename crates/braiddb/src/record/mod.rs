@@ -15,6 +15,7 @@ mod read;
 mod records;
 mod relocate;
 mod rids;
+mod secondary;
 mod write;
 
 pub(crate) use cold::LogPlace;
@@ -26,4 +27,5 @@ pub(crate) use read::{Located, NotReady, Seen, Undecided, View};
 pub(crate) use records::{Records, RecordsRef};
 pub(crate) use relocate::{Kept, Newest};
 pub(crate) use rids::TableFull;
+pub(crate) use secondary::{ChangingIndexes, IndexCode, Secondary};
 pub(crate) use write::{Base, Refusal};

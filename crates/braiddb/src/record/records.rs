@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
+use super::secondary::Secondaries;
 use crate::index::Index;
 use crate::log::ColdStore;
 use crate::memory::MemoryCounters;
@@ -34,6 +35,7 @@ pub(crate) struct Records {
     pub(crate) index: Index,
     /// As errors call it; known once somebody has opened it.
     name: OnceLock<Box<str>>,
+    pub(super) secondaries: Secondaries,
     array: IndirectionArray,
     rids: RidAllocator,
     memory: Arc<MemoryCounters>,
@@ -61,8 +63,21 @@ impl Records {
         let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
         let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
         let users = AtomicU64::new(ALL);
-        let name = OnceLock::new();
-        Self { id, index, name, array, rids, memory, store, users, evicts, caches, hand }
+        let (name, secondaries) = (OnceLock::new(), Secondaries::default());
+        Self {
+            id,
+            index,
+            name,
+            secondaries,
+            array,
+            rids,
+            memory,
+            store,
+            users,
+            evicts,
+            caches,
+            hand,
+        }
     }
 
     /// Makes the table one that only a transaction under way may use: it creates it.

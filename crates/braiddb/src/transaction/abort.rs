@@ -21,6 +21,13 @@ pub(crate) struct Savepoint {
     created: usize,
 }
 
+/// What a transaction had written when it was asked; equal as long as it writes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    written: usize,
+    pub(super) rollbacks: u64,
+}
+
 /// The savepoints of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Savepoints {
@@ -38,6 +45,13 @@ impl Savepoints {
 }
 
 impl Transaction {
+    /// Tells whether the transaction wrote, or took something back, between two calls.
+    pub(super) fn moment(&self) -> Moment {
+        let writes = self.writes().borrow();
+        let written = writes.writes().len() + writes.replaced.len();
+        Moment { written, rollbacks: self.savepoints().rollbacks() }
+    }
+
     /// Remembers how far the transaction has got.
     pub(crate) fn savepoint(&self) -> Savepoint {
         let savepoints = self.savepoints();

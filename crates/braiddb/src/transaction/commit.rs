@@ -58,6 +58,9 @@ impl Transaction {
         if self.is_conflicted() {
             return Err(OperationError::Conflict);
         }
+        if let Some(error) = self.failed() {
+            return Err(error);
+        }
         let worker = self.worker().clone();
         let wrote = !self.writes().borrow().is_empty();
         let (lsn, depends_on) = if !wrote {

@@ -1,6 +1,6 @@
 //! A transaction: its place on a worker, its snapshot, what it read and wrote.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -71,6 +71,8 @@ pub(crate) struct Transaction {
     savepoints: Savepoints,
     /// The token of the turnstile, if it was taken for this transaction, else 0.
     turnstile: Cell<u64>,
+    /// What an operation failed of halfway: then the transaction cannot commit.
+    failed: OnceCell<OperationError>,
 }
 
 impl Transaction {
@@ -93,6 +95,7 @@ impl Transaction {
             cause: Cell::new(AbortCause::Dropped),
             savepoints: Savepoints::default(),
             turnstile: Cell::new(0),
+            failed: OnceCell::new(),
         }
     }
 
@@ -249,6 +252,16 @@ impl Transaction {
     /// Whether an operation of the transaction met a conflict: it may not commit.
     pub(crate) fn is_conflicted(&self) -> bool {
         self.conflicted.get()
+    }
+
+    /// Notes that an operation failed halfway, so that the transaction must abort.
+    pub(super) fn fail_halfway(&self, error: OperationError) -> OperationError {
+        self.failed.get_or_init(|| error).clone()
+    }
+
+    /// What an operation failed of halfway, if one did.
+    pub(super) fn failed(&self) -> Option<OperationError> {
+        self.failed.get().cloned()
     }
 
     /// Says what to count the abort as, should it come to that.

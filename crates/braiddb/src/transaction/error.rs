@@ -6,6 +6,7 @@ use super::read_set::Changed;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
 use crate::record::TableFull;
+use crate::types::DecodeError;
 use crate::version::MAX_VALUE_BYTES;
 
 /// The failure of an operation on a transaction, or of its commit.
@@ -34,6 +35,25 @@ pub(crate) enum OperationError {
     ValueTooLong(usize),
     #[error(transparent)]
     TableFull(#[from] TableFull),
+    /// A write would give a second record a key of a unique index.
+    #[error("another record has the same key in the unique index {index:?} of table {table:?}")]
+    UniqueViolation { table: String, index: String, key: Vec<u8> },
+    #[error("the index {index:?} of table {table:?} is not attached")]
+    IndexDetached { table: String, index: String },
+    #[error("there is no index {index:?} of table {table:?}")]
+    IndexNotFound { table: String, index: String },
+    /// What gives an index its keys did not give those that the index has.
+    #[error("the index {index:?} of table {table:?} does not have the keys that are given for it")]
+    IndexInconsistent { table: String, index: String },
+    /// Two records have one key of a unique index that is being built.
+    #[error("two records have the same key in the unique index {index:?} of table {table:?}")]
+    DuplicateKey { table: String, index: String, key: Vec<u8>, records: Box<[Vec<u8>; 2]> },
+    /// What gives an index its keys panicked.
+    #[error("a user's code panicked: {0}")]
+    Panicked(String),
+    /// A stored value is not what an index takes it for.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
     #[error("a record is not in the log")]
     Unlogged,
     #[error("a checkpoint is being written already")]

@@ -54,6 +54,8 @@ pub(crate) struct Scan<'tx> {
     table: RecordsRef,
     bounds: Bounds,
     direction: Direction,
+    /// Whether values are of no interest, and so are not read from the log: all are given as empty.
+    keys_only: bool,
     /// Records that will be asked for, at most.
     expected: u64,
     /// Entries to be taken next.
@@ -101,6 +103,7 @@ impl Transaction {
             table: RecordsRef::new(table),
             bounds,
             direction: Direction::Forward,
+            keys_only: false,
             expected: u64::MAX,
             batch: BATCH,
             cursor: None,
@@ -119,6 +122,17 @@ impl<'tx> Scan<'tx> {
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         assert!(self.cursor.is_none(), "a scan does not turn round");
         self.direction = direction;
+    }
+
+    /// Gives every value as empty; before the first record only.
+    pub(super) fn set_keys_only(&mut self) {
+        assert!(self.cursor.is_none(), "a scan reads values from its start, or none");
+        self.keys_only = true;
+    }
+
+    /// Whether a record is ready.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// Says how many records will be asked for at most, so that not too many are read ahead.
@@ -262,6 +276,10 @@ impl<'tx> Scan<'tx> {
             let (value, place) = match table.find_now(entry.rid, self.transaction.view(), operation)
             {
                 Ok(seen) => (self.transaction.note(seen), None),
+                Err(NotReady::InLog(place)) if self.keys_only => {
+                    self.transaction.note_lsn(place.lsn());
+                    (Some(&[][..]), None)
+                }
                 Err(NotReady::InLog(place)) => (None, Some(place)),
                 Err(NotReady::Undecided) => break,
             };

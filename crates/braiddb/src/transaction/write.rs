@@ -26,7 +26,17 @@ pub(crate) enum Intent<'v> {
 }
 
 impl Intent<'_> {
-    fn value(&self) -> Option<&[u8]> {
+    /// Whether it changes anything, given whether the record exists.
+    pub(super) fn applies(&self, exists: bool) -> bool {
+        match self {
+            Intent::Insert(_) => !exists,
+            Intent::Put(_) => true,
+            Intent::Update(_) | Intent::Delete => exists,
+        }
+    }
+
+    /// The value that it leaves.
+    pub(super) fn value(&self) -> Option<&[u8]> {
         match self {
             Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) => Some(value),
             Intent::Delete => None,
@@ -35,10 +45,12 @@ impl Intent<'_> {
 }
 
 impl Transaction {
-    /// Carries out a write; `false` if it was a delete of a record that does not exist.
+    /// Carries out a write, to the table and to its secondary indexes; `false` if it was a delete of a
+    /// record that does not exist.
     ///
     /// # Errors
-    /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table.
+    /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table; those of
+    /// secondary indexes.
     pub(crate) async fn write(
         &self,
         table: &Records,
@@ -49,6 +61,19 @@ impl Transaction {
             return Err(OperationError::ReadOnly);
         }
         check_lengths(key, &intent)?;
+        if table.is_indexed() {
+            return self.write_indexed(table, key, intent).await;
+        }
+        self.write_record(table, key, intent).await
+    }
+
+    /// Carries out a write to one table alone.
+    pub(super) async fn write_record(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<bool, OperationError> {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         loop {

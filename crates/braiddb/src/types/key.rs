@@ -71,13 +71,18 @@ pub(super) fn decode_whole<K: Key + ?Sized>(bytes: &[u8]) -> Result<K::Owned, De
 }
 
 fn escape(bytes: &[u8], out: &mut KeyBuffer) {
+    escape_start(bytes, out);
+    out.extend_from_slice(&[0, END]);
+}
+
+/// Appends what the parts of all byte strings start with that start with `bytes`.
+pub(crate) fn escape_start(bytes: &[u8], out: &mut KeyBuffer) {
     for &byte in bytes {
         out.push(byte);
         if byte == 0 {
             out.push(ESCAPED_ZERO);
         }
     }
-    out.extend_from_slice(&[0, END]);
 }
 
 fn unescape(bytes: &[u8], expected: fn() -> String) -> Result<(Vec<u8>, &[u8]), DecodeError> {

@@ -12,4 +12,5 @@ mod value;
 pub use buffer::KeyBuffer;
 pub use error::{DecodeError, EncodeError};
 pub use key::Key;
+pub(crate) use key::escape_start;
 pub use value::{EncodedValue, Postcard, Value};

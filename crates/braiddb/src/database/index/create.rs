@@ -1,0 +1,422 @@
+//! Creating, attaching and dropping indexes.
+//!
+//! | step of a creation | committed |
+//! |---|---|
+//! | 1. the table of its entries, and a row in the catalog | stage *building* |
+//! | 2. the index is listed with its table: from here on, writes of transactions that begin later make entries | the row once more |
+//! | 3. transactions that began before are waited for | |
+//! | 4. the entries of all records are made, as far as they are missing | a few records at a time |
+//! | 5. transactions that begin later may read it | stage *ready* |
+//!
+//! After a crash, or if the future is dropped, what is built stays, and attaching the index goes on from
+//! step 2. Dropping goes the other way: the row says *dropping*, the index is taken off the list,
+//! transactions that began before are waited for, its entries are deleted, and then the row.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
+use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
+use crate::database::Database;
+use crate::database::catalog::{check_name, type_name};
+use crate::database::error::{Error, Result};
+use crate::database::options::RunOptions;
+use crate::database::table::Table;
+use crate::database::transaction::Transaction;
+use crate::log::Lsn;
+use crate::record::{self, ChangingIndexes, IndexCode, Secondary};
+use crate::rid::TableId;
+use crate::sched::engine_code;
+use crate::transaction::{
+    Bounds, Intent, Isolation, OperationError, WorkerTransactions, clear_index,
+};
+use crate::types::{Key, KeyBuffer, Value};
+
+/// Records whose entries are made in one transaction, at most.
+const FILLED_AT_ONCE: u64 = 256;
+
+impl Database {
+    /// Attaches an index of a table, or creates it if there is none of this name. `extract` is called with
+    /// each value that is written, and gives the record's keys in the index: none, one or many. It may be
+    /// called more than once, gives the same keys for the same value, and does nothing else; if it panics,
+    /// the write fails with [`Error::Panicked`] and has not happened.
+    ///
+    /// To be called at each opening before the table is written: until then, writes to it fail with
+    /// [`Error::IndexDetached`].
+    ///
+    /// An index is created while transactions go on. Those that are active when this begins are waited
+    /// for, so an interactive transaction that is open holds it up. If the future is dropped, what was
+    /// built stays, and the next call goes on. Until the database is closed or the index is dropped, the
+    /// first function that was given stays.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let persons: Table<u64, str> = db.create_table("persons").await?;
+    /// let by_name = db
+    ///     .index(&persons, "by_name", IndexOptions::default(), |name, keys| keys.push(name))
+    ///     .await?;
+    /// let found = db
+    ///     .run(async move |tx| {
+    ///         tx.insert(&persons, &7, "Ada").await?;
+    ///         let mut scan = tx.scan_by(&by_name, "A".to_owned().."B".to_owned())?;
+    ///         Ok::<_, Error>(scan.next().await?.map(|(_, key, _)| key))
+    ///     })
+    ///     .await?;
+    /// assert_eq!(found, Some(7));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::IndexMismatch`] if it was created with other options or another type of keys;
+    /// [`Error::DuplicateKey`] if it is to be unique and two records have the same key: then there is no
+    /// index; [`Error::IndexBusy`]; [`Error::TableName`]; [`Error::Panicked`] if `extract` did;
+    /// [`Error::Decode`]; as [`Database::run`].
+    pub async fn index<S, K, V, F>(
+        &self,
+        table: &Table<K, V>,
+        name: &str,
+        options: IndexOptions,
+        extract: F,
+    ) -> Result<Index<S, K, V>>
+    where
+        S: Key + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+        F: Fn(V::Ref<'_>, &mut IndexKeys<'_, S>) + Send + Sync + 'static,
+    {
+        self.index_watched(table, name, options, extract, |_| {}).await
+    }
+
+    /// As [`Database::index`], telling how far it is while the index is built.
+    ///
+    /// # Errors
+    /// As [`Database::index`].
+    pub async fn index_watched<S, K, V, F>(
+        &self,
+        table: &Table<K, V>,
+        name: &str,
+        options: IndexOptions,
+        extract: F,
+        watch: impl FnMut(IndexProgress),
+    ) -> Result<Index<S, K, V>>
+    where
+        S: Key + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+        F: Fn(V::Ref<'_>, &mut IndexKeys<'_, S>) + Send + Sync + 'static,
+    {
+        check_name(name)?;
+        let wanted = IndexDescription {
+            name: name.to_owned(),
+            table: table.name().to_owned(),
+            id: 0,
+            unique: options.unique,
+            version: options.version,
+            key_type: type_name(S::type_name())?,
+            stage: IndexStage::Building,
+            table_id: table.core.id.0,
+        };
+        let code = erase::<S, V, F>(extract);
+        let core = self.open_index(&table.core, wanted, code, watch).await?;
+        Ok(Index::new(table, core))
+    }
+
+    async fn open_index(
+        &self,
+        table: &Arc<record::Records>,
+        wanted: IndexDescription,
+        code: IndexCode,
+        watch: impl FnMut(IndexProgress),
+    ) -> Result<Arc<Secondary>> {
+        if !self.shared.engine.owns(table) {
+            return Err(Error::ForeignTable(wanted.table));
+        }
+        let found = {
+            let (table_id, name) = (wanted.table_id, wanted.name.clone());
+            self.run(async move |tx| tx.index_row(table_id, &name).await).await?
+        };
+        if let Some(found) = &found
+            && found.stage == IndexStage::Ready
+            && let Some(listed) = table.secondary(&wanted.name)
+        {
+            check_definition(found, &wanted)?;
+            listed.attach(code);
+            return Ok(listed);
+        }
+        let busy = || Error::IndexBusy { table: wanted.table.clone() };
+        let _changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
+        let row = self.declare_index(table, &wanted).await?;
+        let listed = self.list_index(table, &row, code).await?;
+        if row.stage == IndexStage::Building {
+            match self.build_index(table, &listed, row, watch).await {
+                Err(duplicate @ Error::DuplicateKey { .. }) => {
+                    self.remove_index(table, &wanted).await?;
+                    return Err(duplicate);
+                }
+                built => built?,
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Makes the index's row in the catalog if there is none.
+    async fn declare_index(
+        &self,
+        table: &Arc<record::Records>,
+        wanted: &IndexDescription,
+    ) -> Result<IndexDescription> {
+        let (table, wanted) = (table.clone(), wanted.clone());
+        self.run(async move |tx| {
+            let row = tx.index_row(wanted.table_id, &wanted.name).await?;
+            let Some(row) = row else { return tx.create_index(&table, &wanted).await };
+            check_definition(&row, &wanted)?;
+            if row.stage == IndexStage::Dropping {
+                return Err(Error::IndexBusy { table: wanted.table.clone() });
+            }
+            Ok(row)
+        })
+        .await
+    }
+
+    /// Lists an index with its table, and commits: so every transaction that begins later sees it listed.
+    async fn list_index(
+        &self,
+        table: &Arc<record::Records>,
+        row: &IndexDescription,
+        code: IndexCode,
+    ) -> Result<Arc<Secondary>> {
+        let there = table.secondary(&row.name);
+        let index = there.unwrap_or_else(|| self.shared.engine.secondary(row));
+        // Before it is listed, or writers could meet it detached.
+        index.attach(code);
+        let listed = table.list_secondary(index);
+        if row.stage == IndexStage::Building {
+            self.put_row(row).await?;
+        }
+        Ok(listed)
+    }
+
+    /// Makes all entries that are missing, and lets the index be read.
+    async fn build_index(
+        &self,
+        table: &Arc<record::Records>,
+        index: &Arc<Secondary>,
+        mut row: IndexDescription,
+        mut watch: impl FnMut(IndexProgress),
+    ) -> Result<()> {
+        self.wait_for_grace_period().await?;
+        let (mut records, mut after, mut most) = (0, None::<KeyBuffer>, FILLED_AT_ONCE);
+        loop {
+            watch(IndexProgress { records, total: table.rids().handed_out().max(records) });
+            let (table, index, from) = (table.clone(), index.clone(), after.clone());
+            // What it reads need not be certified: see `fill_index`.
+            let options = RunOptions::default().isolation(Isolation::Snapshot);
+            let filled = self.run_with(options, async move |tx| {
+                let fill = tx.core().fill_index(&table, &index, from.clone(), most);
+                Ok::<_, Error>(engine_code(fill).await?)
+            });
+            match filled.await {
+                Ok(filled) => {
+                    records += filled.value.records;
+                    after = filled.value.last;
+                    most = (2 * most).min(FILLED_AT_ONCE);
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                Err(Error::Conflict { .. } | Error::Overloaded) => most = (most / 2).max(1),
+                Err(error) => return Err(error),
+            }
+        }
+        watch(IndexProgress { records, total: records });
+        row.stage = IndexStage::Ready;
+        index.make_usable(self.put_row(&row).await?);
+        Ok(())
+    }
+
+    /// Drops an index: it need not be attached. Its entries are deleted while transactions go on; those
+    /// that are active when this begins are waited for. If the future is dropped, or the process ends, the
+    /// index is dropped all the same, by the next call or when the database is opened again.
+    ///
+    /// # Errors
+    /// [`Error::IndexNotFound`]; [`Error::IndexBusy`]; as [`Database::run`].
+    pub async fn drop_index<K, V>(&self, table: &Table<K, V>, name: &str) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        if !self.shared.engine.owns(&table.core) {
+            return Err(Error::ForeignTable(table.name().to_owned()));
+        }
+        let busy = || Error::IndexBusy { table: table.name().to_owned() };
+        let _changing = ChangingIndexes::begin(&table.core).ok_or_else(busy)?;
+        let (table_id, index) = (table.core.id.0, name.to_owned());
+        let row = self.run(async move |tx| tx.index_row(table_id, &index).await).await?;
+        match row {
+            Some(row) => self.remove_index(&table.core, &row).await,
+            None => {
+                let (table, index) = (table.name().to_owned(), name.to_owned());
+                Err(Error::IndexNotFound { table, index })
+            }
+        }
+    }
+
+    /// Removes an index whose table's indexes nobody else changes.
+    async fn remove_index(
+        &self,
+        table: &Arc<record::Records>,
+        index: &IndexDescription,
+    ) -> Result<()> {
+        let (table_id, name) = (index.table_id, index.name.clone());
+        let row = self
+            .run(async move |tx| {
+                let Some(mut row) = tx.index_row(table_id, &name).await? else { return Ok(None) };
+                row.stage = IndexStage::Dropping;
+                tx.put_row(&row).await?;
+                Ok::<_, Error>(Some(row))
+            })
+            .await?;
+        // Else it was dropped before, and its deletion came to its end just now.
+        let Some(row) = row else { return Ok(()) };
+        if let Some(listed) = table.secondary(&row.name) {
+            listed.mark_dropped();
+            table.unlist_secondary(&listed);
+        }
+        // So every transaction that begins later sees that it is not listed.
+        match self.put_row(&row).await {
+            Err(Error::KeyNotFound) => return Ok(()),
+            put => _ = put?,
+        }
+        self.wait_for_grace_period().await?;
+        self.on_worker(clearing(&self.shared.engine, &row)).await?;
+        Ok(())
+    }
+
+    /// The indexes there are, in the order of their tables' numbers and their names.
+    ///
+    /// # Errors
+    /// As [`Database::run`]; when the catalog does not decode.
+    pub async fn indexes(&self) -> Result<Vec<IndexDescription>> {
+        self.run(async |tx| tx.index_rows().await).await
+    }
+
+    /// Lists the indexes that the catalog has with their tables, when the database is opened, and goes on
+    /// with the deletion of those that were dropped.
+    pub(in crate::database) async fn find_indexes(&self) -> Result<()> {
+        for row in self.indexes().await? {
+            let engine = &self.shared.engine;
+            engine.raise_table_id(TableId(row.id));
+            if row.stage == IndexStage::Dropping {
+                let clear = clearing(engine, &row);
+                self.spawn(move || {
+                    Box::pin(async move {
+                        if let Err(error) = clear().await {
+                            tracing::warn!("a dropped index is left to the next opening: {error}");
+                        }
+                    })
+                })?;
+                continue;
+            }
+            let table = engine.table(TableId(row.table_id));
+            table.set_name(&row.table);
+            table.list_secondary(engine.secondary(&row));
+        }
+        Ok(())
+    }
+
+    async fn put_row(&self, row: &IndexDescription) -> Result<Lsn> {
+        let row = row.clone();
+        let options = RunOptions::default();
+        let put = self.run_with(options, async move |tx| tx.put_row(&row).await).await?;
+        Ok(Lsn(put.commit_lsn))
+    }
+
+    /// Waits until the transactions that are active now are over.
+    async fn wait_for_grace_period(&self) -> Result<()> {
+        let past = self
+            .on_worker(async || WorkerTransactions::current().wait_for_grace_period().await)
+            .await?;
+        if past { Ok(()) } else { Err(self.ended()) }
+    }
+}
+
+impl crate::transaction::Engine {
+    /// An index that the catalog lists.
+    fn secondary(&self, row: &IndexDescription) -> Arc<Secondary> {
+        let entries = self.table(TableId(row.id));
+        entries.set_name(&format!("{}.{}", row.table, row.name));
+        let index = Arc::new(Secondary::new(&row.name, entries, row.unique));
+        if row.stage == IndexStage::Ready {
+            index.make_usable(Lsn::ZERO);
+        }
+        index
+    }
+}
+
+type Clearing = Pin<Box<dyn Future<Output = Result<bool, OperationError>>>>;
+
+/// Deletes the entries of an index that was dropped, and its row.
+fn clearing(
+    engine: &crate::transaction::Engine,
+    row: &IndexDescription,
+) -> impl FnOnce() -> Clearing + Send + 'static + use<> {
+    let (entries, key) = (engine.table(TableId(row.id)), row_key(row.table_id, &row.name));
+    let catalog = engine.table(crate::rid::CATALOG);
+    move || Box::pin(clear_index(entries, catalog, key))
+}
+
+fn check_definition(stored: &IndexDescription, wanted: &IndexDescription) -> Result<()> {
+    let (stored, requested) = (stored.definition(), wanted.definition());
+    if stored == requested {
+        return Ok(());
+    }
+    let (table, index) = (wanted.table.clone(), wanted.name.clone());
+    Err(Error::IndexMismatch { table, index, stored, requested })
+}
+
+impl Transaction {
+    async fn index_row(&self, table_id: u32, name: &str) -> Result<Option<IndexDescription>> {
+        let (catalog, key) = (self.catalog(), row_key(table_id, name));
+        let Some(found) = engine_code(self.core().get(&catalog, &key)).await? else {
+            return Ok(None);
+        };
+        Ok(Some(IndexDescription::decode(&key, found.bytes())?))
+    }
+
+    async fn index_rows(&self) -> Result<Vec<IndexDescription>> {
+        let (catalog, (low, high)) = (self.catalog(), row_bounds());
+        let mut scan = self.core().scan(&catalog, Bounds { low, high });
+        let mut rows = Vec::new();
+        while engine_code(scan.load()).await? {
+            let (key, bytes) = scan.current().expect("loaded");
+            rows.push(IndexDescription::decode(key, bytes)?);
+            scan.pass();
+        }
+        Ok(rows)
+    }
+
+    async fn create_index(
+        &self,
+        table: &record::Records,
+        wanted: &IndexDescription,
+    ) -> Result<IndexDescription> {
+        if !self.core().may_use(table) {
+            return Err(Error::TableNotFound(wanted.table.clone()));
+        }
+        let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
+        let describe = |id: TableId| IndexDescription { id: id.0, ..wanted.clone() }.encode();
+        let created = self.core().create_table(&catalog, &key, describe);
+        let entries = engine_code(created).await?;
+        Ok(IndexDescription { id: entries.id.0, ..wanted.clone() })
+    }
+
+    async fn put_row(&self, row: &IndexDescription) -> Result<()> {
+        let (catalog, key) = (self.catalog(), row_key(row.table_id, &row.name));
+        let value = row.encode();
+        engine_code(self.core().write(&catalog, &key, Intent::Update(&value))).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Secondary indexes as their user sees them: created while writes go on, attached again at each opening,
+//! dropped. `docs/indexes.md` has what they are, and why they are right.
+
+mod create;
+mod read;
+mod row;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+pub use read::{IndexEntries, IndexScan};
+pub(super) use row::is_row_key;
+pub use row::{IndexDescription, IndexStage};
+
+use super::table::Table;
+use crate::record::{IndexCode, Secondary};
+use crate::types::{DecodeError, Key, KeyBuffer, Value};
+
+/// A secondary index with keys of type `S`, of a table with keys of type `K` and values of type `V`; cheap
+/// to clone, and good for as long as its database is open and the index is not dropped.
+pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
+    pub(super) table: Table<K, V>,
+    pub(super) core: Arc<Secondary>,
+    types: PhantomData<fn(&S)>,
+}
+
+impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<S, K, V> {
+    fn new(table: &Table<K, V>, core: Arc<Secondary>) -> Self {
+        Self { table: table.clone(), core, types: PhantomData }
+    }
+}
+
+impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
+    /// The index's name.
+    pub fn name(&self) -> &str {
+        self.core.name()
+    }
+
+    /// The table that it is of.
+    pub fn table(&self) -> &Table<K, V> {
+        &self.table
+    }
+}
+
+impl<S: ?Sized, K: ?Sized, V: ?Sized> Clone for Index<S, K, V> {
+    fn clone(&self) -> Self {
+        Self { table: self.table.clone(), core: self.core.clone(), types: PhantomData }
+    }
+}
+
+impl<S: ?Sized, K: ?Sized, V: ?Sized> std::fmt::Debug for Index<S, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Index({:?} of {:?})", self.name(), self.table.name())
+    }
+}
+
+/// How an index is created. Start from `IndexOptions::default()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct IndexOptions {
+    /// Whether no two records may have the same key. Default: no.
+    pub unique: bool,
+    /// Which version of the function gives the keys: to be raised whenever it gives other keys for the
+    /// same value than before. An index of another version is not attached. Default: 0.
+    pub version: u32,
+}
+
+impl IndexOptions {
+    /// Sets [`IndexOptions::unique`].
+    #[must_use]
+    pub fn unique(mut self, unique: bool) -> Self {
+        self.unique = unique;
+        self
+    }
+
+    /// Sets [`IndexOptions::version`].
+    #[must_use]
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+}
+
+/// Takes the keys of one record.
+pub struct IndexKeys<'k, S: ?Sized> {
+    keys: &'k mut Vec<KeyBuffer>,
+    types: PhantomData<fn(&S)>,
+}
+
+impl<S: Key + ?Sized> IndexKeys<'_, S> {
+    /// Adds a key; one that was added before counts once.
+    pub fn push(&mut self, key: &S) {
+        let mut part = KeyBuffer::new();
+        key.encode_part(&mut part);
+        self.keys.push(part);
+    }
+}
+
+impl<S: ?Sized> std::fmt::Debug for IndexKeys<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IndexKeys({} keys)", self.keys.len())
+    }
+}
+
+/// How far the building of an index is, as [`Database::index_watched`](super::Database::index_watched)
+/// tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IndexProgress {
+    /// Records that were looked at.
+    pub records: u64,
+    /// How many there are, about.
+    pub total: u64,
+}
+
+/// What gives an index its keys, as the engine calls it.
+fn erase<S, V, F>(extract: F) -> IndexCode
+where
+    S: Key + ?Sized,
+    V: Value + ?Sized,
+    F: Fn(V::Ref<'_>, &mut IndexKeys<'_, S>) + Send + Sync + 'static,
+{
+    let extract = Box::new(move |value: &[u8], keys: &mut Vec<KeyBuffer>| {
+        extract(V::decode(value)?, &mut IndexKeys { keys, types: PhantomData });
+        Ok(())
+    });
+    IndexCode { extract, split: split::<S> }
+}
+
+/// Bytes of the index's key at the start of an entry's.
+fn split<S: Key + ?Sized>(entry: &[u8]) -> Result<usize, DecodeError> {
+    let (_, rest) = S::decode_part(entry)?;
+    Ok(entry.len() - rest.len())
+}

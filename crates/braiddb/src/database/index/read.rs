@@ -1,0 +1,250 @@
+//! Reading through an index.
+
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use super::Index;
+use crate::database::error::{Error, Result};
+use crate::database::table::{KeyRange, PrefixKey};
+use crate::database::transaction::{Transaction, after_prefix, encode};
+use crate::sched::engine_code;
+use crate::transaction::{self, Bounds, Direction, Hit};
+use crate::types::{Key, KeyBuffer, Value, escape_start};
+
+/// A scan of an index: the index's key, the record's key and its value, in the order of the index's keys,
+/// and of the records' keys where those are equal. A record that has several keys in the range is met under
+/// each.
+pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
+    core: transaction::IndexScan<'tx>,
+    left: u64,
+    current: Vec<u8>,
+    types: PhantomData<fn(&S, &K, &V)>,
+}
+
+/// A scan of the entries of an index: the index's key and the record's key. Records are not read.
+pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized> {
+    core: transaction::IndexScan<'tx>,
+    left: u64,
+    types: PhantomData<fn(&S, &K)>,
+}
+
+impl Transaction {
+    /// The records that have a key in a range in an index.
+    ///
+    /// # Errors
+    /// [`Error::IndexNotFound`] if the index was dropped; [`Error::Conflict`] if the transaction began
+    /// before the index was built, to be tried again; when the table belongs to another database.
+    pub fn scan_by<S, K, V>(
+        &self,
+        index: &Index<S, K, V>,
+        range: impl KeyRange<S>,
+    ) -> Result<IndexScan<'_, S, K, V>>
+    where
+        S: Key + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let core = self.index_scan(index, bounds_of(&range))?;
+        Ok(IndexScan { core, left: u64::MAX, current: Vec::new(), types: PhantomData })
+    }
+
+    /// The records that have a key in an index that starts with `prefix`.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan_by`].
+    pub fn scan_prefix_by<S, K, V>(
+        &self,
+        index: &Index<S, K, V>,
+        prefix: &S,
+    ) -> Result<IndexScan<'_, S, K, V>>
+    where
+        S: PrefixKey + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let core = self.index_scan(index, prefix_bounds(prefix))?;
+        Ok(IndexScan { core, left: u64::MAX, current: Vec::new(), types: PhantomData })
+    }
+
+    /// The keys of a range in an index, with the keys of their records; what else the records hold is
+    /// neither read nor certified.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan_by`].
+    pub fn entries_by<S, K, V>(
+        &self,
+        index: &Index<S, K, V>,
+        range: impl KeyRange<S>,
+    ) -> Result<IndexEntries<'_, S, K>>
+    where
+        S: Key + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let mut core = self.index_scan(index, bounds_of(&range))?;
+        core.set_keys_only();
+        Ok(IndexEntries { core, left: u64::MAX, types: PhantomData })
+    }
+
+    /// The record that has a key in a unique index: its own key and its value.
+    ///
+    /// # Errors
+    /// [`Error::IndexNotUnique`]; as [`Transaction::scan_by`] and [`Transaction::get`].
+    pub async fn get_by<S, K, V>(
+        &self,
+        index: &Index<S, K, V>,
+        key: &S,
+    ) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    where
+        S: Key + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let table = self.records(&index.table)?;
+        if !index.core.is_unique() {
+            return Err(Error::IndexNotUnique(index.name().to_owned()));
+        }
+        self.core().check_usable(table, &index.core)?;
+        let part = part_of(key);
+        let found = engine_code(self.core().get_by_index(table, &index.core, &part)).await?;
+        let Some((key, value)) = found else { return Ok(None) };
+        Ok(Some((K::decode(&key)?, value.decode::<V>()?)))
+    }
+
+    fn index_scan<S, K, V>(
+        &self,
+        index: &Index<S, K, V>,
+        bounds: Bounds,
+    ) -> Result<transaction::IndexScan<'_>>
+    where
+        S: Key + ?Sized,
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.records(&index.table)?;
+        self.core().check_usable(&index.table.core, &index.core)?;
+        Ok(self.core().scan_index(&index.table.core, &index.core, bounds))
+    }
+}
+
+impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
+    /// From the largest key to the smallest instead; to be called before the first `next`.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.core.set_direction(Direction::Reverse);
+        self
+    }
+
+    /// At most `count` records.
+    #[must_use]
+    pub fn limit(mut self, count: u64) -> Self {
+        self.left = count;
+        self.core.expect_records(count);
+        self
+    }
+
+    /// The next record: the index's key, its own key and its value; `None` after the last. The value is
+    /// good until the next call.
+    ///
+    /// Dropping the future loses no record: the next call gives the one that this would have given.
+    ///
+    /// # Errors
+    /// As [`Scan::next`](crate::Scan::next).
+    pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned, V::Ref<'_>)>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let Some(hit) = engine_code(self.core.next()).await? else { return Ok(None) };
+        self.left -= 1;
+        let Hit { part, primary, value } = hit;
+        self.current = value;
+        let (index_key, _) = S::decode_part(&part)?;
+        Ok(Some((index_key, K::decode(&primary)?, V::decode(&self.current)?)))
+    }
+}
+
+impl<S: Key + ?Sized, K: Key + ?Sized> IndexEntries<'_, S, K> {
+    /// From the largest key to the smallest instead; to be called before the first `next`.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.core.set_direction(Direction::Reverse);
+        self
+    }
+
+    /// At most `count` entries.
+    #[must_use]
+    pub fn limit(mut self, count: u64) -> Self {
+        self.left = count;
+        self.core.expect_records(count);
+        self
+    }
+
+    /// The next entry: the index's key and the record's; `None` after the last. Dropping the future loses
+    /// none.
+    ///
+    /// # Errors
+    /// As [`Scan::next`](crate::Scan::next).
+    pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned)>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let Some(hit) = engine_code(self.core.next()).await? else { return Ok(None) };
+        self.left -= 1;
+        Ok(Some((S::decode_part(&hit.part)?.0, K::decode(&hit.primary)?)))
+    }
+}
+
+impl<S: ?Sized, K: ?Sized, V: ?Sized> std::fmt::Debug for IndexScan<'_, S, K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IndexScan(at most {} more)", self.left)
+    }
+}
+
+impl<S: ?Sized, K: ?Sized> std::fmt::Debug for IndexEntries<'_, S, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IndexEntries(at most {} more)", self.left)
+    }
+}
+
+/// A key as the first part of a tuple.
+fn part_of<S: Key + ?Sized>(key: &S) -> KeyBuffer {
+    let mut part = KeyBuffer::new();
+    key.encode_part(&mut part);
+    part
+}
+
+/// Between which entries those of a range of keys are. Entries of one key start with its part, and no
+/// part is the start of another.
+fn bounds_of<S: Key + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
+    let (low, high) = range.key_bounds();
+    let low = match low {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(key) => Bound::Included(part_of(key)),
+        Bound::Excluded(key) => match after_prefix(&part_of(key)) {
+            Bound::Excluded(next) => Bound::Included(next),
+            // No entry comes after it.
+            _ => Bound::Excluded(last_possible()),
+        },
+    };
+    let high = match high {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(key) => after_prefix(&part_of(key)),
+        Bound::Excluded(key) => Bound::Excluded(part_of(key)),
+    };
+    Bounds { low, high }
+}
+
+/// A key that is larger than any other a table takes.
+fn last_possible() -> KeyBuffer {
+    let mut key = KeyBuffer::new();
+    key.extend_from_slice(&[u8::MAX; crate::index::MAX_KEY_BYTES]);
+    key
+}
+
+/// Between which entries those of keys are that start with `prefix`.
+fn prefix_bounds<S: PrefixKey + ?Sized>(prefix: &S) -> Bounds {
+    let mut low = KeyBuffer::new();
+    escape_start(&encode(prefix), &mut low);
+    let high = after_prefix(&low);
+    Bounds { low: Bound::Included(low), high }
+}

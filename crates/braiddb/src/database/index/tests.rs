@@ -1,0 +1,183 @@
+//! Indexes across crashes: from each, the index that is attached again is what the table is.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Index, IndexKeys, IndexOptions, IndexStage};
+use crate::database::{Database, Error, Options, Table};
+use crate::io::{CrashCounts, SimulatedDisk};
+use crate::sync::Mutex;
+
+type Records = Table<u64, u64>;
+type Digits = Index<u64, u64, u64>;
+
+const RECORDS: u64 = 60;
+/// Crashes that are looked at, of one history, at most.
+const MOST_CRASHES: usize = 40;
+
+fn options() -> Options {
+    Options::default().log_segment_bytes(64 << 10)
+}
+
+fn digits(mut value: u64, keys: &mut IndexKeys<'_, u64>) {
+    while value > 0 {
+        keys.push(&(value % 10));
+        value /= 10;
+    }
+}
+
+fn attach(db: &Database, table: &Records, unique: bool) -> Result<Digits, Error> {
+    let options = IndexOptions::default().unique(unique);
+    if unique {
+        let whole = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+        return crate::database::block_on(db.index(table, "whole", options, whole));
+    }
+    crate::database::block_on(db.index(table, "digits", options, digits))
+}
+
+/// Writes a few records in one transaction, which may be refused.
+fn write(db: &Database, table: &Records, random: &mut fastrand::Rng) {
+    let some: Vec<_> = (0..random.u64(1..4))
+        .map(|_| (random.u64(0..RECORDS), random.u64(0..4) > 0, random.u64(1..5000)))
+        .collect();
+    let (table, gives_up) = (table.clone(), random.u32(0..6) == 0);
+    let done = db.run_blocking(async move |tx| {
+        for (key, puts, value) in &some {
+            match puts {
+                // Values that few others have.
+                true => tx.put(&table, key, &(value * RECORDS + key)).await?,
+                false => _ = tx.delete(&table, key).await?,
+            }
+        }
+        if gives_up { Err(Error::KeyNotFound) } else { Ok(()) }
+    });
+    assert!(matches!(done, Ok(()) | Err(Error::KeyNotFound)), "{done:?}");
+}
+
+fn check(db: &Database, table: &Records, index: &Digits, unique: bool) {
+    let (records, by) = (table.clone(), index.clone());
+    db.run_blocking(async move |tx| {
+        let (mut all, mut expected) = (tx.scan(&records, ..)?, BTreeSet::new());
+        while let Some((key, value)) = all.next().await? {
+            match unique {
+                true => _ = expected.insert((value, key, value)),
+                false => expected
+                    .extend(value.to_string().bytes().map(|d| (u64::from(d - b'0'), key, value))),
+            }
+        }
+        let (mut scan, mut found) = (tx.scan_by(&by, ..)?, Vec::new());
+        while let Some(one) = scan.next().await? {
+            found.push(one);
+        }
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    let report = db.check().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+/// A database's whole history with an index: created beside writes, written, dropped, while `dropping` is
+/// set, and created again.
+fn history(disk: &SimulatedDisk, seed: u64, unique: bool, dropping: &Mutex<bool>) {
+    let db = Database::open_simulated(disk, options(), seed).unwrap();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let table: Records =
+        db.run_blocking(async |tx| tx.open_or_create_table("records").await).unwrap();
+    for round in 0..2 {
+        for _ in 0..20 {
+            write(&db, &table, &mut random);
+        }
+        let index = {
+            let watch = |_| write(&db, &table, &mut random);
+            let options = IndexOptions::default().unique(unique);
+            let whole = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+            crate::database::block_on(async {
+                match unique {
+                    true => db.index_watched(&table, "whole", options, whole, watch).await,
+                    false => db.index_watched(&table, "digits", options, digits, watch).await,
+                }
+            })
+            .unwrap()
+        };
+        for number in 0..20 {
+            write(&db, &table, &mut random);
+            if number % 8 == 7 {
+                crate::database::block_on(db.checkpoint()).unwrap();
+            }
+        }
+        check(&db, &table, &index, unique);
+        if round == 0 {
+            *dropping.lock() = true;
+            crate::database::block_on(db.drop_index(&table, index.name())).unwrap();
+            *dropping.lock() = false;
+        }
+    }
+    db.close().unwrap();
+}
+
+/// What a crash left: it is opened, the index is attached or created again, and held against the table,
+/// before and after more is written. Returns what the index was at.
+fn reopen(disk: &SimulatedDisk, seed: u64, unique: bool) -> Option<IndexStage> {
+    let db = Database::open_simulated(disk, options(), seed).unwrap();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let table: Records =
+        db.run_blocking(async |tx| tx.open_or_create_table("records").await).unwrap();
+    let before = crate::database::block_on(db.indexes()).unwrap();
+    assert!(before.len() <= 1);
+    let index = loop {
+        match attach(&db, &table, unique) {
+            Ok(index) => break index,
+            // What was dropped is being deleted.
+            Err(Error::IndexBusy { .. }) => write(&db, &table, &mut random),
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    check(&db, &table, &index, unique);
+    for _ in 0..10 {
+        write(&db, &table, &mut random);
+    }
+    check(&db, &table, &index, unique);
+    db.close().unwrap();
+    before.first().map(|row| row.stage)
+}
+
+#[test]
+fn an_index_is_what_its_table_is_after_every_crash() {
+    let (mut met, mut while_dropped) = (BTreeSet::new(), 0);
+    for seed in 0..8 {
+        let unique = seed % 2 == 1;
+        let disk = SimulatedDisk::new(seed);
+        let crashed = Arc::new(Mutex::new(Vec::new()));
+        let found = crashed.clone();
+        let dropping = Arc::new(Mutex::new(false));
+        let dropped = dropping.clone();
+        let mut random = fastrand::Rng::with_seed(seed);
+        disk.watch(move |moment| {
+            let (mut found, dropped) = (found.lock(), *dropped.lock());
+            // Dropping takes few operations.
+            let one_in = if dropped { 2 } else { 40 };
+            if found.len() < MOST_CRASHES && random.u32(0..one_in) == 0 {
+                let disk = moment.crash(random.u64(..), &mut CrashCounts::default());
+                found.push((disk, dropped));
+            }
+        });
+        history(&disk, seed, unique, &dropping);
+        disk.unwatch();
+        let crashed = std::mem::take(&mut *crashed.lock());
+        assert!(crashed.len() >= 5, "{}", crashed.len());
+        for (number, (disk, dropped)) in crashed.iter().enumerate() {
+            let stage = reopen(disk, seed * 1000 + number as u64, unique);
+            while_dropped += u32::from(*dropped);
+            met.insert(match stage {
+                None => "none",
+                Some(IndexStage::Building) => "building",
+                Some(IndexStage::Ready) => "ready",
+                // Mostly it is over before anybody looks.
+                Some(IndexStage::Dropping) => continue,
+            });
+        }
+    }
+    assert_eq!(met.into_iter().collect::<Vec<_>>(), ["building", "none", "ready"]);
+    assert!(while_dropped >= 8, "{while_dropped}");
+}

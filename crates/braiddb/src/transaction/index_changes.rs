@@ -1,0 +1,386 @@
+//! Writes to a table with secondary indexes.
+//!
+//! The entries of an index are records of a table of their own, written in the same transaction. So what
+//! holds of records holds of entries: they are seen exactly by those who see the record, taken back with
+//! it, certified, logged, recovered and reclaimed like it; and of two who give a key of a unique index to
+//! two records one loses, as of two who insert the same key.
+//!
+//! A write is one stretch without suspension: the record is looked at, uniqueness is checked, and the
+//! record and all entries are written. So a future that is dropped leaves nothing half done. What is not
+//! in memory is brought there before, and if the record is another one by then, all begins anew. A
+//! user's code, which gives the keys, runs before anything is written.
+//!
+//! While an index is built, entries of what was written before may be missing. Whoever takes a key from a
+//! record whose entry is missing leaves a deletion there; and if a unique key's entry is another record's,
+//! writes it as it is. So it and whoever would enter that key for the record as it was before cannot both
+//! commit (first updater wins).
+
+use std::cmp::Ordering as Order;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::Transaction;
+use super::error::OperationError;
+use super::write::Intent;
+use crate::index::MAX_KEY_BYTES;
+use crate::reclaim::{self, OperationGuard};
+use crate::record::{Base, LogPlace, NotReady, Records, Refusal, Secondary};
+use crate::rid::Rid;
+use crate::sched::{self, Cause, Interleaved, Panic, contain, run_now};
+use crate::types::KeyBuffer;
+
+/// A key that a record gains or loses in an index.
+#[derive(Debug)]
+struct Change<'i> {
+    index: &'i Secondary,
+    /// The key of its entry.
+    entry: KeyBuffer,
+    gained: bool,
+}
+
+/// What becomes of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum EntryWrite {
+    Insert,
+    Remove,
+    /// It is missing, and its deletion is to be there.
+    Bury,
+    /// It is this other record's, and is written as it is.
+    Keep(Vec<u8>),
+}
+
+/// What a transaction sees of a record, as long as an operation guard is held.
+#[derive(Clone, Copy, Debug)]
+struct Sight<'o> {
+    value: Option<&'o [u8]>,
+    rid: Option<Rid>,
+    /// Tells values apart: where one lies in memory, or in the log.
+    place: (Option<NonNull<u8>>, Option<LogPlace>),
+}
+
+/// Values that were read from the log.
+type Fetched = Vec<(LogPlace, Vec<u8>)>;
+
+/// What keeps a write from being carried out now.
+enum Wait<'t> {
+    /// A value is to be read from the log.
+    Fetch(&'t Records, Rid, LogPlace),
+    /// Another worker is about to decide something.
+    Undecided,
+    /// The record was written meanwhile, by the transaction itself.
+    Again,
+}
+
+type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
+
+impl Transaction {
+    /// Carries out a write to a table with secondary indexes, and to those.
+    #[cold]
+    pub(super) fn write_indexed<'a>(
+        &'a self,
+        table: &'a Records,
+        key: &'a [u8],
+        intent: Intent<'a>,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
+        // Boxed, so that writes to other tables do not carry its state.
+        Box::pin(async move {
+            let indexes = table.secondaries();
+            if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
+                let (table, index) = (table.name().to_owned(), index.name().to_owned());
+                return Err(OperationError::IndexDetached { table, index });
+            }
+            let mut fetched = Fetched::new();
+            loop {
+                let attempt = self.try_write(table, &indexes, key, intent, &fetched);
+                match attempt.await {
+                    Ok(done) => return done,
+                    Err(Wait::Again) => {}
+                    Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
+                    Err(Wait::Fetch(table, rid, place)) => {
+                        let (record, _permit) = self.fetch(table, rid, place).await?;
+                        fetched.push((place, record.view().value.to_vec()));
+                    }
+                }
+            }
+        })
+    }
+
+    async fn try_write<'t>(
+        &self,
+        table: &'t Records,
+        indexes: &'t [Arc<Secondary>],
+        key: &[u8],
+        intent: Intent<'_>,
+        fetched: &Fetched,
+    ) -> Attempt<'t, bool> {
+        let operation = reclaim::enter();
+        sched::count_steps(1).await;
+        if let Some(rid) = table.index.get(key, &operation).await {
+            // SAFETY: the guard above, and `self` is active.
+            unsafe { table.prefetch_head(rid).await };
+        }
+        let old = self.see(table, key, fetched, &operation)?;
+        if !intent.applies(old.value.is_some()) {
+            // Then it says so: what a transaction sees changes by its own writes only.
+            return Ok(run_now(self.write_record(table, key, intent)));
+        }
+        let changes = match changes(table, indexes, key, old.value, intent.value()) {
+            Ok(changes) => changes,
+            Err(error) => {
+                self.note_sight(table, key, &old);
+                return Ok(Err(error));
+            }
+        };
+        if !changes.is_empty() {
+            let near =
+                changes.iter().map(|change| bring_near(change.index.entries(), &change.entry));
+            Interleaved::new(near).await;
+            // Under one guard, so what lies in the same place is the same.
+            if self.see(table, key, fetched, &operation)?.place != old.place {
+                return Err(Wait::Again);
+            }
+        }
+        self.carry_out(table, key, intent, &old, &changes, fetched, &operation)
+    }
+
+    /// What the transaction sees of a record.
+    fn see<'t, 'o>(
+        &self,
+        table: &'t Records,
+        key: &[u8],
+        fetched: &'o Fetched,
+        operation: &'o OperationGuard,
+    ) -> Result<Sight<'o>, Wait<'t>>
+    where
+        Self: 'o,
+    {
+        let absent = Sight { value: None, rid: None, place: (None, None) };
+        let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
+        // SAFETY: the transaction is active for as long as the caller runs, which borrows it.
+        match table.find_now(rid, self.view(), operation) {
+            Ok(seen) => {
+                let value = self.note(seen);
+                // SAFETY: found under the guard, which is held for `'o`, by a transaction that is active.
+                let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
+                let place = (value.map(|value| NonNull::from(value).cast()), None);
+                Ok(Sight { value, rid: Some(rid), place })
+            }
+            Err(NotReady::Undecided) => Err(Wait::Undecided),
+            Err(NotReady::InLog(place)) => {
+                let Some((_, value)) = fetched.iter().find(|(at, _)| *at == place) else {
+                    return Err(Wait::Fetch(table, rid, place));
+                };
+                self.note_lsn(place.lsn());
+                Ok(Sight { value: Some(value), rid: Some(rid), place: (None, Some(place)) })
+            }
+        }
+    }
+
+    /// Notes that the transaction is told what it saw of a record.
+    fn note_sight(&self, table: &Records, key: &[u8], sight: &Sight<'_>) {
+        match (sight.rid, sight.value) {
+            (Some(rid), Some(_)) => self.note_record(table, rid, key),
+            _ => self.note_absence(table, key),
+        }
+    }
+
+    /// Writes a record and its entries, if uniqueness allows; nothing suspends.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one write, made by its only caller"
+    )]
+    fn carry_out<'t>(
+        &self,
+        table: &'t Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        old: &Sight<'_>,
+        changes: &[Change<'t>],
+        fetched: &Fetched,
+        operation: &OperationGuard,
+    ) -> Attempt<'t, bool> {
+        let mut writes = Vec::with_capacity(changes.len());
+        for change in changes {
+            match self.decide_entry(table, key, change, fetched, operation)? {
+                Ok(write) => writes.push(write),
+                Err(error) => {
+                    self.note_sight(table, key, old);
+                    return Ok(Err(error));
+                }
+            }
+        }
+        match run_now(self.write_record(table, key, intent)) {
+            Ok(true) => {}
+            refused => return Ok(refused),
+        }
+        for (change, write) in changes.iter().zip(writes) {
+            match self.write_entry(table, key, change, write) {
+                Ok(()) => {}
+                // The transaction may not commit then, as after any conflict.
+                Err(OperationError::Conflict) => return Ok(Err(OperationError::Conflict)),
+                // The record is written, and its entries are not.
+                Err(error) => return Ok(Err(self.fail_halfway(error))),
+            }
+        }
+        Ok(Ok(true))
+    }
+
+    /// What is to become of an entry.
+    fn decide_entry<'t>(
+        &self,
+        table: &Records,
+        key: &[u8],
+        change: &Change<'t>,
+        fetched: &Fetched,
+        operation: &OperationGuard,
+    ) -> Attempt<'t, EntryWrite> {
+        let index = change.index;
+        if change.gained {
+            let free =
+                if index.is_unique() { self.check_free(table, change, operation) } else { Ok(()) };
+            return Ok(free.map(|()| EntryWrite::Insert));
+        }
+        if index.is_built() {
+            return Ok(Ok(EntryWrite::Remove));
+        }
+        let there = self.see(index.entries(), &change.entry, fetched, operation)?;
+        Ok(Ok(match there.value {
+            None => EntryWrite::Bury,
+            Some(owner) if index.is_unique() && owner != key => EntryWrite::Keep(owner.to_vec()),
+            Some(_) => EntryWrite::Remove,
+        }))
+    }
+
+    /// Checks that no record has a key of a unique index.
+    ///
+    /// Whether one is seen depends on the transaction's begin stamp and its own writes alone, so whoever
+    /// enters the key from here on makes the insertion a conflict.
+    ///
+    /// # Errors
+    /// `UniqueViolation`; `Conflict`.
+    fn check_free(
+        &self,
+        table: &Records,
+        change: &Change<'_>,
+        operation: &OperationGuard,
+    ) -> Result<(), OperationError> {
+        let entries = change.index.entries();
+        let found = run_now(entries.index.get(&change.entry, operation));
+        let Some(rid) = found else { return Ok(()) };
+        // SAFETY: the operation guard, and `self` is active.
+        let base = match unsafe { entries.base(rid, self.view()) } {
+            Ok(base) => base,
+            Err(Refusal::Dead) => return Ok(()),
+            Err(Refusal::Conflict) => return Err(self.conflict()),
+        };
+        if let Base::Committed(_, lsn) = base {
+            self.note_lsn(lsn);
+        }
+        if base.is_tombstone() {
+            return Ok(());
+        }
+        self.note_record(entries, rid, &change.entry);
+        let (table, index) = (table.name().to_owned(), change.index.name().to_owned());
+        Err(OperationError::UniqueViolation { table, index, key: change.entry.to_vec() })
+    }
+
+    fn write_entry(
+        &self,
+        table: &Records,
+        key: &[u8],
+        change: &Change<'_>,
+        write: EntryWrite,
+    ) -> Result<(), OperationError> {
+        let (index, entry) = (change.index, &change.entry);
+        let value = index.entry_value(key);
+        let write_now = |intent| run_now(self.write_record(index.entries(), entry, intent));
+        let as_expected = match write {
+            EntryWrite::Keep(owner) => write_now(Intent::Update(&owner))?,
+            EntryWrite::Insert => match write_now(Intent::Insert(value)) {
+                Err(OperationError::KeyExists) => false,
+                inserted => inserted?,
+            },
+            EntryWrite::Remove => write_now(Intent::Delete)?,
+            EntryWrite::Bury => {
+                write_now(Intent::Insert(value))?;
+                write_now(Intent::Delete)?
+            }
+        };
+        self.worker().counters().index_entries.add(1);
+        if as_expected { Ok(()) } else { Err(inconsistent(table, index)) }
+    }
+}
+
+/// What gives an index its keys gave others before, for the same value.
+fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
+    let (table, index) = (table.name().to_owned(), index.name().to_owned());
+    OperationError::IndexInconsistent { table, index }
+}
+
+/// Brings the way to an entry near.
+async fn bring_near(entries: &Records, key: &[u8]) {
+    let operation = reclaim::enter();
+    if let Some(rid) = entries.index.get(key, &operation).await {
+        entries.bring_near(std::iter::once(rid)).await;
+    }
+}
+
+/// The keys that a record gains and loses in its table's indexes when its value changes.
+fn changes<'i>(
+    table: &Records,
+    indexes: &'i [Arc<Secondary>],
+    key: &[u8],
+    old: Option<&[u8]>,
+    new: Option<&[u8]>,
+) -> Result<Vec<Change<'i>>, OperationError> {
+    let mut changes = Vec::new();
+    for index in indexes {
+        let (old, new) = (keys_of(table, index, old)?, keys_of(table, index, new)?);
+        let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Order::Less,
+                (None, Some(_)) => Order::Greater,
+                (Some(lost), Some(gained)) => lost.cmp(gained),
+            };
+            let (part, gained) = match order {
+                Order::Less => (old.next(), false),
+                Order::Greater => (new.next(), true),
+                Order::Equal => {
+                    _ = (old.next(), new.next());
+                    continue;
+                }
+            };
+            let entry = index.entry_key(part.expect("peeked"), key);
+            if entry.len() > MAX_KEY_BYTES {
+                return Err(OperationError::KeyTooLong(entry.len()));
+            }
+            changes.push(Change { index, entry, gained });
+        }
+    }
+    Ok(changes)
+}
+
+/// The keys under which a record with a value is in an index, encoded as parts of tuples, in order.
+///
+/// # Errors
+/// `Panicked`, `Decode`; `IndexDetached`.
+pub(super) fn keys_of(
+    table: &Records,
+    index: &Secondary,
+    value: Option<&[u8]>,
+) -> Result<Vec<KeyBuffer>, OperationError> {
+    let Some(code) = index.code() else {
+        let (table, index) = (table.name().to_owned(), index.name().to_owned());
+        return Err(OperationError::IndexDetached { table, index });
+    };
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let mut keys = Vec::new();
+    contain(|| (code.extract)(value, &mut keys))
+        .map_err(|Panic { message }| OperationError::Panicked(message))??;
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}

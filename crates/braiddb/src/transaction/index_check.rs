@@ -1,0 +1,122 @@
+//! Checking an index against its table: every key of every record has its entry, and every entry leads to
+//! a record that has its key. A few are looked at in a snapshot of their own, so that no old version is
+//! held back.
+
+use std::ops::Bound;
+use std::rc::Rc;
+
+use super::context::Transaction;
+use super::error::OperationError;
+use super::index_changes::keys_of;
+use super::scan::Bounds;
+use super::worker::WorkerTransactions;
+use crate::record::{Records, Secondary};
+use crate::sched::{self, Cause};
+use crate::types::KeyBuffer;
+
+/// Records, or entries, looked at in one snapshot.
+const BATCH: u64 = 32;
+
+/// What is wrong with an index that is attached and built, a sentence each.
+///
+/// # Errors
+/// The device's, the log's; those of what gives the keys.
+pub(crate) async fn check_index(
+    worker: &Rc<WorkerTransactions>,
+    table: &Records,
+    index: &Secondary,
+) -> Result<Vec<String>, OperationError> {
+    let mut problems = Vec::new();
+    for of_entries in [false, true] {
+        let scanned = if of_entries { index.entries() } else { table };
+        let mut after = None;
+        loop {
+            let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+            if !index.is_usable_at(transaction.begin()) || index.is_dropped() {
+                return Ok(problems);
+            }
+            after = transaction.check_some(table, index, scanned, after, &mut problems).await?;
+            let depends_on = transaction.depends_on();
+            transaction.end_uncounted();
+            // What is told of must be on disk.
+            worker.wait_durable(depends_on).await?;
+            if after.is_none() {
+                break;
+            }
+            sched::yield_now(Cause::Memory).await;
+        }
+    }
+    Ok(problems)
+}
+
+impl Transaction {
+    /// Checks the next records of the table, or entries of the index; the last key, if there may be more.
+    async fn check_some(
+        &self,
+        table: &Records,
+        index: &Secondary,
+        scanned: &Records,
+        after: Option<KeyBuffer>,
+        problems: &mut Vec<String>,
+    ) -> Result<Option<KeyBuffer>, OperationError> {
+        let low = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut scan = self.scan(scanned, Bounds { low, high: Bound::Unbounded });
+        scan.expect_records(BATCH);
+        let (mut looked_at, mut last) = (0, None);
+        while looked_at < BATCH {
+            if !scan.load().await? {
+                return Ok(None);
+            }
+            let (key, value) = scan.current().expect("loaded");
+            let problem = if std::ptr::eq(scanned, table) {
+                self.check_record(table, index, key, value).await?
+            } else {
+                self.check_entry(table, index, key, value).await?
+            };
+            problems.extend(problem);
+            (looked_at, last) = (looked_at + 1, Some(key.clone()));
+            scan.pass();
+        }
+        Ok(last)
+    }
+
+    async fn check_record(
+        &self,
+        table: &Records,
+        index: &Secondary,
+        primary: &[u8],
+        value: &[u8],
+    ) -> Result<Option<String>, OperationError> {
+        for part in keys_of(table, index, Some(value))? {
+            let entry = self.get(index.entries(), &index.entry_key(&part, primary)).await?;
+            if entry.is_none_or(|entry| entry.bytes() != index.entry_value(primary)) {
+                let name = index.entries().name();
+                let (key, part) = (primary.escape_ascii(), part.escape_ascii());
+                return Ok(Some(format!("index {name}: record {key} has no entry under {part}")));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn check_entry(
+        &self,
+        table: &Records,
+        index: &Secondary,
+        entry: &[u8],
+        value: &[u8],
+    ) -> Result<Option<String>, OperationError> {
+        let code = index.code().expect("attached");
+        let (part, rest) = entry.split_at((code.split)(entry)?);
+        let primary = if index.is_unique() { value } else { rest };
+        let record = self.get(table, primary).await?;
+        let found = match &record {
+            None => false,
+            Some(record) => {
+                keys_of(table, index, Some(record.bytes()))?.iter().any(|key| **key == *part)
+            }
+        };
+        let name = index.entries().name();
+        let (key, part) = (primary.escape_ascii(), part.escape_ascii());
+        Ok((!found).then(|| format!("index {name}: record {key} does not have the key {part}")))
+    }
+}

@@ -1,0 +1,258 @@
+//! Reading through a secondary index: its entries in order, and the records that they lead to.
+//!
+//! Both are seen in the same snapshot, and were written together: so an entry that is seen leads to a
+//! record that is seen and has the key. Only the transaction's own writes, made between the two, can
+//! change that; then what gives the keys is asked again.
+//!
+//! Invariant: entries that were met and not handed out are in `pending` or `ready`. So a call that is
+//! dropped, or fails, loses nothing.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::abort::Moment;
+use super::context::Transaction;
+use super::error::OperationError;
+use super::found::Found;
+use super::index_changes::keys_of;
+use super::scan::{Bounds, Direction, Scan};
+use crate::record::{Records, Secondary};
+use crate::sched::Interleaved;
+use crate::types::KeyBuffer;
+
+/// Records that are read side by side.
+const BATCH: u64 = 32;
+
+/// A scan of an index.
+#[derive(Debug)]
+pub(crate) struct IndexScan<'tx> {
+    transaction: &'tx Transaction,
+    table: Arc<Records>,
+    index: Arc<Secondary>,
+    bounds: Bounds,
+    direction: Direction,
+    /// Whether records are read too.
+    reads_records: bool,
+    /// Records that will be asked for, at most.
+    expected: u64,
+    /// Made when the first record is asked for, and anew when what was read ahead was taken back.
+    entries: Option<Scan<'tx>>,
+    /// Entries whose records are not read yet, in order.
+    pending: Vec<Met>,
+    ready: VecDeque<Hit>,
+    /// When the first of them was met.
+    met_at: Moment,
+}
+
+/// An entry that was met.
+#[derive(Debug)]
+struct Met {
+    part: KeyBuffer,
+    primary: KeyBuffer,
+}
+
+/// An entry, and the record that it leads to.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    /// The index's key, encoded as a part of a tuple.
+    pub(crate) part: KeyBuffer,
+    /// The record's key.
+    pub(crate) primary: KeyBuffer,
+    /// Its value; empty if records are not read.
+    pub(crate) value: Vec<u8>,
+}
+
+impl Transaction {
+    /// Checks that the transaction may read an index.
+    ///
+    /// # Errors
+    /// `IndexNotFound`; `Conflict` if the index was not built yet when the transaction began: a later
+    /// attempt may.
+    pub(crate) fn check_usable(
+        &self,
+        table: &Records,
+        index: &Secondary,
+    ) -> Result<(), OperationError> {
+        if index.is_dropped() {
+            let (table, index) = (table.name().to_owned(), index.name().to_owned());
+            return Err(OperationError::IndexNotFound { table, index });
+        }
+        if index.is_usable_at(self.begin()) { Ok(()) } else { Err(self.conflict()) }
+    }
+
+    /// A scan of the entries of an index between two bounds, which the transaction may read.
+    pub(crate) fn scan_index(
+        &self,
+        table: &Arc<Records>,
+        index: &Arc<Secondary>,
+        bounds: Bounds,
+    ) -> IndexScan<'_> {
+        IndexScan {
+            transaction: self,
+            table: table.clone(),
+            index: index.clone(),
+            bounds,
+            direction: Direction::Forward,
+            reads_records: true,
+            expected: u64::MAX,
+            entries: None,
+            pending: Vec::new(),
+            ready: VecDeque::new(),
+            met_at: self.moment(),
+        }
+    }
+
+    /// The record that has a key of a unique index, with its own key.
+    ///
+    /// # Errors
+    /// As for `get`, twice; what the index's keys are got with.
+    pub(crate) async fn get_by_index(
+        &self,
+        table: &Records,
+        index: &Secondary,
+        part: &[u8],
+    ) -> Result<Option<(KeyBuffer, Found<'_>)>, OperationError> {
+        assert!(index.is_unique(), "a key leads to one record");
+        loop {
+            let before = self.moment();
+            let Some(entry) = self.get(index.entries(), part).await? else { return Ok(None) };
+            let mut primary = KeyBuffer::new();
+            primary.extend_from_slice(entry.bytes());
+            drop(entry);
+            let found = self.get(table, &primary).await?;
+            // Only the transaction's own writes come between.
+            if self.moment() == before {
+                return Ok(found.map(|found| (primary, found)));
+            }
+        }
+    }
+}
+
+impl<'tx> IndexScan<'tx> {
+    /// Sets the direction; before the first record only.
+    pub(crate) fn set_direction(&mut self, direction: Direction) {
+        assert!(self.entries.is_none(), "a scan does not turn round");
+        self.direction = direction;
+    }
+
+    /// Says how many records will be asked for at most; before the first record only.
+    pub(crate) fn expect_records(&mut self, count: u64) {
+        assert!(self.entries.is_none(), "a scan's length is known from its start");
+        self.expected = count;
+    }
+
+    /// Reads no records, only entries.
+    pub(crate) fn set_keys_only(&mut self) {
+        self.reads_records = false;
+    }
+
+    /// The next entry and its record; `None` at the end of the range. Dropping the future, or an error,
+    /// loses nothing.
+    ///
+    /// # Errors
+    /// As for a scan, and for `get`.
+    pub(crate) async fn next(&mut self) -> Result<Option<Hit>, OperationError> {
+        loop {
+            self.forget_taken_back();
+            if let Some(hit) = self.ready.pop_front() {
+                self.expected = self.expected.saturating_sub(1);
+                // Should the scan begin anew, then behind it.
+                let entry = Bound::Excluded(self.index.entry_key(&hit.part, &hit.primary));
+                match self.direction {
+                    Direction::Forward => self.bounds.low = entry,
+                    Direction::Reverse => self.bounds.high = entry,
+                }
+                return Ok(Some(hit));
+            }
+            if self.pending.is_empty() {
+                self.meet().await?;
+            }
+            if self.pending.is_empty() {
+                return Ok(None);
+            }
+            self.read().await?;
+        }
+    }
+
+    /// Begins anew behind what was handed out, if the transaction was rolled back to a savepoint since:
+    /// what it took back may be among what was read ahead, and what that had hidden is not.
+    fn forget_taken_back(&mut self) {
+        if self.met_at.rollbacks != self.transaction.moment().rollbacks {
+            self.met_at = self.transaction.moment();
+            self.pending.clear();
+            self.ready.clear();
+            self.entries = None;
+        }
+    }
+
+    /// Meets the next entries; none at the end of the range.
+    async fn meet(&mut self) -> Result<(), OperationError> {
+        self.met_at = self.transaction.moment();
+        let entries = self.entries.get_or_insert_with(|| {
+            let mut entries = self.transaction.scan(self.index.entries(), self.bounds.clone());
+            entries.set_direction(self.direction);
+            entries.expect_records(self.expected);
+            if !self.index.is_unique() {
+                entries.set_keys_only();
+            }
+            entries
+        });
+        if !entries.load().await? {
+            return Ok(());
+        }
+        let code = self.index.code().expect("attached before there is a handle to scan it by");
+        let most = self.expected.clamp(1, BATCH) as usize;
+        // From here on nothing suspends.
+        while self.pending.len() < most && entries.is_ready() {
+            let (entry, value) = entries.current().expect("ready");
+            let part_bytes = (code.split)(entry)?;
+            let (part, rest) = entry.split_at(part_bytes);
+            let mut met = Met { part: KeyBuffer::new(), primary: KeyBuffer::new() };
+            met.part.extend_from_slice(part);
+            met.primary.extend_from_slice(if self.index.is_unique() { value } else { rest });
+            self.pending.push(met);
+            entries.pass();
+        }
+        Ok(())
+    }
+
+    /// Reads the records of the entries that were met.
+    async fn read(&mut self) -> Result<(), OperationError> {
+        let (transaction, table) = (self.transaction, &*self.table);
+        let mut values = Vec::with_capacity(self.pending.len());
+        if self.reads_records {
+            // Copied one by one, so that none waits for memory that the others hold.
+            let reads = self.pending.iter().map(|met| async {
+                let found = transaction.get(table, &met.primary).await?;
+                Ok::<_, OperationError>(found.map(|found| found.bytes().to_vec()))
+            });
+            for value in Interleaved::new(reads).await {
+                values.push(value?);
+            }
+        } else {
+            values.resize_with(self.pending.len(), || Some(Vec::new()));
+        }
+        // From here on nothing suspends.
+        let now = transaction.moment();
+        if now.rollbacks != self.met_at.rollbacks {
+            return Ok(());
+        }
+        let changed = now != self.met_at;
+        let mut hits = VecDeque::with_capacity(self.pending.len());
+        for (met, value) in self.pending.iter().zip(values) {
+            let Some(value) = value else { continue };
+            if changed
+                && self.reads_records
+                && keys_of(table, &self.index, Some(&value))?.binary_search(&met.part).is_err()
+            {
+                continue;
+            }
+            let (part, primary) = (met.part.clone(), met.primary.clone());
+            hits.push_back(Hit { part, primary, value });
+        }
+        self.pending.clear();
+        self.ready = hits;
+        Ok(())
+    }
+}
