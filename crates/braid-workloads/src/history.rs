@@ -66,19 +66,15 @@ pub async fn transaction(
     let mut savepoint = None;
     for _ in 0..random.usize(1..=shape.operations) {
         let (key, value) = (random.u64(..shape.keys), random.u64(..));
-        let answer = match random.u8(..if shape.read_only { 7 } else { 16 }) {
-            0..=3 => Answer::Got(key, tx.get(table, &key).await?),
-            4 => Answer::Contains(key, tx.contains(table, &key).await?),
-            5 | 6 => scan(tx, table, shape, random).await?,
-            7..=9 => {
+        let answer = match random.u8(..if shape.read_only { 6 } else { 16 }) {
+            0..=2 => Answer::Got(key, tx.get(table, &key).await?),
+            3 => Answer::Contains(key, tx.contains(table, &key).await?),
+            4 | 5 => scan(tx, table, shape, random).await?,
+            6 | 7 => {
                 tx.put(table, &key, &value).await?;
                 Answer::Put(key, value)
             }
-            10 => match tx.insert(table, &key, &value).await {
-                Ok(()) => Answer::Inserted(key, value, false),
-                Err(Error::KeyExists) => Answer::Inserted(key, value, true),
-                Err(error) => return Err(error),
-            },
+            8..=10 => insert(tx, table, key, value).await?,
             11 => match tx.update(table, &key, &value).await {
                 Ok(()) => Answer::Updated(key, value, false),
                 Err(Error::KeyNotFound) => Answer::Updated(key, value, true),
@@ -86,20 +82,41 @@ pub async fn transaction(
             },
             12 | 13 => Answer::Deleted(key, tx.delete(table, &key).await?),
             14 => {
-                savepoint = Some(tx.savepoint());
-                Answer::Saved
+                // An insertion that is taken back at once: only its success tells something.
+                let here = tx.savepoint();
+                answers.push(Answer::Saved);
+                answers.push(insert(tx, table, key, value).await?);
+                tx.rollback_to(&here)?;
+                savepoint = Some(here);
+                Answer::RolledBack
             }
             _ => match &savepoint {
-                Some(savepoint) => {
+                Some(savepoint) if random.bool() => {
                     tx.rollback_to(savepoint)?;
                     Answer::RolledBack
                 }
-                None => continue,
+                _ => {
+                    savepoint = Some(tx.savepoint());
+                    Answer::Saved
+                }
             },
         };
         answers.push(answer);
     }
     Ok(answers)
+}
+
+async fn insert(
+    tx: &Transaction,
+    table: &Table<u64, u64>,
+    key: u64,
+    value: u64,
+) -> Result<Answer, Error> {
+    match tx.insert(table, &key, &value).await {
+        Ok(()) => Ok(Answer::Inserted(key, value, false)),
+        Err(Error::KeyExists) => Ok(Answer::Inserted(key, value, true)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn scan(

@@ -23,10 +23,12 @@ use std::ops::Range;
 
 #[cfg(test)]
 pub(super) use bitmap::BitmapScan;
+#[cfg(any(test, braid_experiment))]
+pub(super) use choice::AnyTracker;
+#[cfg(any(test, braid_experiment, braid_simulation))]
+pub(super) use choice::AnyTracker as LogTracker;
 #[cfg(any(test, braid_experiment, braid_simulation))]
 pub use choice::HoleTracker;
-#[cfg(any(test, braid_experiment, braid_simulation))]
-pub(super) use choice::{AnyTracker, AnyTracker as LogTracker};
 #[cfg(all(test, loom))]
 pub(super) use consolidation::ConsolidationArray;
 #[cfg(all(test, loom))]
