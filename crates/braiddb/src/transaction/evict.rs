@@ -140,7 +140,11 @@ impl MemoryWatch {
         }
         self.passage.set(None);
         self.pace.set(match passage.freed {
-            0 => Pace::Stopped(passage.circumstances),
+            // If more could be evicted on the way than at its beginning, what was passed before is to be
+            // passed again: nobody wakes this worker for it.
+            0 if now.allow_no_more_than(passage.circumstances) => {
+                Pace::Stopped(passage.circumstances)
+            }
             freed if much(freed) => Pace::Eager,
             _ => Pace::Slow,
         });
