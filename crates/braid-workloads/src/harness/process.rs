@@ -144,15 +144,15 @@ mod tests {
 
     #[test]
     fn sees_its_own_memory_and_work() {
-        // Other tests of this process give memory back meanwhile, but not every time.
-        let sees_a_block = || {
+        // Other tests of this process give memory back meanwhile, but not every time. Blocks are kept: one
+        // that was freed may be handed out again without being more.
+        let mut blocks = Vec::new();
+        let mut sees_a_block = || {
             let before = resident_bytes().unwrap();
-            let block = std::hint::black_box(vec![1u8; 32 << 20]);
-            let after = resident_bytes().unwrap();
-            drop(block);
-            after >= before + (16 << 20)
+            blocks.push(std::hint::black_box(vec![1u8; 32 << 20]));
+            resident_bytes().unwrap() >= before + (16 << 20)
         };
-        assert!((0..50).any(|_| sees_a_block()));
+        assert!((0..20).any(|_| sees_a_block()));
         let meter = ProcessorMeter::start().unwrap();
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(50) {
