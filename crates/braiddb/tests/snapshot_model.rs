@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use braiddb::{Database, Error, InteractiveTransaction, Options, Table, Transaction};
+use braiddb::{Database, Error, InteractiveTransaction, Isolation, Options, Table, Transaction};
 use pollster::block_on;
 use proptest::prelude::*;
 
@@ -110,7 +110,8 @@ fn write(
 }
 
 fn check(steps: Vec<(usize, Step)>, workers: usize) {
-    let db = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let options = Options::default().workers(workers).isolation(Isolation::Snapshot);
+    let db = Database::in_memory(options).unwrap();
     let table: Records = block_on(db.open_or_create_table("model")).unwrap();
     let mut model = Versions::default();
     let mut open: Vec<Option<Open>> = (0..PLACES).map(|_| None).collect();

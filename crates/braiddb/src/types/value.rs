@@ -118,7 +118,7 @@ pub trait Value: 'static {
     ///     type Owned = f64;
     /// #   fn type_name() -> String { "celsius".to_owned() }
     /// #   fn encode(input: &f64) -> Result<EncodedValue<'_>, EncodeError> {
-    /// #       Ok(EncodedValue::Owned(input.to_be_bytes().to_vec()))
+    /// #       Ok(EncodedValue::small(&input.to_be_bytes()))
     /// #   }
     /// #   fn into_owned(value: f64) -> f64 { value }
     ///
