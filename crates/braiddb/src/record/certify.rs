@@ -47,21 +47,31 @@ impl Records {
         rid: Rid,
         view: View<'_>,
         until: Lsn,
-        _operation: &OperationGuard,
+        operation: &OperationGuard,
     ) -> bool {
-        let IndirectionEntry::Version(head) = self.array().load(rid) else { return true };
-        let mut link = Some(Link::Version(head));
+        !matches!(self.deciding(rid, view, until, operation), Some((_, Verdict::Between)))
+    }
+
+    /// The first version of a record, from the newest on, that says something of the time before `until`;
+    /// `None` if there is none, or an address, which is before `view`'s begin stamp.
+    fn deciding<'o>(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        until: Lsn,
+        _operation: &'o OperationGuard,
+    ) -> Option<(Version<'o>, Verdict)> {
+        let mut link = self.array().load(rid).link();
         while let Some(Link::Version(reference)) = link {
             // SAFETY: linked when it was loaded, under the guard, which is older than its eviction; and
             // superseded, if at all, after `view` began, or else its successor ended the search.
-            let version = unsafe { reference.get() };
+            let version = unsafe { reference.get::<'o>() };
             match verdict(version, view, until) {
-                Verdict::Before => return true,
-                Verdict::Between => return false,
                 Verdict::After => link = version.next(),
+                decided => return Some((version, decided)),
             }
         }
-        true
+        None
     }
 
     /// The value of a record as of `until`, if somebody else has committed it at or after `view`'s begin
@@ -71,30 +81,19 @@ impl Records {
         rid: Rid,
         view: View<'_>,
         until: Lsn,
-        _operation: &'o OperationGuard,
+        operation: &'o OperationGuard,
     ) -> Option<&'o [u8]> {
-        let mut link = self.array().load(rid).link();
-        loop {
-            let Some(Link::Version(reference)) = link else { return None };
-            // SAFETY: as in `is_unchanged`.
-            let version = unsafe { reference.get::<'o>() };
-            match verdict(version, view, until) {
-                Verdict::After => link = version.next(),
-                Verdict::Before => return None,
-                Verdict::Between => {
-                    // One that is not committed yet may abort, or has aborted since.
-                    let stamp = version.stamp();
-                    let committed = match stamp.name() {
-                        None => stamp.lsn().is_some_and(|lsn| lsn < until),
-                        Some(name) => {
-                            matches!(view.status.outcome(name), Outcome::Committed(_))
-                        }
-                    };
-                    let there = committed && !version.is_tombstone() && !version.is_evicted();
-                    return there.then(|| version.payload());
-                }
-            }
-        }
+        let (version, Verdict::Between) = self.deciding(rid, view, until, operation)? else {
+            return None;
+        };
+        // One that is not committed yet may abort, or has aborted since.
+        let stamp = version.stamp();
+        let committed = match stamp.name() {
+            None => stamp.lsn().is_some_and(|lsn| lsn < until),
+            Some(name) => matches!(view.status.outcome(name), Outcome::Committed(_)),
+        };
+        let there = committed && !version.is_tombstone() && !version.is_evicted();
+        there.then(|| version.payload())
     }
 
     /// Brings a record near that is to be certified soon.
