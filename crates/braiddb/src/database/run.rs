@@ -173,7 +173,6 @@ where
         if attempt == options.max_attempts {
             begun.name_reads();
         }
-        let mut lost = Lost::ToWrite;
         let transaction = Transaction::new(begun, attempt);
         let result = {
             // The closure is called within the future, so that this is contained too.
@@ -182,19 +181,20 @@ where
         };
         let core = transaction.into_core();
         depends_on = core.depends_on();
-        match result {
+        let failure = match result {
             Err(Panic { message }) => {
                 core.set_abort_cause(AbortCause::Panic);
                 break Failed::Engine(Error::Panicked(message));
             }
-            Ok(Err(error)) if !core.is_conflicted() => {
-                core.set_abort_cause(AbortCause::Requested);
-                break Failed::Closure(error);
-            }
-            // The closure failed of the conflict, or passed over it: both must try again.
             Ok(Err(error)) => {
+                let Some(conflict) = core.lost() else {
+                    core.set_abort_cause(AbortCause::Requested);
+                    break Failed::Closure(error);
+                };
+                // The closure failed of the conflict, or passed over it: both must try again.
                 drop_contained(error);
                 drop(core);
+                conflict
             }
             Ok(Ok(value)) => {
                 let value = Contained::new(value);
@@ -203,13 +203,11 @@ where
                         let value = value.into_inner();
                         return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });
                     }
-                    Err(OperationError::Conflict) => {}
-                    Err(OperationError::TurnedAway) => lost = Lost::ToTurnstile,
-                    Err(OperationError::NotSerializable(what)) => lost = Lost::Certification(what),
-                    Err(error) => return Err(Failed::Engine(Error::from(error))),
+                    Err(error) => error,
                 }
             }
-        }
+        };
+        let lost = Lost::to(failure).map_err(|error| Failed::Engine(Error::from(error)))?;
         if attempt >= options.max_attempts {
             break Failed::Engine(lost.into_error(attempt));
         }
@@ -248,6 +246,19 @@ enum Lost {
 }
 
 impl Lost {
+    /// What an attempt was lost to that failed of `error`.
+    ///
+    /// # Errors
+    /// `error`, if it is not to be made again.
+    fn to(error: OperationError) -> Result<Self, OperationError> {
+        match error {
+            OperationError::Conflict => Ok(Lost::ToWrite),
+            OperationError::TurnedAway => Ok(Lost::ToTurnstile),
+            OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
+            error => Err(error),
+        }
+    }
+
     /// What the caller is told after the last attempt.
     fn into_error(self, attempts: u32) -> Error {
         match self {

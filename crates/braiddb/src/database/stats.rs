@@ -59,6 +59,9 @@ pub struct AbortStats {
     pub conflict: u64,
     /// Others had changed what the transaction read when it committed.
     pub certification: u64,
+    /// The transaction wrote, and read what others had changed since it began; it did not come to its
+    /// commit.
+    pub stale_read: u64,
     /// The closure returned an error, or the caller asked for it.
     pub requested: u64,
     /// The closure panicked.
@@ -180,6 +183,7 @@ impl Stats {
         self.committed_read_only += counters.committed_read_only.get();
         self.aborted.conflict += aborted(AbortCause::Conflict);
         self.aborted.certification += aborted(AbortCause::Certification);
+        self.aborted.stale_read += aborted(AbortCause::StaleRead);
         self.aborted.requested += aborted(AbortCause::Requested);
         self.aborted.panic += aborted(AbortCause::Panic);
         self.aborted.dropped += aborted(AbortCause::Dropped);

@@ -115,7 +115,7 @@ impl Transaction {
             return Ok(None);
         };
         let told = part(V::decode(found.bytes())?);
-        if let SeenRecord::Others(rid) = seen {
+        if let SeenRecord::Others { rid, .. } = seen {
             let before = told.clone();
             let same = move |value: &[u8]| V::decode(value).is_ok_and(|now| part(now) == before);
             self.core.note_part(records, rid, &key, Contained::new(Box::new(same)));
@@ -133,7 +133,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        Ok(engine_code(self.core.contains(records, &encode(key))).await)
+        Ok(engine_code(self.core.contains(records, &encode(key))).await?)
     }
 
     /// The values of many keys, in their order; the look-ups hide each other's cache misses even

@@ -23,7 +23,7 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 use crate::sync;
-use crate::version::{Link, Outcome, Version};
+use crate::version::{Link, Outcome, Stamp, Version};
 
 /// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
 /// within a few instructions, unless its thread was interrupted.
@@ -83,17 +83,40 @@ impl Records {
         until: Lsn,
         operation: &'o OperationGuard,
     ) -> Option<&'o [u8]> {
+        let version = self.committed_between(rid, view, until, operation)?;
+        let there = !version.is_tombstone() && !version.is_evicted();
+        there.then(|| version.payload())
+    }
+
+    /// Whether somebody else has committed a write to a record at or after `view`'s begin stamp.
+    pub(crate) fn is_overwritten(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        operation: &OperationGuard,
+    ) -> bool {
+        self.committed_between(rid, view, Lsn::MAX, operation).is_some()
+    }
+
+    /// The newest version of a record before `until`, if somebody else has committed it, at or after
+    /// `view`'s begin stamp.
+    fn committed_between<'o>(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        until: Lsn,
+        operation: &'o OperationGuard,
+    ) -> Option<Version<'o>> {
         let (version, Verdict::Between) = self.deciding(rid, view, until, operation)? else {
             return None;
         };
         // One that is not committed yet may abort, or has aborted since.
         let stamp = version.stamp();
         let committed = match stamp.name() {
-            None => stamp.lsn().is_some_and(|lsn| lsn < until),
+            None => stamp != Stamp::ABORTED && stamp.lsn().is_some_and(|lsn| lsn < until),
             Some(name) => matches!(view.status.outcome(name), Outcome::Committed(_)),
         };
-        let there = committed && !version.is_tombstone() && !version.is_evicted();
-        there.then(|| version.payload())
+        committed.then_some(version)
     }
 
     /// Brings a record near that is to be certified soon.

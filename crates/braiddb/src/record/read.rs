@@ -27,6 +27,8 @@ pub(crate) struct View<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'o> {
     version: Version<'o>,
+    /// Whether a newer version was stepped over, which may be committed or not.
+    pub(crate) below_newer: bool,
     /// When it was committed; `None` for the transaction's own write.
     pub(crate) committed: Option<Lsn>,
 }
@@ -92,17 +94,17 @@ impl Records {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
-        let mut link = self.array().load(rid).link();
+        let (mut link, mut below_newer) = (self.array().load(rid).link(), false);
         let cold = self.versions_are_cold();
         while let Some(leads_to) = link {
             if cold && let Link::Version(reference) = leads_to {
                 sched::touch(reference.pointer()).await;
             }
             match self.look(leads_to, view, operation) {
-                Ok(Looked::Older(older)) => link = older,
+                Ok(Looked::Older(older)) => (link, below_newer) = (older, true),
                 Ok(Looked::Seen(seen)) => {
                     self.mark_referenced(seen);
-                    return Ok(Some(seen));
+                    return Ok(Some(Seen { below_newer, ..seen }));
                 }
                 Err(NotReady::InLog(place)) => return Err(place),
                 Err(NotReady::Undecided) => sched::yield_now(Cause::Undecided).await,
@@ -130,11 +132,11 @@ impl Records {
         view: View<'o>,
         operation: &'o OperationGuard,
     ) -> Result<Option<Seen<'o>>, NotReady> {
-        let mut link = self.array().load(rid).link();
+        let (mut link, mut below_newer) = (self.array().load(rid).link(), false);
         while let Some(leads_to) = link {
             match self.look(leads_to, view, operation)? {
-                Looked::Older(older) => link = older,
-                Looked::Seen(seen) => return Ok(Some(seen)),
+                Looked::Older(older) => (link, below_newer) = (older, true),
+                Looked::Seen(seen) => return Ok(Some(Seen { below_newer, ..seen })),
             }
         }
         Ok(None)
@@ -167,7 +169,7 @@ impl Records {
             Some(Visible::Committed(lsn)) => Some(lsn),
             None => return Err(NotReady::Undecided),
         };
-        Ok(Looked::Seen(Seen { version, committed }))
+        Ok(Looked::Seen(Seen { version, below_newer: false, committed }))
     }
 
     /// Notes that a committed version was of use, where that matters to eviction.

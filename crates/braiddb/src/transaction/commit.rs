@@ -55,8 +55,8 @@ impl Transaction {
     /// `CommitUnknown` if the log failed after the LSN was drawn: nobody can say whether the
     /// commit block reached the disk.
     pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
-        if self.is_conflicted() {
-            return Err(OperationError::Conflict);
+        if let Some(conflict) = self.lost() {
+            return Err(conflict);
         }
         if let Some(error) = self.failed() {
             return Err(error);

@@ -9,7 +9,8 @@ use super::counters::AbortCause;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::isolation::Mode;
-use super::read_set::{ReadSet, SamePart};
+use super::read_set::{Changed, ReadSet, SamePart};
+use super::stale::Conflict;
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
@@ -66,7 +67,9 @@ pub(crate) struct Transaction {
     /// what a write of its own was installed on or refused for.
     depends_on: Cell<Lsn>,
     recent: Cell<Option<Recent>>,
-    conflicted: Cell<bool>,
+    conflict: Cell<Conflict>,
+    /// The first record that it was told of although another had changed it.
+    stale: OnceCell<Box<Changed>>,
     cause: Cell<AbortCause>,
     savepoints: Savepoints,
     /// The token of the turnstile, if it was taken for this transaction, else 0.
@@ -91,7 +94,8 @@ impl Transaction {
             mode,
             depends_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
-            conflicted: Cell::new(false),
+            conflict: Cell::default(),
+            stale: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             savepoints: Savepoints::default(),
             turnstile: Cell::new(0),
@@ -245,13 +249,23 @@ impl Transaction {
 
     /// Notes that the transaction lost against another one, and must abort.
     pub(super) fn conflict(&self) -> OperationError {
-        self.conflicted.set(true);
+        self.set_conflict(Conflict::Write);
         OperationError::Conflict
     }
 
-    /// Whether an operation of the transaction met a conflict: it may not commit.
-    pub(crate) fn is_conflicted(&self) -> bool {
-        self.conflicted.get()
+    /// Notes what keeps the transaction from committing, unless something does already.
+    pub(super) fn set_conflict(&self, conflict: Conflict) {
+        if self.conflict.get() == Conflict::None {
+            self.conflict.set(conflict);
+        }
+    }
+
+    pub(super) fn conflict_met(&self) -> Conflict {
+        self.conflict.get()
+    }
+
+    pub(super) fn stale(&self) -> &OnceCell<Box<Changed>> {
+        &self.stale
     }
 
     /// Notes that an operation failed halfway, so that the transaction must abort.
@@ -270,7 +284,11 @@ impl Transaction {
     }
 
     pub(super) fn cause(&self) -> AbortCause {
-        if self.conflicted.get() { AbortCause::Conflict } else { self.cause.get() }
+        match self.conflict.get() {
+            Conflict::None => self.cause.get(),
+            Conflict::Write => AbortCause::Conflict,
+            Conflict::StaleRead => AbortCause::StaleRead,
+        }
     }
 
     pub(super) fn take_context(&mut self) -> Option<Box<TransactionContext>> {

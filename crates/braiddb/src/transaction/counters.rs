@@ -10,6 +10,8 @@ pub(crate) enum AbortCause {
     Conflict,
     /// What the transaction read had changed when it committed.
     Certification,
+    /// What it read had changed when it read it, or soon after, and it wrote: so it was not to be committed.
+    StaleRead,
     /// The caller's closure returned an error, or the caller aborted it.
     Requested,
     /// The caller's closure panicked.
@@ -21,7 +23,7 @@ pub(crate) enum AbortCause {
 }
 
 impl AbortCause {
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 7;
 }
 
 /// The statistics of one worker's transactions.

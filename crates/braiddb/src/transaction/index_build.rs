@@ -76,7 +76,7 @@ impl Transaction {
         }
         let value = index.entry_value(primary);
         if !index.is_unique() {
-            if !self.contains(entries, &key).await {
+            if !self.contains(entries, &key).await? {
                 self.write_record(entries, &key, Intent::Insert(value)).await?;
             }
             return Ok(());

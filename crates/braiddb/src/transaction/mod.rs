@@ -28,6 +28,7 @@ mod read;
 mod read_set;
 mod reading;
 mod scan;
+mod stale;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;

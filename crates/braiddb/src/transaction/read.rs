@@ -17,8 +17,8 @@ use crate::version::Address;
 pub(crate) enum SeenRecord {
     /// Its own, which needs no certification.
     Own,
-    /// Another's, of the record with this id.
-    Others(Rid),
+    /// Another's, of the record with this id; whether yet another one has committed a newer version.
+    Others { rid: Rid, stale: bool },
 }
 
 impl Transaction {
@@ -32,8 +32,11 @@ impl Transaction {
         key: &[u8],
     ) -> Result<Option<Found<'_>>, OperationError> {
         let Some((found, seen)) = self.get_unnoted(table, key).await? else { return Ok(None) };
-        if let SeenRecord::Others(rid) = seen {
+        if let SeenRecord::Others { rid, stale } = seen {
             self.note_record(table, rid, key);
+            if stale {
+                self.told_stale(table, key)?;
+            }
         }
         Ok(Some(found))
     }
@@ -54,48 +57,63 @@ impl Transaction {
             Ok(seen) => {
                 let Some(value) = self.note(seen) else {
                     self.note_absence(table, key);
+                    if self.is_stale(table, rid, seen, &operation) {
+                        self.told_stale(table, key)?;
+                    }
                     return Ok(None);
                 };
                 let own = seen.is_some_and(Seen::is_own);
+                let stale = self.is_stale(table, rid, seen, &operation);
                 self.remember(table, key, rid);
                 let value = NonNull::from(value);
                 // SAFETY: found under the guard, and seen by this transaction.
                 let found = unsafe { Found::in_memory(self, table, value, operation) };
                 return Ok(Some((
                     found,
-                    if own { SeenRecord::Own } else { SeenRecord::Others(rid) },
+                    if own { SeenRecord::Own } else { SeenRecord::Others { rid, stale } },
                 )));
             }
             Err(place) => place,
         };
+        let stale = self.is_overwritten(table, rid, &operation);
         drop(operation);
         let (record, permit) = self.fetch(table, rid, place).await?;
         self.note_lsn(place.lsn());
         self.remember(table, key, rid);
-        Ok(Some((Found::in_log(self, record, permit), SeenRecord::Others(rid))))
+        Ok(Some((Found::in_log(self, record, permit), SeenRecord::Others { rid, stale })))
     }
 
     /// Whether `key` has a record that the transaction sees. Storage is not read.
-    pub(crate) async fn contains(&self, table: &Records, key: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// `NotSerializable`, if others have changed that since, and the transaction has written.
+    pub(crate) async fn contains(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<bool, OperationError> {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         let Some(rid) = table.index.get(key, &operation).await else {
             self.note_absence(table, key);
-            return false;
+            return Ok(false);
         };
-        let found = match table.find(rid, self.view(), &operation).await {
-            Ok(seen) if seen.is_some_and(Seen::is_own) => return self.note(seen).is_some(),
-            Ok(seen) => self.note(seen).is_some(),
+        let (found, stale) = match table.find(rid, self.view(), &operation).await {
+            Ok(seen) if seen.is_some_and(Seen::is_own) => return Ok(self.note(seen).is_some()),
+            Ok(seen) => (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation)),
             Err(place) => {
                 self.note_lsn(place.lsn());
-                true
+                (true, self.is_overwritten(table, rid, &operation))
             }
         };
         match found {
             true => self.note_record(table, rid, key),
             false => self.note_absence(table, key),
         }
-        found
+        if stale {
+            self.told_stale(table, key)?;
+        }
+        Ok(found)
     }
 
     /// Where in the log the version of a record is that the transaction sees; `None` if it sees

@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 use std::ops::{Bound, Range};
 
-use crate::record::RecordsRef;
+use crate::record::{Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched::Contained;
 
@@ -79,6 +79,14 @@ pub(crate) struct Changed {
     pub(crate) table: String,
     /// Between which encoded keys they are; anywhere, if points were not named.
     pub(crate) keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+impl Changed {
+    /// A record that was changed.
+    pub(super) fn record(table: &Records, key: &[u8]) -> Self {
+        let key = Bound::Included(key.to_vec());
+        Self { table: table.name().to_owned(), keys: (key.clone(), key) }
+    }
 }
 
 impl Reads {

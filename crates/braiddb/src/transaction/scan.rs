@@ -70,6 +70,9 @@ pub(crate) struct Scan<'tx> {
     noted: Option<RangeNumber>,
     /// The last key that was passed.
     passed: Option<KeyBuffer>,
+    /// The first key of which the scan met a record that others have changed since the transaction began,
+    /// until the transaction is told of it.
+    stale: Option<KeyBuffer>,
     /// Whether the end of the range was met.
     ended: bool,
     /// How often the transaction had been rolled back when it last read.
@@ -82,6 +85,8 @@ struct Batch {
     records: Vec<Record>,
     /// Places in `records` of those that are to be read from the log, and where they are there.
     in_log: Vec<(usize, LogPlace)>,
+    /// The place of the first that others have changed since the transaction began.
+    stale: Option<usize>,
     /// Whether these are all entries that the cursor met.
     whole: bool,
 }
@@ -111,6 +116,7 @@ impl Transaction {
             copies: Copies::default(),
             noted: None,
             passed: None,
+            stale: None,
             ended: false,
             rollbacks: self.savepoints().rollbacks(),
         }
@@ -151,10 +157,31 @@ impl<'tx> Scan<'tx> {
         while self.ready.is_empty() {
             if !self.read_batch().await? {
                 self.ended = true;
-                return Ok(false);
+                break;
             }
         }
-        Ok(true)
+        if self.stale.is_some() {
+            self.tell_stale()?;
+        }
+        Ok(!self.ended)
+    }
+
+    /// Notes that the transaction is told of what it met that others have changed, if it is by now.
+    #[cold]
+    fn tell_stale(&mut self) -> Result<(), OperationError> {
+        let beyond =
+            self.stale.as_ref().zip(self.ready.last()).is_some_and(|(stale, (key, _))| match self
+                .direction
+            {
+                Direction::Forward => **stale > **key,
+                Direction::Reverse => **stale < **key,
+            });
+        if beyond {
+            return Ok(());
+        }
+        let key = self.stale.take().expect("the caller looked");
+        // SAFETY: the engine owns the table and outlives the transaction.
+        self.transaction.told_stale(unsafe { self.table.get() }, &key)
     }
 
     /// The key and the value of the record that is ready.
@@ -197,6 +224,7 @@ impl<'tx> Scan<'tx> {
             return;
         }
         self.ready.clear();
+        self.stale = None;
         match (&mut self.cursor, &self.passed) {
             (Some(cursor), Some(passed)) => cursor.pass_to(passed),
             (cursor, _) => *cursor = None,
@@ -219,6 +247,8 @@ impl<'tx> Scan<'tx> {
             Some(last) => cursor.pass_to(&last.key),
             None => {}
         }
+        let stale = batch.stale.and_then(|place| batch.records.get(place));
+        self.stale = self.stale.take().or_else(|| stale.map(|record| record.key.clone()));
         let live = batch.records.into_iter().rev().filter_map(|record| {
             let value = record.value?;
             Some((record.key, value))
@@ -273,8 +303,12 @@ impl<'tx> Scan<'tx> {
             if live == self.expected.max(1) {
                 break;
             }
-            let (value, place) = match table.find_now(entry.rid, self.transaction.view(), operation)
-            {
+            let found = table.find_now(entry.rid, self.transaction.view(), operation);
+            let stale = match found {
+                Ok(seen) => self.transaction.is_stale(table, entry.rid, seen, operation),
+                Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
+            };
+            let (value, place) = match found {
                 Ok(seen) => (self.transaction.note(seen), None),
                 Err(NotReady::InLog(place)) if self.keys_only => {
                     self.transaction.note_lsn(place.lsn());
@@ -289,6 +323,9 @@ impl<'tx> Scan<'tx> {
                 break;
             }
             live += u64::from(value.is_some() || place.is_some());
+            if stale && batch.stale.is_none() {
+                batch.stale = Some(batch.records.len());
+            }
             batch.in_log.extend(place.map(|place| (batch.records.len(), place)));
             let mut key = KeyBuffer::new();
             entry.copy_key(key.inner_mut());

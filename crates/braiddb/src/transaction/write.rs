@@ -153,6 +153,9 @@ impl Transaction {
                 }
                 _ => {}
             }
+            if let Err(error) = self.check_not_stale() {
+                return Ok(Err(error));
+            }
             let version = self.allocate(table, key, intent.value());
             if table.install(rid, base, version) {
                 break (base, version);
@@ -190,6 +193,7 @@ impl Transaction {
         value: &[u8],
         operation: &OperationGuard,
     ) -> Result<bool, OperationError> {
+        self.check_not_stale()?;
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
         let place = {

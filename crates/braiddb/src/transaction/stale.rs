@@ -1,0 +1,99 @@
+//! Transactions that can pass their certification no more. One that has stepped over a committed version
+//! of a record was told what is not so any longer. It may go on reading, as of its beginning; but once it
+//! also writes, it is bound to fail, and is told so at once rather than when it commits.
+
+use super::context::Transaction;
+use super::error::OperationError;
+use super::isolation::Mode;
+use super::read_set::Changed;
+use crate::reclaim::OperationGuard;
+use crate::record::{Records, Seen};
+use crate::rid::Rid;
+
+/// What keeps a transaction from committing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Conflict {
+    #[default]
+    None,
+    /// Another one wrote a record first that this one was to write.
+    Write,
+    /// Another one has changed what this one read, and this one writes.
+    StaleRead,
+}
+
+impl Transaction {
+    /// Notes that the transaction was told of a record as it was when the transaction began, although
+    /// another one has committed a write to it since. What was read of it was noted as any other read.
+    ///
+    /// # Errors
+    /// `NotSerializable`, if the transaction has written.
+    #[cold]
+    pub(super) fn told_stale(&self, table: &Records, key: &[u8]) -> Result<(), OperationError> {
+        if self.may_become_stale() {
+            self.stale().get_or_init(|| Box::new(Changed::record(table, key)));
+            if !self.writes().borrow().is_empty() {
+                return Err(self.stale_conflict());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it matters that another one has changed what the transaction is told of.
+    #[inline(always)]
+    pub(super) fn may_become_stale(&self) -> bool {
+        self.mode() == Mode::Serializable && self.stale().get().is_none()
+    }
+
+    /// Whether the transaction is told of a record that somebody else has committed a newer version of.
+    #[inline(always)]
+    pub(super) fn is_stale(
+        &self,
+        table: &Records,
+        rid: Rid,
+        seen: Option<Seen<'_>>,
+        operation: &OperationGuard,
+    ) -> bool {
+        seen.is_none_or(|seen| seen.below_newer) && self.is_overwritten(table, rid, operation)
+    }
+
+    /// Whether somebody else has committed a write to a record since the transaction began, and that
+    /// matters.
+    #[cold]
+    pub(super) fn is_overwritten(
+        &self,
+        table: &Records,
+        rid: Rid,
+        operation: &OperationGuard,
+    ) -> bool {
+        self.may_become_stale() && table.is_overwritten(rid, self.view(), operation)
+    }
+
+    /// Checks that the transaction may write; asked right before it does.
+    ///
+    /// # Errors
+    /// `NotSerializable`, if it was told of a record as it is no longer.
+    #[inline(always)]
+    pub(super) fn check_not_stale(&self) -> Result<(), OperationError> {
+        if self.stale().get().is_none() { Ok(()) } else { Err(self.stale_conflict()) }
+    }
+
+    /// Notes that the transaction is lost.
+    #[cold]
+    fn stale_conflict(&self) -> OperationError {
+        self.set_conflict(Conflict::StaleRead);
+        let changed = self.stale().get().expect("the caller met it");
+        OperationError::NotSerializable(changed.clone())
+    }
+
+    /// What keeps the transaction from committing, if something does.
+    pub(crate) fn lost(&self) -> Option<OperationError> {
+        match self.conflict_met() {
+            Conflict::None => None,
+            Conflict::Write => Some(OperationError::Conflict),
+            Conflict::StaleRead => {
+                let changed = self.stale().get().expect("the conflict is about it");
+                Some(OperationError::NotSerializable(changed.clone()))
+            }
+        }
+    }
+}
