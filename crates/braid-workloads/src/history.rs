@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use braiddb::{Error, Table, Transaction};
+use braiddb::{Error, Index, IndexKeys, Table, Transaction};
 use fastrand::Rng;
 
 /// What one operation was told.
@@ -25,6 +25,15 @@ pub enum Answer {
         /// How many were asked for.
         limit: usize,
         /// What was met.
+        records: Vec<(u64, u64)>,
+    },
+    /// The records with one key in an index, from one of its ends.
+    FoundBy {
+        /// The index's key: see [`index_key`].
+        key: u64,
+        /// Whether from the last one on.
+        reverse: bool,
+        /// All of them.
         records: Vec<(u64, u64)>,
     },
     /// A write that always succeeds.
@@ -52,13 +61,29 @@ pub struct Shape {
     pub read_only: bool,
 }
 
-/// Carries out one transaction, which `random` chooses; what it was told.
+/// How many keys the index of a history has.
+const INDEX_KEYS: u64 = 3;
+
+/// The key of a value in the index of a history.
+#[must_use]
+pub fn index_key(value: u64) -> u64 {
+    value % INDEX_KEYS
+}
+
+/// Gives the index of a history its keys.
+pub fn extract(value: u64, keys: &mut IndexKeys<'_, u64>) {
+    keys.push(&index_key(value));
+}
+
+/// Carries out one transaction, which `random` chooses; what it was told. If the table has the index that
+/// [`extract`] gives its keys, it reads by that too.
 ///
 /// # Errors
 /// Those of its operations that are no answers.
 pub async fn transaction(
     tx: &Transaction,
     table: &Table<u64, u64>,
+    index: Option<&Index<u64, u64, u64>>,
     shape: Shape,
     random: &mut Rng,
 ) -> Result<Vec<Answer>, Error> {
@@ -69,7 +94,10 @@ pub async fn transaction(
         let answer = match random.u8(..if shape.read_only { 6 } else { 16 }) {
             0..=2 => Answer::Got(key, tx.get(table, &key).await?),
             3 => Answer::Contains(key, tx.contains(table, &key).await?),
-            4 | 5 => scan(tx, table, shape, random).await?,
+            4 | 5 => match index {
+                Some(index) if random.bool() => find_by(tx, index, random).await?,
+                _ => scan(tx, table, shape, random).await?,
+            },
             6 | 7 => {
                 tx.put(table, &key, &value).await?;
                 Answer::Put(key, value)
@@ -137,6 +165,20 @@ async fn scan(
         records.push(record);
     }
     Ok(Answer::Scanned { low, high, reverse, limit, records })
+}
+
+async fn find_by(
+    tx: &Transaction,
+    index: &Index<u64, u64, u64>,
+    random: &mut Rng,
+) -> Result<Answer, Error> {
+    let (key, reverse) = (random.u64(..INDEX_KEYS), random.bool());
+    let scan = tx.scan_by(index, key..=key)?;
+    let (mut scan, mut records) = (if reverse { scan.rev() } else { scan }, Vec::new());
+    while let Some((_, key, value)) = scan.next().await? {
+        records.push((key, value));
+    }
+    Ok(Answer::FoundBy { key, reverse, records })
 }
 
 /// The transactions of a history that committed.
@@ -217,6 +259,14 @@ fn fits(
             };
             expected == *records
         }
+        Answer::FoundBy { key, reverse, records } => {
+            let mut expected: Vec<_> = state.iter().map(|(key, value)| (*key, *value)).collect();
+            expected.retain(|(_, value)| index_key(*value) == *key);
+            if *reverse {
+                expected.reverse();
+            }
+            expected == *records
+        }
         Answer::Put(key, value) => {
             state.insert(*key, *value);
             true
@@ -281,6 +331,15 @@ mod tests {
             (30, &[Answer::Got(2, Some(2)), Answer::Put(1, 0)]),
         ]);
         assert!(told.unwrap_err().contains("LSN 30"));
+    }
+
+    #[test]
+    fn what_an_index_does_not_find_does_not_fit() {
+        let found = |records| Answer::FoundBy { key: 1, reverse: true, records };
+        let put = [Answer::Put(1, 4), Answer::Put(2, 7), Answer::Put(3, 5)];
+        replay(&[(10, &put), (20, &[found(vec![(2, 7), (1, 4)])])]).unwrap();
+        let told = replay(&[(10, &put), (20, &[found(vec![(1, 4)])])]);
+        assert!(told.unwrap_err().contains("LSN 20"));
     }
 
     #[test]

@@ -45,6 +45,11 @@ pub enum Bug {
     UnseenNotCertified,
     RangeTrimmedShort,
     UndoneWriteNotNoted,
+    GracePeriodSkipped,
+    MissingEntryNotBuried,
+    UsableBeforeBuilt,
+    RowOfAnotherDeleted,
+    UnbuiltTakenForReady,
 }
 
 #[cfg(braid_simulation)]
@@ -79,6 +84,15 @@ impl Bug {
         Self::UnseenNotCertified,
         Self::RangeTrimmedShort,
         Self::UndoneWriteNotNoted,
+    ];
+
+    /// Those of secondary indexes, while they are created and dropped.
+    pub const INDEXES: [Self; 5] = [
+        Self::GracePeriodSkipped,
+        Self::MissingEntryNotBuried,
+        Self::UsableBeforeBuilt,
+        Self::RowOfAnotherDeleted,
+        Self::UnbuiltTakenForReady,
     ];
 
     /// Those that schedules of several workers find.

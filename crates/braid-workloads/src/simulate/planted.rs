@@ -35,7 +35,7 @@ pub(super) fn run(
 ) -> Result<()> {
     let crash = |seed| Some((seed, format!("{:#}", seed::run(seed, plan).err()?)));
     let crashes = Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).map(|bug| (bug, false));
-    let scheduled = Bug::CERTIFICATION.into_iter().chain(Bug::CONCURRENCY);
+    let scheduled = Bug::CERTIFICATION.into_iter().chain(Bug::INDEXES).chain(Bug::CONCURRENCY);
     let all = scheduled.map(|bug| (bug, true)).chain(crashes);
     let called = |bug: &Bug| name.is_empty() || format!("{bug:?}").eq_ignore_ascii_case(name);
     let chosen: Vec<_> = all.filter(|(bug, _)| called(bug)).collect();

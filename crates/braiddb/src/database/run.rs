@@ -20,7 +20,8 @@ use crate::sched::{
     drop_contained,
 };
 use crate::transaction::{
-    AbortCause, Changed, NextAttempt, OperationError, TakenTurnstile, WorkerTransactions,
+    AbortCause, Changed, NextAttempt, OperationError, TakenTurnstile, TurnedAway,
+    WorkerTransactions,
 };
 
 impl Database {
@@ -167,8 +168,10 @@ where
     };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
     let (mut failed_certifications, mut turnstile) = (0, None);
+    let mut turned_away = TurnedAway::default();
     let failed = loop {
         begun.note_lsn(depends_on);
+        turned_away.let_pass_at_last(&begun);
         turnstile.iter().for_each(|turnstile: &TakenTurnstile<'_>| turnstile.let_pass(&begun));
         if attempt == options.max_attempts {
             begun.name_reads();
@@ -215,7 +218,7 @@ where
         worker.counters().retries.add(1);
         match lost {
             Lost::ToWrite => back_off(attempt).await,
-            Lost::ToTurnstile => worker.wait_for_turnstile().await,
+            Lost::ToTurnstile => worker.wait_for_turnstile(&mut turned_away).await,
             // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
             Lost::Certification(_) => {
                 failed_certifications += 1;
@@ -299,7 +302,8 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let reply = self.reply.as_ref().expect("polled until ready");
-        if self.watched && reply.is_canceled() {
+        // Before the first poll too: what nobody waits for any more is not begun.
+        if reply.is_canceled() {
             return Poll::Ready(());
         }
         if let Poll::Ready(result) = self.attempts.as_mut().poll(cx) {

@@ -9,9 +9,11 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::index_changes::keys_of;
 use super::scan::Bounds;
+use super::turnstile::TurnedAway;
 use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
+use crate::planted::{Bug, is_planted};
 use crate::record::{Records, Secondary};
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
@@ -44,6 +46,12 @@ impl Transaction {
         after: Option<KeyBuffer>,
         most: u64,
     ) -> Result<Filled, OperationError> {
+        // Whoever builds it may have been given up, and it been dropped since; and those who drop it wait
+        // only for transactions that began before it was marked.
+        if index.is_dropped() {
+            let (table, index) = (table.name().to_owned(), index.name().to_owned());
+            return Err(OperationError::IndexNotFound { table, index });
+        }
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });
         scan.expect_records(most);
@@ -94,23 +102,36 @@ impl Transaction {
     }
 }
 
-/// Deletes all entries of an index that nobody writes any more, and then its row in the catalog; `false`
+/// A row of the catalog.
+#[derive(Debug)]
+pub(crate) struct CatalogRow {
+    pub(crate) catalog: Arc<Records>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// Deletes all entries of an index that nobody writes any more, and then its row in the catalog, if it is
+/// still its: somebody else may delete it too, and an index of the same name be created meanwhile. `false`
 /// if the database is closing before that is done, and it is left to the next opening.
 ///
 /// # Errors
 /// The device's, the log's; `Overloaded`.
 pub(crate) async fn clear_index(
     entries: Arc<Records>,
-    catalog: Arc<Records>,
-    row: Vec<u8>,
+    row: CatalogRow,
 ) -> Result<bool, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut deleted, mut after) = (0, None);
+    let mut turned_away = TurnedAway::default();
     while !worker.engine().checkpoints.stopping() {
         sched::yield_now(Cause::Memory).await;
         let cleared = match delete_entries(&worker, &entries, after.clone()).await {
             // Somebody else deletes them too.
             Err(OperationError::Conflict) => continue,
+            Err(OperationError::TurnedAway) => {
+                worker.wait_for_turnstile(&mut turned_away).await;
+                continue;
+            }
             cleared => cleared?,
         };
         (deleted, after) = (deleted + cleared.records, cleared.last);
@@ -119,16 +140,34 @@ pub(crate) async fn clear_index(
         }
         // Until a pass has met none.
         if std::mem::take(&mut deleted) == 0 {
-            let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-            match transaction.write_record(&catalog, &row, Intent::Delete).await {
+            match delete_row(&worker, &row).await {
                 Err(OperationError::Conflict) => continue,
-                gone => _ = gone?,
+                Err(OperationError::TurnedAway) => {
+                    worker.wait_for_turnstile(&mut turned_away).await;
+                    continue;
+                }
+                gone => gone?,
             }
-            transaction.commit().await?;
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Deletes a row of the catalog, unless it is another one by now.
+async fn delete_row(
+    worker: &Rc<WorkerTransactions>,
+    row: &CatalogRow,
+) -> Result<(), OperationError> {
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+    let now = transaction.get(&row.catalog, &row.key).await?;
+    let still_there = now.is_some_and(|now| now.bytes() == row.value);
+    let still_there = still_there || is_planted(Bug::RowOfAnotherDeleted);
+    if still_there {
+        transaction.write_record(&row.catalog, &row.key, Intent::Delete).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
 }
 
 /// Deletes the next entries of an index.

@@ -24,6 +24,7 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
+use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Base, LogPlace, NotReady, Records, Refusal, Secondary};
 use crate::rid::Rid;
@@ -302,6 +303,7 @@ impl Transaction {
                 inserted => inserted?,
             },
             EntryWrite::Remove => write_now(Intent::Delete)?,
+            EntryWrite::Bury if is_planted(Bug::MissingEntryNotBuried) => true,
             EntryWrite::Bury => {
                 write_now(Intent::Insert(value))?;
                 write_now(Intent::Delete)?

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::context::Transaction;
 use super::error::OperationError;
 use super::index_changes::keys_of;
+use super::index_scan::split_entry;
 use super::scan::Bounds;
 use super::worker::WorkerTransactions;
 use crate::record::{Records, Secondary};
@@ -105,8 +106,7 @@ impl Transaction {
         entry: &[u8],
         value: &[u8],
     ) -> Result<Option<String>, OperationError> {
-        let code = index.code().expect("attached");
-        let (part, rest) = entry.split_at((code.split)(entry)?);
+        let (part, rest) = split_entry(index, entry)?;
         let primary = if index.is_unique() { value } else { rest };
         let record = self.get(table, primary).await?;
         let found = match &record {

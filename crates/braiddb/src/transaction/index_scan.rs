@@ -18,7 +18,7 @@ use super::found::Found;
 use super::index_changes::keys_of;
 use super::scan::{Bounds, Direction, Scan};
 use crate::record::{Records, Secondary};
-use crate::sched::Interleaved;
+use crate::sched::{Interleaved, Panic, contain};
 use crate::types::KeyBuffer;
 
 /// Records that are read side by side.
@@ -129,6 +129,20 @@ impl Transaction {
     }
 }
 
+/// The index's key at the start of an entry's, and the rest: for an index that is attached.
+///
+/// # Errors
+/// `Panicked`, `Decode`: the type of the keys is the user's.
+pub(super) fn split_entry<'e>(
+    index: &Secondary,
+    entry: &'e [u8],
+) -> Result<(&'e [u8], &'e [u8]), OperationError> {
+    let code = index.code().expect("attached before anybody has a handle to it");
+    let part_bytes = contain(|| (code.split)(entry))
+        .map_err(|Panic { message }| OperationError::Panicked(message))??;
+    Ok(entry.split_at(part_bytes))
+}
+
 impl<'tx> IndexScan<'tx> {
     /// Sets the direction; before the first record only.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
@@ -147,31 +161,41 @@ impl<'tx> IndexScan<'tx> {
         self.reads_records = false;
     }
 
-    /// The next entry and its record; `None` at the end of the range. Dropping the future, or an error,
-    /// loses nothing.
+    /// Makes [`IndexScan::current`] the next entry; `false` at the end of the range. Dropping the future, or
+    /// an error, loses nothing.
     ///
     /// # Errors
     /// As for a scan, and for `get`.
-    pub(crate) async fn next(&mut self) -> Result<Option<Hit>, OperationError> {
+    pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
         loop {
             self.forget_taken_back();
-            if let Some(hit) = self.ready.pop_front() {
-                self.expected = self.expected.saturating_sub(1);
-                // Should the scan begin anew, then behind it.
-                let entry = Bound::Excluded(self.index.entry_key(&hit.part, &hit.primary));
-                match self.direction {
-                    Direction::Forward => self.bounds.low = entry,
-                    Direction::Reverse => self.bounds.high = entry,
-                }
-                return Ok(Some(hit));
+            if !self.ready.is_empty() {
+                return Ok(true);
             }
             if self.pending.is_empty() {
                 self.meet().await?;
             }
             if self.pending.is_empty() {
-                return Ok(None);
+                return Ok(false);
             }
             self.read().await?;
+        }
+    }
+
+    /// The entry that was loaded, and its record.
+    pub(crate) fn current(&self) -> Option<&Hit> {
+        self.ready.front()
+    }
+
+    /// Goes behind the entry that was loaded.
+    pub(crate) fn pass(&mut self) {
+        let Some(hit) = self.ready.pop_front() else { return };
+        self.expected = self.expected.saturating_sub(1);
+        // Should the scan begin anew, then behind it.
+        let entry = Bound::Excluded(self.index.entry_key(&hit.part, &hit.primary));
+        match self.direction {
+            Direction::Forward => self.bounds.low = entry,
+            Direction::Reverse => self.bounds.high = entry,
         }
     }
 
@@ -201,13 +225,11 @@ impl<'tx> IndexScan<'tx> {
         if !entries.load().await? {
             return Ok(());
         }
-        let code = self.index.code().expect("attached before there is a handle to scan it by");
         let most = self.expected.clamp(1, BATCH) as usize;
         // From here on nothing suspends.
         while self.pending.len() < most && entries.is_ready() {
             let (entry, value) = entries.current().expect("ready");
-            let part_bytes = (code.split)(entry)?;
-            let (part, rest) = entry.split_at(part_bytes);
+            let (part, rest) = split_entry(&self.index, entry)?;
             let mut met = Met { part: KeyBuffer::new(), primary: KeyBuffer::new() };
             met.part.extend_from_slice(part);
             met.primary.extend_from_slice(if self.index.is_unique() { value } else { rest });

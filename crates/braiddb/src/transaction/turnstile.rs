@@ -5,8 +5,9 @@
 //! whoever else would commit a write is turned away, and tries again later. So it gets on, at the cost of
 //! others, and only one at a time does.
 //!
-//! Those who had passed before it was taken may make its next attempt fail too, and none later. Nobody
-//! waits for the turnstile without a bound, since its holder may be waiting for him.
+//! Those who had passed before it was taken may make its next attempt fail too. Later ones may only if they
+//! were turned away so often that they pass all the same: the holder may be waiting for one of them, as for
+//! a transaction that it runs within its own.
 
 use super::context::Transaction;
 use super::engine::Engine;
@@ -19,6 +20,10 @@ pub(crate) const FAILURES: u32 = if cfg!(braid_simulation) { 2 } else { 8 };
 
 /// How often one who was turned away looks whether the turnstile is free before trying again.
 const MOST_LOOKS: u32 = 10_000;
+/// How often one is turned away in a row before it passes all the same.
+const MOST_TURNED_AWAY: u32 = 8;
+/// In place of a token: passes, whoever has the turnstile.
+const PASSES: u64 = u64::MAX;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -49,7 +54,7 @@ impl Turnstile {
     /// Whether somebody has it whose token is not `own`; asked by those who have drawn an LSN.
     pub(super) fn is_taken_by_other(&self, own: u64) -> bool {
         let holder = self.holder.load(Ordering::SeqCst);
-        holder != 0 && holder != own
+        holder != 0 && holder != own && own != PASSES
     }
 
     /// Gives it back, if it is still `token`'s.
@@ -72,6 +77,20 @@ impl Drop for TakenTurnstile<'_> {
     }
 }
 
+/// How often a transaction was turned away since it was last let pass.
+#[derive(Debug, Default)]
+pub(crate) struct TurnedAway(u32);
+
+impl TurnedAway {
+    /// Lets the next attempt pass if the ones before were turned away too often.
+    pub(crate) fn let_pass_at_last(&mut self, transaction: &Transaction) {
+        if self.0 >= MOST_TURNED_AWAY {
+            self.0 = 0;
+            transaction.set_turnstile(PASSES);
+        }
+    }
+}
+
 impl Engine {
     /// Takes the turnstile for a transaction whose certification failed so often, unless somebody has it.
     pub(crate) fn take_turnstile(&self, failures: u32) -> Option<TakenTurnstile<'_>> {
@@ -80,8 +99,9 @@ impl Engine {
 }
 
 impl WorkerTransactions {
-    /// Waits until nobody has the turnstile, for a while.
-    pub(crate) async fn wait_for_turnstile(&self) {
+    /// An attempt was turned away: waits until nobody has the turnstile, for a while.
+    pub(crate) async fn wait_for_turnstile(&self, turned_away: &mut TurnedAway) {
+        turned_away.0 += 1;
         for _ in 0..MOST_LOOKS {
             if !self.engine().turnstile.is_taken_by_other(0) {
                 return;

@@ -14,6 +14,7 @@ use fastrand::Rng;
 use super::super::oracle::{Number, Oracle};
 use super::super::work::{CHANGED_ITS_MIND, Did, Tables, WRONG};
 use super::histories::Histories;
+use super::indexed::Indexed;
 use super::records::{self, Records};
 
 pub(super) const NO_PANIC: &str = "nobody panics with it";
@@ -29,15 +30,22 @@ pub(super) enum Mix {
     Records,
     /// Every answer is noted, and held against the serial order that is told.
     History,
+    /// They write to a table with indexes, and create and drop those.
+    Indexes,
 }
 
 /// One schedule in so many is of histories.
 const HISTORIES: u64 = 5;
+/// One in so many is of indexes.
+const INDEXES: u64 = 4;
 
 impl Mix {
     pub(super) fn draw(seed: u64, random: &mut Rng) -> Self {
         if seed.is_multiple_of(HISTORIES) {
             return Self::History;
+        }
+        if seed % INDEXES == 1 {
+            return Self::Indexes;
         }
         match random.u32(0..4) {
             0 => Self::Turns,
@@ -53,6 +61,7 @@ impl Mix {
             Self::Turns => 5..24,
             Self::Records => 22..33,
             Self::History => 33..60,
+            Self::Indexes => 60..90,
         }
     }
 
@@ -60,7 +69,7 @@ impl Mix {
     pub(super) fn steps(self, random: &mut Rng) -> u32 {
         match self {
             Self::All => random.u32(2..7),
-            Self::Turns | Self::Records | Self::History => random.u32(4..10),
+            Self::Turns | Self::Records | Self::History | Self::Indexes => random.u32(4..10),
         }
     }
 }
@@ -72,6 +81,7 @@ pub(super) struct Clients {
     pub(super) tables: Tables,
     pub(super) records: Records,
     pub(super) histories: Histories,
+    pub(super) indexed: Indexed,
     pub(super) keys: u64,
     pub(super) seed: u64,
     pub(super) workers: usize,
@@ -188,10 +198,15 @@ impl Clients {
                 22..24 => self.audit(),
                 24..29 => self.change_own(&mut random, client),
                 29..33 => self.race(&mut random, client),
-                33 => self.compact(),
-                34 => self.checkpoint(),
-                35 => self.check(),
-                _ => self.add_to_history(&mut random),
+                33 | 60 => self.compact(),
+                34 | 61 => self.checkpoint(),
+                35 | 62 => self.check(),
+                36..60 => self.add_to_history(&mut random),
+                63..76 => self.write_indexed(&mut random),
+                76..81 => self.look_by_index(&mut random),
+                81..84 => self.create_index(random.usize(0..2)),
+                84..86 => self.drop_index(&mut random),
+                _ => self.give_up_index(&mut random),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braiddb::simulation::pause;
-use braiddb::{Error, RunOptions, Table, Transaction};
+use braiddb::{Error, Index, RunOptions, Table, Transaction};
 use fastrand::Rng;
 
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
@@ -15,14 +15,16 @@ use crate::history::{self, History, Shape};
 /// What was told of one table.
 pub(super) struct Histories {
     table: Table<u64, u64>,
+    /// Of some tables.
+    index: Option<Index<u64, u64, u64>>,
     history: Mutex<History>,
     /// Whether a transaction may be committed or not, so that the history is not known whole.
     unknown: AtomicBool,
 }
 
 impl Histories {
-    pub(super) fn new(table: Table<u64, u64>) -> Self {
-        Self { table, history: Mutex::default(), unknown: AtomicBool::new(false) }
+    pub(super) fn new(table: Table<u64, u64>, index: Option<Index<u64, u64, u64>>) -> Self {
+        Self { table, index, history: Mutex::default(), unknown: AtomicBool::new(false) }
     }
 
     /// Holds the history against the order that was told.
@@ -40,12 +42,13 @@ impl Clients {
     /// A transaction whose every answer is noted.
     pub(super) fn add_to_history(&self, random: &mut Rng) {
         let (table, seed) = (self.histories.table.clone(), random.u64(..));
+        let index = self.histories.index.clone();
         let read_only = random.u8(..6) == 0;
         let shape = Shape { keys: 2 + self.keys, operations: 6, read_only };
         let pauses = random.u8(..3) == 0;
         let body = async move |tx: &Transaction| {
             let choices = &mut Rng::with_seed(seed ^ u64::from(tx.attempt()));
-            let answers = history::transaction(tx, &table, shape, choices).await?;
+            let answers = history::transaction(tx, &table, index.as_ref(), shape, choices).await?;
             if pauses {
                 Pause(false).await;
             }

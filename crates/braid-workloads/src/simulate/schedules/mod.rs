@@ -2,6 +2,7 @@
 
 mod clients;
 mod histories;
+mod indexed;
 mod one;
 mod records;
 

@@ -9,14 +9,16 @@ use braiddb::simulation::{
     CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
     describe_by, found_wrong, pause, spawn, switch_threads,
 };
-use braiddb::{Database, Error, Options, Policy, Transaction, Width};
+use braiddb::{Database, Error, IndexOptions, Options, Policy, Transaction, Width};
 use fastrand::Rng;
 
 use super::super::oracle::{Contents, Oracle};
 use super::super::work::{Scale, Tables};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
 use super::histories::Histories;
+use super::indexed::{self, Indexed};
 use super::records::{self, Records};
+use crate::history;
 
 /// Steps after which a schedule makes no progress: many times what the longest takes.
 const MOST_STEPS: u64 = 1_000_000;
@@ -201,6 +203,11 @@ impl Schedule {
         let mix = Mix::draw(self.seed, random);
         let name = if mix == Mix::History { "history" } else { "records" };
         let noted = pollster(db.open_or_create_table::<u64, u64>(name)).context("tables")?;
+        let index = (mix == Mix::History && random.bool())
+            .then(|| pollster(db.index(&noted, "by", IndexOptions::default(), history::extract)))
+            .transpose()
+            .context("the index of a history")?;
+        let indexed = pollster(Indexed::open(&db)).context("tables")?;
         // Enough to fill some leaves of the index, or none.
         let filled = if mix == Mix::Records || random.bool() { random.u64(5..40) } else { 0 };
         let filled: Vec<u64> = (0..filled).collect();
@@ -218,7 +225,8 @@ impl Schedule {
             tables,
             records,
             mix,
-            histories: Histories::new(noted),
+            histories: Histories::new(noted, index),
+            indexed,
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,
@@ -261,6 +269,11 @@ impl Schedule {
             Ok::<_, Error>((tables.contents(tx).await?, records::scan(tx, &table).await?))
         };
         let (contents, found) = clients.db.run_blocking(read)?;
+        if clients.mix == Mix::Indexes
+            && let Some(problem) = indexed::problem(&clients.db)?
+        {
+            bail!(problem);
+        }
         let oracle = clients.oracle.lock().expect(NO_PANIC);
         oracle.check(&contents, oracle.told())?;
         match clients.records.problem(&found, &clients.records.floors()) {
@@ -309,6 +322,11 @@ impl Schedule {
         };
         let found = db.run_blocking(read).context("reading everything")?;
         oracle.check(&found, told)?;
+        if !pollster(db.indexes())?.is_empty()
+            && let Some(problem) = indexed::problem(&db)?
+        {
+            bail!(problem);
+        }
         match db.check() {
             Ok(report) if report.problems.is_empty() => {}
             Ok(report) => bail!("the check finds: {}", report.problems.join("; ")),

@@ -24,11 +24,12 @@ use crate::database::options::RunOptions;
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::record::{self, ChangingIndexes, IndexCode, Secondary};
 use crate::rid::TableId;
 use crate::sched::engine_code;
 use crate::transaction::{
-    Bounds, Intent, Isolation, OperationError, WorkerTransactions, clear_index,
+    Bounds, CatalogRow, Intent, Isolation, OperationError, WorkerTransactions, clear_index,
 };
 use crate::types::{Key, KeyBuffer, Value};
 
@@ -141,6 +142,8 @@ impl Database {
         if let Some(found) = &found
             && found.stage == IndexStage::Ready
             && let Some(listed) = table.secondary(&wanted.name)
+            && listed.entries().id.0 == found.id
+            && (listed.is_built() || is_planted(Bug::UnbuiltTakenForReady))
         {
             check_definition(found, &wanted)?;
             listed.attach(code);
@@ -148,21 +151,31 @@ impl Database {
         }
         let busy = || Error::IndexBusy { table: wanted.table.clone() };
         let _changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
-        let row = self.declare_index(table, &wanted).await?;
+        let row = loop {
+            let row = self.declare_index(table, &wanted).await?;
+            if row.stage != IndexStage::Dropping {
+                break row;
+            }
+            // By whom does not matter: it may be somebody who gave up.
+            self.remove_index(table, &row).await?;
+        };
         let listed = self.list_index(table, &row, code).await?;
-        if row.stage == IndexStage::Building {
-            match self.build_index(table, &listed, row, watch).await {
+        match row.stage {
+            IndexStage::Building => match self.build_index(table, &listed, &row, watch).await {
                 Err(duplicate @ Error::DuplicateKey { .. }) => {
-                    self.remove_index(table, &wanted).await?;
+                    self.remove_index(table, &row).await?;
                     return Err(duplicate);
                 }
                 built => built?,
-            }
+            },
+            // Whoever built it gave up once the row was committed, before transactions could read it.
+            _ if !listed.is_built() => listed.make_usable(self.put_row(&row).await?),
+            _ => {}
         }
         Ok(listed)
     }
 
-    /// Makes the index's row in the catalog if there is none.
+    /// Makes the index's row in the catalog if there is none. One that is there may be dropped just now.
     async fn declare_index(
         &self,
         table: &Arc<record::Records>,
@@ -172,9 +185,8 @@ impl Database {
         self.run(async move |tx| {
             let row = tx.index_row(wanted.table_id, &wanted.name).await?;
             let Some(row) = row else { return tx.create_index(&table, &wanted).await };
-            check_definition(&row, &wanted)?;
-            if row.stage == IndexStage::Dropping {
-                return Err(Error::IndexBusy { table: wanted.table.clone() });
+            if row.stage != IndexStage::Dropping {
+                check_definition(&row, &wanted)?;
             }
             Ok(row)
         })
@@ -204,10 +216,12 @@ impl Database {
         &self,
         table: &Arc<record::Records>,
         index: &Arc<Secondary>,
-        mut row: IndexDescription,
+        row: &IndexDescription,
         mut watch: impl FnMut(IndexProgress),
     ) -> Result<()> {
-        self.wait_for_grace_period().await?;
+        if !is_planted(Bug::GracePeriodSkipped) {
+            self.wait_for_grace_period().await?;
+        }
         let (mut records, mut after, mut most) = (0, None::<KeyBuffer>, FILLED_AT_ONCE);
         loop {
             watch(IndexProgress { records, total: table.rids().handed_out().max(records) });
@@ -232,8 +246,9 @@ impl Database {
             }
         }
         watch(IndexProgress { records, total: records });
-        row.stage = IndexStage::Ready;
-        index.make_usable(self.put_row(&row).await?);
+        let row = IndexDescription { stage: IndexStage::Ready, ..row.clone() };
+        let ready = self.put_row(&row).await?;
+        index.make_usable(if is_planted(Bug::UsableBeforeBuilt) { Lsn::ZERO } else { ready });
         Ok(())
     }
 
@@ -270,24 +285,19 @@ impl Database {
         table: &Arc<record::Records>,
         index: &IndexDescription,
     ) -> Result<()> {
-        let (table_id, name) = (index.table_id, index.name.clone());
-        let row = self
-            .run(async move |tx| {
-                let Some(mut row) = tx.index_row(table_id, &name).await? else { return Ok(None) };
-                row.stage = IndexStage::Dropping;
-                tx.put_row(&row).await?;
-                Ok::<_, Error>(Some(row))
-            })
-            .await?;
-        // Else it was dropped before, and its deletion came to its end just now.
-        let Some(row) = row else { return Ok(()) };
+        let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
+        match self.put_row(&row).await {
+            // It was dropped before, and its deletion came to its end just now.
+            Err(Error::IndexNotFound { .. }) => return Ok(()),
+            put => _ = put?,
+        }
         if let Some(listed) = table.secondary(&row.name) {
             listed.mark_dropped();
             table.unlist_secondary(&listed);
         }
         // So every transaction that begins later sees that it is not listed.
         match self.put_row(&row).await {
-            Err(Error::KeyNotFound) => return Ok(()),
+            Err(Error::IndexNotFound { .. }) => return Ok(()),
             put => _ = put?,
         }
         self.wait_for_grace_period().await?;
@@ -363,9 +373,13 @@ fn clearing(
     engine: &crate::transaction::Engine,
     row: &IndexDescription,
 ) -> impl FnOnce() -> Clearing + Send + 'static + use<> {
-    let (entries, key) = (engine.table(TableId(row.id)), row_key(row.table_id, &row.name));
-    let catalog = engine.table(crate::rid::CATALOG);
-    move || Box::pin(clear_index(entries, catalog, key))
+    let row_of_it = CatalogRow {
+        catalog: engine.table(crate::rid::CATALOG),
+        key: row_key(row.table_id, &row.name),
+        value: row.encode(),
+    };
+    let entries = engine.table(TableId(row.id));
+    move || Box::pin(clear_index(entries, row_of_it))
 }
 
 fn check_definition(stored: &IndexDescription, wanted: &IndexDescription) -> Result<()> {
@@ -413,7 +427,14 @@ impl Transaction {
         Ok(IndexDescription { id: entries.id.0, ..wanted.clone() })
     }
 
+    /// Changes the row of an index. It must be this index's still: whoever changes it may have been given
+    /// up, and another may have dropped the index since, or created one of the same name.
     async fn put_row(&self, row: &IndexDescription) -> Result<()> {
+        let now = self.index_row(row.table_id, &row.name).await?;
+        if !now.is_some_and(|now| now.id == row.id && now.stage <= row.stage) {
+            let (table, index) = (row.table.clone(), row.name.clone());
+            return Err(Error::IndexNotFound { table, index });
+        }
         let (catalog, key) = (self.catalog(), row_key(row.table_id, &row.name));
         let value = row.encode();
         engine_code(self.core().write(&catalog, &key, Intent::Update(&value))).await?;

@@ -132,5 +132,6 @@ where
 /// Bytes of the index's key at the start of an entry's.
 fn split<S: Key + ?Sized>(entry: &[u8]) -> Result<usize, DecodeError> {
     let (_, rest) = S::decode_part(entry)?;
-    Ok(entry.len() - rest.len())
+    let part_bytes = entry.len().checked_sub(rest.len());
+    part_bytes.ok_or_else(|| DecodeError::new("a key of an index"))
 }

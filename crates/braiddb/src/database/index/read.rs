@@ -17,7 +17,8 @@ use crate::types::{Key, KeyBuffer, Value, escape_start};
 pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
     core: transaction::IndexScan<'tx>,
     left: u64,
-    current: Vec<u8>,
+    /// Whether the record that the core is at was given already.
+    given: bool,
     types: PhantomData<fn(&S, &K, &V)>,
 }
 
@@ -25,6 +26,8 @@ pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
 pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized> {
     core: transaction::IndexScan<'tx>,
     left: u64,
+    /// Whether the entry that the core is at was given already.
+    given: bool,
     types: PhantomData<fn(&S, &K)>,
 }
 
@@ -45,7 +48,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let core = self.index_scan(index, bounds_of(&range))?;
-        Ok(IndexScan { core, left: u64::MAX, current: Vec::new(), types: PhantomData })
+        Ok(IndexScan { core, left: u64::MAX, given: false, types: PhantomData })
     }
 
     /// The records that have a key in an index that starts with `prefix`.
@@ -63,7 +66,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let core = self.index_scan(index, prefix_bounds(prefix))?;
-        Ok(IndexScan { core, left: u64::MAX, current: Vec::new(), types: PhantomData })
+        Ok(IndexScan { core, left: u64::MAX, given: false, types: PhantomData })
     }
 
     /// The keys of a range in an index, with the keys of their records; what else the records hold is
@@ -83,7 +86,7 @@ impl Transaction {
     {
         let mut core = self.index_scan(index, bounds_of(&range))?;
         core.set_keys_only();
-        Ok(IndexEntries { core, left: u64::MAX, types: PhantomData })
+        Ok(IndexEntries { core, left: u64::MAX, given: false, types: PhantomData })
     }
 
     /// The record that has a key in a unique index: its own key and its value.
@@ -146,20 +149,22 @@ impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V>
     /// The next record: the index's key, its own key and its value; `None` after the last. The value is
     /// good until the next call.
     ///
-    /// Dropping the future loses no record: the next call gives the one that this would have given.
+    /// Dropping the future loses no record: the next call gives the one that this would have given. So does
+    /// an error, and the record it is about is tried again.
     ///
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
     pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned, V::Ref<'_>)>> {
-        if self.left == 0 {
+        if std::mem::take(&mut self.given) {
+            self.core.pass();
+        }
+        if self.left == 0 || !engine_code(self.core.load()).await? {
             return Ok(None);
         }
-        let Some(hit) = engine_code(self.core.next()).await? else { return Ok(None) };
-        self.left -= 1;
-        let Hit { part, primary, value } = hit;
-        self.current = value;
-        let (index_key, _) = S::decode_part(&part)?;
-        Ok(Some((index_key, K::decode(&primary)?, V::decode(&self.current)?)))
+        let Hit { part, primary, value } = self.core.current().expect("loaded");
+        let record = (S::decode_part(part)?.0, K::decode(primary)?, V::decode(value)?);
+        (self.given, self.left) = (true, self.left - 1);
+        Ok(Some(record))
     }
 }
 
@@ -179,18 +184,22 @@ impl<S: Key + ?Sized, K: Key + ?Sized> IndexEntries<'_, S, K> {
         self
     }
 
-    /// The next entry: the index's key and the record's; `None` after the last. Dropping the future loses
-    /// none.
+    /// The next entry: the index's key and the record's; `None` after the last. Dropping the future, or an
+    /// error, loses none.
     ///
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
     pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned)>> {
-        if self.left == 0 {
+        if std::mem::take(&mut self.given) {
+            self.core.pass();
+        }
+        if self.left == 0 || !engine_code(self.core.load()).await? {
             return Ok(None);
         }
-        let Some(hit) = engine_code(self.core.next()).await? else { return Ok(None) };
-        self.left -= 1;
-        Ok(Some((S::decode_part(&hit.part)?.0, K::decode(&hit.primary)?)))
+        let Hit { part, primary, .. } = self.core.current().expect("loaded");
+        let entry = (S::decode_part(part)?.0, K::decode(primary)?);
+        (self.given, self.left) = (true, self.left - 1);
+        Ok(Some(entry))
     }
 }
 

@@ -14,8 +14,8 @@ use crate::types::{DecodeError, KeyBuffer};
 const PREFIX: &str = "braid.index.";
 const LAST: u8 = 2;
 
-/// What an index is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+/// What an index is at; it goes from each to a later one only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum IndexStage {
