@@ -251,6 +251,17 @@ fn torture_finds_nothing_lost() {
     assert!(report["acknowledged"].as_u64() > Some(0));
 }
 
+/// TPC-C is killed while it runs: its consistency conditions hold, and what was acknowledged is there.
+#[test]
+fn torture_of_tpcc_leaves_it_consistent() {
+    let mut command = Command::cargo_bin("braid").unwrap();
+    let words = ["torture", "--tpcc", "--rounds", "4", "--life-ms", "300", "--fresh-every", "3"];
+    let output = command.args(words).arg("--json").assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["rounds"], 4);
+    assert!(report["acknowledged"].as_u64() > Some(0));
+}
+
 #[test]
 fn damaged_bits_are_told_or_mean_nothing() {
     let mut command = Command::cargo_bin("braid").unwrap();

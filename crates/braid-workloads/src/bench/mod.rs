@@ -14,7 +14,7 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths, reads,
-    reopen, rmw, scan, timeline, updates,
+    reopen, rmw, scan, timeline, tpcc, updates,
 };
 
 /// Measure Braid on this machine.
@@ -62,6 +62,11 @@ enum Workload {
     Commit(commit::CommitArguments),
     /// Serializable beside Snapshot: reads, writes, scans, uniform and skewed; abort rates.
     Isolation(isolation::IsolationArguments),
+    /// TPC-C: durable and in memory, serializable and under snapshots, braided and sequential.
+    #[command(
+        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the four databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot"
+    )]
+    Tpcc(tpcc::TpccArguments),
     /// 10 reads a transaction, some of records on disk, under the four schedulers.
     #[command(
         after_help = "Give --dir to choose the disk. Takes a quarter of an hour and 10 GiB of memory."
@@ -146,6 +151,7 @@ impl Command {
             Workload::Scan(arguments) => vec![arguments.run(stage)?],
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
             Workload::Isolation(arguments) => arguments.run(stage)?,
+            Workload::Tpcc(arguments) => arguments.run(stage)?,
             Workload::HotCold(arguments) => arguments.run(stage)?,
             Workload::Load(arguments) => vec![arguments.run(stage)?],
             Workload::Log(arguments) => vec![arguments.run(stage)?],
@@ -235,6 +241,10 @@ mod tests {
         hot_cold: ["hot-cold", "--quick"] => ["dual-queue, 10 % cold", "sequential, 50 % cold"];
         isolation: ["isolation", "--quick"] => [
             "10 reads, serializable", "10 reads, snapshot", "10 reads, read-only",
+        ];
+        tpcc: ["tpcc", "--quick"] => [
+            "durable, serializable", "durable, projected", "durable, snapshot", "durable, sequential",
+            "in memory, serializable", "in memory, sequential",
         ];
         load: ["load", "--quick"] => ["in key order"];
         log: ["log", "--quick"] => [LOG];

@@ -10,18 +10,28 @@ use braiddb::{Database, RunOptions, Transaction};
 
 use crate::error::Error;
 use crate::harness::latency::Latencies;
-use crate::harness::rounds::{Effort, Sample, Subject};
+use crate::harness::rounds::{AbortCount, Effort, KindSample, Sample, Subject};
 
 /// Transactions between two looks at the clock, where they run for a time: a look costs as much
 /// as a cached read.
 const CLOCK_PERIOD: u64 = 64;
 
+/// Why attempts fail: another transaction wrote a record first; what was read was changed.
+pub(crate) const CONFLICT: &str = "conflict";
+pub(crate) const CERTIFICATION: &str = "certification";
+
 /// A stored procedure: draws its inputs, then runs as a transaction, again if it met a conflict.
 pub(crate) trait Procedure: Clone + Send + 'static {
     /// What one transaction works on.
     type Input: 'static;
+    /// The kinds of transactions, where there are several to be told apart.
+    const KINDS: &'static [&'static str] = &["all"];
     /// Draws the next transaction's inputs.
     fn draw(&mut self) -> Self::Input;
+    /// Which of the kinds a transaction is.
+    fn kind(_input: &Self::Input) -> usize {
+        0
+    }
     /// The transaction itself.
     async fn run(
         &self,
@@ -61,7 +71,8 @@ fn drive_under<P: Procedure>(
             Stream { procedure: procedure.clone(), share, timed_one_in, total: total.clone() };
         let body = async move |tx: &Transaction, call: &Call<P::Input>| {
             if tx.attempt() > 1 {
-                call.gathered.conflicts.set(call.gathered.conflicts.get() + 1);
+                let conflicts = &call.gathered.kinds[call.kind].conflicts;
+                conflicts.set(conflicts.get() + 1);
             }
             procedure.run(tx, &call.input).await
         };
@@ -72,20 +83,37 @@ fn drive_under<P: Procedure>(
     let results: Vec<_> = runs.into_iter().map(braiddb::SourceRun::wait).collect();
     results.into_iter().collect::<Result<(), _>>()?;
     let elapsed = begin.elapsed();
-    let mut sample = Sample {
+    let none = |name: &&'static str| KindSample {
+        name,
         transactions: 0,
         conflicts: 0,
-        elapsed,
         latencies: Latencies::one_in(timed_one_in),
     };
+    let mut kinds: Vec<KindSample> = P::KINDS.iter().map(none).collect();
     for total in totals {
         let total = total.lock().expect("nobody panics while it is locked").take();
-        let total: Total = total.expect("a source that is done has left its total");
-        sample.transactions += total.transactions;
-        sample.conflicts += total.conflicts;
-        sample.latencies.merge(&total.latencies);
+        let total: Vec<Total> = total.expect("a source that is done has left its total");
+        for (kind, total) in kinds.iter_mut().zip(total) {
+            kind.transactions += total.transactions;
+            kind.conflicts += total.conflicts;
+            kind.latencies.merge(&total.latencies);
+        }
     }
-    Ok(sample)
+    Ok(in_all(kinds, elapsed, timed_one_in))
+}
+
+/// The sample of all kinds together; a single kind is not told apart.
+fn in_all(kinds: Vec<KindSample>, elapsed: Duration, timed_one_in: u32) -> Sample {
+    let mut sample = Sample::plain(0, elapsed, Latencies::one_in(timed_one_in));
+    for kind in &kinds {
+        sample.transactions += kind.transactions;
+        sample.conflicts += kind.conflicts;
+        sample.latencies.merge(&kind.latencies);
+    }
+    if kinds.len() > 1 {
+        sample.kinds = kinds;
+    }
+    sample
 }
 
 /// A worker's share of an effort.
@@ -99,7 +127,7 @@ fn share_of(effort: Effort, worker: usize, workers: usize) -> Effort {
     }
 }
 
-/// What a worker's transactions did, for the thread that waits for them.
+/// What a worker's transactions of one kind did, for the thread that waits for them.
 struct Total {
     transactions: u64,
     conflicts: u64,
@@ -111,7 +139,7 @@ struct Stream<P> {
     procedure: P,
     share: Effort,
     timed_one_in: u32,
-    total: Arc<Mutex<Option<Total>>>,
+    total: Arc<Mutex<Option<Vec<Total>>>>,
 }
 
 impl<P: Procedure> IntoIterator for Stream<P> {
@@ -119,12 +147,13 @@ impl<P: Procedure> IntoIterator for Stream<P> {
     type IntoIter = Calls<P>;
 
     fn into_iter(self) -> Calls<P> {
-        let gathered = Gathered {
+        let none = |_: &&str| GatheredKind {
             finished: Cell::new(0),
             conflicts: Cell::new(0),
             latencies: RefCell::new(Latencies::one_in(1)),
-            total: self.total,
         };
+        let kinds = P::KINDS.iter().map(none).collect();
+        let gathered = Gathered { kinds, total: self.total };
         let (left, end) = match self.share {
             Effort::Transactions(count) => (count, None),
             Effort::Seconds(seconds) => {
@@ -165,7 +194,7 @@ impl<P: Procedure> Iterator for Calls<P> {
         self.left -= 1;
         self.started += 1;
         let (start, input) = (self.timer.start(), self.procedure.draw());
-        Some(Call { input, start, gathered: self.gathered.clone() })
+        Some(Call { kind: P::kind(&input), input, start, gathered: self.gathered.clone() })
     }
 }
 
@@ -173,6 +202,7 @@ impl<P: Procedure> Iterator for Calls<P> {
 /// failed and told as the source's failure.
 struct Call<I> {
     input: I,
+    kind: usize,
     start: Option<Instant>,
     gathered: Rc<Gathered>,
 }
@@ -180,28 +210,34 @@ struct Call<I> {
 impl<I> Drop for Call<I> {
     #[inline]
     fn drop(&mut self) {
-        self.gathered.finished.set(self.gathered.finished.get() + 1);
+        let kind = &self.gathered.kinds[self.kind];
+        kind.finished.set(kind.finished.get() + 1);
         if self.start.is_some() {
-            self.gathered.latencies.borrow_mut().finish(self.start);
+            kind.latencies.borrow_mut().finish(self.start);
         }
     }
 }
 
 /// What the transactions of one worker leave behind; the last one over takes it to `total`.
 struct Gathered {
+    kinds: Vec<GatheredKind>,
+    total: Arc<Mutex<Option<Vec<Total>>>>,
+}
+
+struct GatheredKind {
     finished: Cell<u64>,
     conflicts: Cell<u64>,
     latencies: RefCell<Latencies>,
-    total: Arc<Mutex<Option<Total>>>,
 }
 
 impl Drop for Gathered {
     fn drop(&mut self) {
-        let total = Total {
-            transactions: self.finished.get(),
-            conflicts: self.conflicts.get(),
-            latencies: self.latencies.borrow().clone(),
+        let total = |kind: &GatheredKind| Total {
+            transactions: kind.finished.get(),
+            conflicts: kind.conflicts.get(),
+            latencies: kind.latencies.borrow().clone(),
         };
+        let total = self.kinds.iter().map(total).collect();
         *self.total.lock().expect("nobody panics while it is locked") = Some(total);
     }
 }
@@ -248,6 +284,17 @@ impl<P: Procedure, M: FnMut(u64) -> P> Subject for Driven<M> {
             *seed += 1;
             make(*seed)
         };
-        drive_under(database, self.workers, options, make, effort, self.timed_one_in)
+        let before = database.stats().aborted;
+        let mut sample =
+            drive_under(database, self.workers, options, make, effort, self.timed_one_in)?;
+        let after = database.stats().aborted;
+        sample.aborts = vec![
+            AbortCount { cause: CONFLICT, attempts: after.conflict - before.conflict },
+            AbortCount {
+                cause: CERTIFICATION,
+                attempts: after.certification - before.certification,
+            },
+        ];
+        Ok(sample)
     }
 }

@@ -40,6 +40,5 @@ pub(crate) fn load(bed: &Bed) -> Result<Sample, Error> {
     for run in runs {
         run.wait()?;
     }
-    let elapsed = begin.elapsed();
-    Ok(Sample { transactions: batches, conflicts: 0, elapsed, latencies: Latencies::one_in(1) })
+    Ok(Sample::plain(batches, begin.elapsed(), Latencies::one_in(1)))
 }

@@ -152,6 +152,8 @@ mod tests {
             transactions: 1,
             conflicts: 0,
             latency: None,
+            kinds: Vec::new(),
+            aborts: Vec::new(),
         }];
         report.lines.push(LineChart {
             name: "memory".into(),

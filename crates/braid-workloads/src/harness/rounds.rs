@@ -40,9 +40,41 @@ pub(crate) struct Sample {
     /// Wall time from the first transaction's start to the last one's end.
     pub(crate) elapsed: Duration,
     pub(crate) latencies: Latencies,
+    /// The same by kind of transaction, where a subject runs several; else nothing.
+    pub(crate) kinds: Vec<KindSample>,
+    /// Attempts that failed, by cause; nothing where nobody counted.
+    pub(crate) aborts: Vec<AbortCount>,
+}
+
+/// What one round did of one kind of transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct KindSample {
+    pub(crate) name: &'static str,
+    pub(crate) transactions: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) latencies: Latencies,
+}
+
+/// Attempts that failed of one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct AbortCount {
+    pub(crate) cause: &'static str,
+    pub(crate) attempts: u64,
 }
 
 impl Sample {
+    /// Of transactions of one kind that met no conflicts.
+    pub(crate) fn plain(transactions: u64, elapsed: Duration, latencies: Latencies) -> Self {
+        Self {
+            transactions,
+            conflicts: 0,
+            elapsed,
+            latencies,
+            kinds: Vec::new(),
+            aborts: Vec::new(),
+        }
+    }
+
     /// Committed transactions a second.
     pub(crate) fn rate(&self) -> f64 {
         self.transactions as f64 / self.elapsed.as_secs_f64()
@@ -69,6 +101,18 @@ pub(crate) struct Measured {
     pub(crate) conflicts: u64,
     /// Of all rounds together.
     pub(crate) latency: Option<LatencySummary>,
+    pub(crate) kinds: Vec<MeasuredKind>,
+    pub(crate) aborts: Vec<AbortCount>,
+}
+
+/// One kind of a subject's transactions, over all its rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MeasuredKind {
+    pub(crate) name: &'static str,
+    pub(crate) transactions: u64,
+    /// Attempts that failed with a conflict and were tried again.
+    pub(crate) conflicts: u64,
+    pub(crate) latency: Option<LatencySummary>,
 }
 
 impl Measured {
@@ -90,8 +134,43 @@ impl Measured {
             transactions: samples.iter().map(|sample| sample.transactions).sum(),
             conflicts: samples.iter().map(|sample| sample.conflicts).sum(),
             latency: latencies.summary(),
+            kinds: sum_up_kinds(samples),
+            aborts: sum_up_aborts(samples),
         }
     }
+
+    /// Transactions of one kind.
+    pub(crate) fn transactions_of(&self, kind: &str) -> u64 {
+        self.kinds.iter().filter(|other| other.name == kind).map(|kind| kind.transactions).sum()
+    }
+}
+
+/// Every sample of a subject has the same kinds, in the same order.
+fn sum_up_kinds(samples: &[Sample]) -> Vec<MeasuredKind> {
+    let sum_up = |(place, first): (usize, &KindSample)| {
+        let mut latencies = first.latencies.clone();
+        for sample in &samples[1..] {
+            latencies.merge(&sample.kinds[place].latencies);
+        }
+        let sum = |count: fn(&KindSample) -> u64| {
+            samples.iter().map(|sample| count(&sample.kinds[place])).sum()
+        };
+        MeasuredKind {
+            name: first.name,
+            transactions: sum(|kind| kind.transactions),
+            conflicts: sum(|kind| kind.conflicts),
+            latency: latencies.summary(),
+        }
+    };
+    samples[0].kinds.iter().enumerate().map(sum_up).collect()
+}
+
+fn sum_up_aborts(samples: &[Sample]) -> Vec<AbortCount> {
+    let mut aborts = samples[0].aborts.clone();
+    for (place, abort) in aborts.iter_mut().enumerate() {
+        abort.attempts = samples.iter().map(|sample| sample.aborts[place].attempts).sum();
+    }
+    aborts
 }
 
 /// Warms every subject up once, then runs `rounds` rounds of all in turn.
@@ -161,6 +240,13 @@ mod tests {
                 conflicts: 1,
                 elapsed: Duration::from_millis(500),
                 latencies: Latencies::one_in(1),
+                kinds: vec![KindSample {
+                    name: "all",
+                    transactions: self.transactions,
+                    conflicts: 1,
+                    latencies: Latencies::one_in(1),
+                }],
+                aborts: vec![AbortCount { cause: "conflict", attempts: 1 }],
             })
         }
     }
@@ -179,5 +265,7 @@ mod tests {
         assert_eq!(measured[1].rate.median, 10.0);
         assert_eq!(measured[1].conflicts, 2);
         assert_eq!(measured[1].transactions, 10);
+        assert_eq!(measured[1].transactions_of("all"), 10);
+        assert_eq!(measured[1].aborts, [AbortCount { cause: "conflict", attempts: 2 }]);
     }
 }

@@ -56,6 +56,13 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     if report.measured.iter().any(|measured| measured.latency.is_some()) {
         writeln!(out, "{}\n", latencies(&report.measured))?;
     }
+    if report.measured.iter().any(|measured| !measured.kinds.is_empty()) {
+        writeln!(out, "{}\n", kinds(&report.measured))?;
+    }
+    if report.measured.iter().any(|measured| measured.aborts.iter().any(|abort| abort.attempts > 0))
+    {
+        writeln!(out, "{}\n", aborts(&report.measured))?;
+    }
     for ratio in &report.ratios {
         let Spread { median, min, max } = ratio.ratio;
         let (median, min, max) =
@@ -125,6 +132,49 @@ fn latencies(measured: &[Measured]) -> Table {
     table
 }
 
+/// Each kind of transaction of each subject: how many, conflicts, latency.
+fn kinds(measured: &[Measured]) -> Table {
+    let summaries = measured.iter().flat_map(|subject| &subject.kinds);
+    let names = summaries.filter_map(|kind| kind.latency.as_ref()).next();
+    let names = names.map_or(Vec::new(), |summary| {
+        summary.percentiles.iter().map(|percentile| percentile.name).collect()
+    });
+    let header = ["", "transactions", "in all", "failed attempts"].into_iter();
+    let mut table = empty_table(header.chain(names).collect());
+    for subject in measured {
+        for kind in &subject.kinds {
+            let mut row = vec![
+                Cell::new(&subject.name),
+                Cell::new(kind.name),
+                right(number::grouped(kind.transactions)),
+                right(percent(kind.conflicts, kind.transactions + kind.conflicts)),
+            ];
+            let times = kind.latency.iter().flat_map(|summary| &summary.percentiles);
+            row.extend(times.map(|time| right(number::nanoseconds(time.nanoseconds))));
+            table.add_row(row);
+        }
+    }
+    table
+}
+
+/// Of all attempts of each subject, how many failed of which cause.
+fn aborts(measured: &[Measured]) -> Table {
+    let causes = measured.iter().find(|subject| !subject.aborts.is_empty());
+    let causes = causes.map_or(&[][..], |subject| &subject.aborts[..]);
+    let header = std::iter::once("attempts that failed of a");
+    let mut table = empty_table(header.chain(causes.iter().map(|abort| abort.cause)).collect());
+    for subject in measured {
+        let attempts = subject.transactions + subject.conflicts;
+        let shares = subject.aborts.iter().map(|abort| right(percent(abort.attempts, attempts)));
+        table.add_row(std::iter::once(Cell::new(&subject.name)).chain(shares).collect::<Vec<_>>());
+    }
+    table
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
 fn write_bars(out: &mut dyn Write, reports: &[Report]) -> io::Result<()> {
     if reports.iter().all(|report| report.bars.is_empty()) {
         return Ok(());
@@ -181,6 +231,8 @@ mod tests {
             transactions: 12_345_678,
             conflicts: 3,
             latency: None,
+            kinds: Vec::new(),
+            aborts: Vec::new(),
         };
         let mut report = Report::new("reads", "ten reads a transaction");
         report.measured = vec![measured("braided", 1.0), measured("sequential", 0.2)];

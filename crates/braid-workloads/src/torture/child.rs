@@ -15,23 +15,12 @@ const CHECKPOINT_BYTES: u64 = 4 << 20;
 /// The log's buffer takes 64 MiB of it.
 const MEMORY_BUDGET: u64 = 69 << 20;
 /// The first line: the database is open.
-const READY: &str = "ready";
+pub(super) const READY: &str = "ready";
 
 /// Writes until it is killed, or cannot.
 pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
-    let Command { workers, writers, seed, during, disk, .. } = *command;
-    // Checkpoints and eviction go on all the time, so that kills fall into them too; unless one
-    // thing is to go on, or the disk is to run full.
-    let all = during.is_none() && disk != Some(Disk::Full);
-    let checkpoint_bytes = if all { CHECKPOINT_BYTES } else { u64::MAX };
-    let small_segments = disk.is_some() || during == Some(During::Compaction);
-    let options = Options::default()
-        .workers(workers)
-        .durability(Durability::Group)
-        .checkpoint_bytes(checkpoint_bytes)
-        .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
-        .memory_budget(Some(MEMORY_BUDGET));
-    let db = Database::open(dir, options).context("opening the database")?;
+    let Command { writers, seed, during, disk, .. } = *command;
+    let db = Database::open(dir, options(command)).context("opening the database")?;
     let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;
     println!("{READY}");
     let writing = async {
@@ -44,6 +33,22 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
     };
     pollster::block_on(try_join3(writing, keep_up(&db, during), fill(&db, disk)))?;
     Ok(())
+}
+
+/// How a child opens its database.
+pub(super) fn options(command: &Command) -> Options {
+    let Command { workers, during, disk, .. } = *command;
+    // Checkpoints and eviction go on all the time, so that kills fall into them too; unless one
+    // thing is to go on, or the disk is to run full.
+    let all = during.is_none() && disk != Some(Disk::Full);
+    let checkpoint_bytes = if all { CHECKPOINT_BYTES } else { u64::MAX };
+    let small_segments = disk.is_some() || during == Some(During::Compaction);
+    Options::default()
+        .workers(workers)
+        .durability(Durability::Group)
+        .checkpoint_bytes(checkpoint_bytes)
+        .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
+        .memory_budget(Some(MEMORY_BUDGET))
 }
 
 /// Fills the disk beside the writers, if that is to happen: what they replace is compacted away.

@@ -11,6 +11,7 @@ mod disk;
 mod flips;
 mod full;
 mod ledger;
+mod tpcc;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -60,6 +61,9 @@ pub struct Command {
     /// Instead of kills, damage so many bits in files of a closed database, one at a time.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["during", "fresh_every", "disk"])]
     flips: Option<u64>,
+    /// Let the children run TPC-C on two small warehouses, and check its consistency conditions.
+    #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
+    tpcc: bool,
     /// Where the database is kept; default: a temporary directory, removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -110,7 +114,7 @@ impl Command {
     pub fn run(self, json: bool) -> Result<()> {
         if self.child {
             let dir = self.dir.as_deref().context("the parent names the directory")?;
-            return child::run(&self, dir);
+            return if self.tpcc { tpcc::run(&self, dir) } else { child::run(&self, dir) };
         }
         if let Some(fault) = self.disk {
             return self.faults(fault, json);
@@ -143,6 +147,9 @@ impl Command {
     pub fn rounds(&self) -> Result<Report> {
         let temporary = tempfile::tempdir().context("making a temporary directory")?;
         let parent = self.dir.as_deref().unwrap_or(temporary.path());
+        if self.tpcc {
+            return tpcc::rounds(self, parent);
+        }
         let mut dir = parent.join("database");
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut ledger = Ledger::new(self.writers);
@@ -303,6 +310,7 @@ impl Command {
         if let Some(disk) = self.disk.and_then(|disk| disk.to_possible_value()) {
             process.args(["--disk", disk.get_name()]);
         }
+        process.args(self.tpcc.then_some("--tpcc"));
         process
             .args(["--child", "--dir"])
             .arg(dir)

@@ -85,6 +85,15 @@ pub(crate) const TRACKER_OVER_BITMAP: Limit = at_least(5.0);
 #[cfg(braid_experiment)]
 pub(crate) const TRACKER_OVER_LOCK: Limit = at_least(1.0);
 
+/// TPC-C: the warehouses of the larger setting; serializable over snapshot isolation, also where parts of
+/// records are read; braided over sequential; transactions/s of systems on one thread without durability.
+pub(crate) const TPCC_WAREHOUSES: u16 = 100;
+pub(crate) const TPCC_SERIALIZABLE: Limit = at_least(0.85);
+pub(crate) const TPCC_PROJECTED: Limit = at_least(0.95);
+pub(crate) const TPCC_BRAIDED: Limit = at_least(1.3);
+pub(crate) const MOSAICDB_TPCC: f64 = 85e3;
+pub(crate) const COROBASE_TPCC: f64 = 48e3;
+
 /// A rate that must be reached.
 pub(crate) fn rate(limit: f64) -> Limit {
     (Side::AtLeast, limit, "/s")

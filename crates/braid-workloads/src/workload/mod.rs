@@ -5,6 +5,7 @@ pub(crate) mod all;
 pub(crate) mod bars;
 pub(crate) mod churn;
 pub(crate) mod commit;
+pub(crate) mod contenders;
 pub(crate) mod fio;
 pub(crate) mod flights;
 pub(crate) mod hot_cold;
@@ -22,6 +23,7 @@ pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod stage;
 pub(crate) mod timeline;
+pub(crate) mod tpcc;
 #[cfg(braid_experiment)]
 pub(crate) mod trackers;
 pub(crate) mod updates;

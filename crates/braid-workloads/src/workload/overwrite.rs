@@ -103,7 +103,7 @@ impl Subject for Overwriter {
         let begin = Instant::now();
         self.overwrite()?;
         let (transactions, elapsed) = (self.records, begin.elapsed());
-        Ok(Sample { transactions, conflicts: 0, elapsed, latencies: Latencies::one_in(1) })
+        Ok(Sample::plain(transactions, elapsed, Latencies::one_in(1)))
     }
 }
 

@@ -87,7 +87,7 @@ impl Subject for Closed {
         }
         database.close()?;
         let (transactions, latencies) = (self.records, Latencies::one_in(1));
-        Ok(Sample { transactions, conflicts: 0, elapsed, latencies })
+        Ok(Sample::plain(transactions, elapsed, latencies))
     }
 }
 

@@ -57,7 +57,7 @@ impl Subject for Driven {
         let Effort::Seconds(seconds) = effort else { unreachable!("set below") };
         let driven = self.drive.period(Duration::from_secs_f64(seconds)).run()?;
         let (elapsed, latencies) = (driven.elapsed, Latencies::one_in(1));
-        Ok(Sample { transactions: driven.blocks, conflicts: 0, elapsed, latencies })
+        Ok(Sample::plain(driven.blocks, elapsed, latencies))
     }
 }
 

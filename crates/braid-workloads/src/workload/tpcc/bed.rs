@@ -1,0 +1,83 @@
+//! A database with the nine tables, as it is loaded, run on and checked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use braiddb::Database;
+
+use super::consistency::{self, Totals};
+use super::load::load;
+use super::schema::{Cardinalities, Tables};
+use super::terminal::{Home, Terminal};
+use crate::error::Error;
+use crate::harness::progress::Progress;
+
+/// A database under test.
+pub(crate) struct TpccBed {
+    pub(crate) database: Database,
+    tables: Tables,
+    cardinalities: Cardinalities,
+    /// The seed that it was loaded with.
+    seed: u64,
+    /// Terminals made so far, also before it was opened.
+    sessions: Arc<AtomicU32>,
+}
+
+impl TpccBed {
+    /// Fills a new database, by so many workers.
+    pub(crate) fn fill(
+        database: Database,
+        cardinalities: Cardinalities,
+        seed: u64,
+        workers: usize,
+        progress: &Progress,
+    ) -> Result<Self, Error> {
+        let bed = Self::over(database, cardinalities, seed)?;
+        load(&bed.database, &bed.tables, cardinalities, seed, workers, progress)?;
+        Ok(bed)
+    }
+
+    /// A database that was filled before, or is still to be.
+    pub(crate) fn over(
+        database: Database,
+        cardinalities: Cardinalities,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let tables = Tables::open(&database)?;
+        let history = tables.history.clone();
+        let last = database.run_blocking(async move |tx| {
+            Ok::<_, braiddb::Error>(tx.last(&history).await?.map(|(number, _)| number))
+        })?;
+        let sessions = Arc::new(AtomicU32::new(last.map_or(0, |number| (number >> 32) as u32)));
+        Ok(Self { database, tables, cardinalities, seed, sessions })
+    }
+
+    /// What makes terminals from seeds, in turn for each of so many workers.
+    pub(crate) fn terminals(
+        &self,
+        workers: usize,
+        projected: bool,
+    ) -> impl FnMut(u64) -> Terminal + 'static {
+        let (tables, sessions) = (self.tables.clone(), self.sessions.clone());
+        let (cardinalities, loaded_with) = (self.cardinalities, self.seed);
+        let mut made = 0;
+        move |seed| {
+            let home = Home::of_worker(made % workers, workers, cardinalities.warehouses);
+            made += 1;
+            // Relaxed: only the number counts.
+            let session = sessions.fetch_add(1, Ordering::Relaxed) + 1;
+            let seeds = (seed, loaded_with);
+            Terminal::new(&tables, cardinalities, home, seeds, session, projected)
+        }
+    }
+
+    /// Checks the consistency conditions.
+    pub(crate) fn check(&self) -> Result<Totals, Error> {
+        consistency::check(&self.database, &self.tables, self.cardinalities)
+    }
+
+    /// Closes it. Its directory stays locked for as long as a handle lives.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        Ok(self.database.close()?)
+    }
+}

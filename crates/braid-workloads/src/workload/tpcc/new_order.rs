@@ -1,0 +1,148 @@
+//! New-Order, clause 2.4.
+
+use braiddb::{Error as Failure, Transaction};
+
+use super::encoding::Text;
+use super::random::{ORIGINAL, Random};
+use super::schema::{Cardinalities, DISTRICTS, Order, OrderLine, Tables};
+use super::terminal::{Home, existing, now};
+
+const MOST_LINES: usize = 15;
+
+/// An item that is ordered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    i_id: u32,
+    supply_w_id: u16,
+    quantity: u8,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NewOrder {
+    w_id: u16,
+    d_id: u8,
+    c_id: u32,
+    entry_d: u64,
+    count: u8,
+    lines: [Line; MOST_LINES],
+    /// The last item does not exist: the transaction is rolled back, as one in a hundred.
+    invalid: bool,
+}
+
+impl NewOrder {
+    pub(super) fn draw(random: &mut Random, home: Home, cardinalities: Cardinalities) -> Self {
+        let w_id = home.warehouse(random);
+        let count = random.small(5, MOST_LINES as u8);
+        let invalid = random.percent(1);
+        let mut lines = [Line::default(); MOST_LINES];
+        for line in &mut lines[..usize::from(count)] {
+            let remote = random.percent(1);
+            *line = Line {
+                i_id: random.item(),
+                supply_w_id: if remote { home.another(w_id, random) } else { w_id },
+                quantity: random.small(1, 10),
+            };
+        }
+        if invalid {
+            lines[usize::from(count) - 1].i_id = cardinalities.items + 1;
+        }
+        let (d_id, c_id) = (random.small(1, DISTRICTS), random.customer());
+        Self { w_id, d_id, c_id, entry_d: now(), count, lines, invalid }
+    }
+
+    /// Whether it is to be rolled back.
+    pub(crate) fn is_invalid(&self) -> bool {
+        self.invalid
+    }
+
+    /// The transaction. If `projected`, only what is needed of warehouse and customer is read, so that
+    /// payments, which change the rest of them, do not make it fail.
+    pub(super) async fn run(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+        projected: bool,
+    ) -> Result<(), Failure> {
+        let &Self { w_id, d_id, c_id, .. } = self;
+        let begin = tx.savepoint();
+        let customer = (w_id, d_id, c_id);
+        let (w_tax, discount) = if projected {
+            let tax = tx.get_part(&tables.warehouses, &w_id, |warehouse| warehouse.tax).await?;
+            let part = tx
+                .get_part(&tables.customers, &customer, |customer| {
+                    (customer.discount, customer.last.padded(), customer.credit.padded())
+                })
+                .await?;
+            (existing(tax)?, existing(part)?.0)
+        } else {
+            let warehouse = existing(tx.get(&tables.warehouses, &w_id).await?)?;
+            (warehouse.tax, existing(tx.get(&tables.customers, &customer).await?)?.discount)
+        };
+        let mut district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
+        let o_id = district.next_o_id;
+        district.next_o_id += 1;
+        tx.update(&tables.districts, &(w_id, d_id), &district).await?;
+        let lines = &self.lines[..usize::from(self.count)];
+        let order = Order {
+            w_id,
+            d_id,
+            c_id,
+            entry_d: self.entry_d,
+            carrier_id: None,
+            ol_cnt: self.count,
+            all_local: u8::from(lines.iter().all(|line| line.supply_w_id == w_id)),
+        };
+        tx.insert(&tables.orders, &(w_id, d_id, o_id), &order).await?;
+        tx.insert(&tables.new_orders, &(w_id, d_id, o_id), &()).await?;
+        let mut total = 0;
+        for (number, line) in (1_u8..).zip(lines) {
+            let Some(amount) = self.order_line(tx, tables, (o_id, number), line).await? else {
+                // The caller of a source cannot be told of an error without ending it, so what was done is
+                // taken back, and nothing is left to commit.
+                return tx.rollback_to(&begin);
+            };
+            total += amount;
+        }
+        // Shown to the user: taxes and discount are hundredths of a percent.
+        let taxed = total * (10_000 + i64::from(w_tax) + i64::from(district.tax)) / 10_000;
+        std::hint::black_box(taxed * (10_000 - i64::from(discount)) / 10_000);
+        Ok(())
+    }
+
+    /// One line of the order; its amount, or `None` if there is no such item.
+    async fn order_line(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+        (o_id, number): (u32, u8),
+        line: &Line,
+    ) -> Result<Option<i64>, Failure> {
+        let Some(item) = tx.get(&tables.items, &line.i_id).await? else { return Ok(None) };
+        let place = (line.supply_w_id, line.i_id);
+        let mut stock = existing(tx.get(&tables.stock, &place).await?)?;
+        let quantity = i16::from(line.quantity);
+        stock.quantity -= if stock.quantity >= quantity + 10 { quantity } else { quantity - 91 };
+        stock.ytd += u32::from(line.quantity);
+        stock.order_cnt += 1;
+        stock.remote_cnt += u16::from(line.supply_w_id != self.w_id);
+        tx.update(&tables.stock, &place, &stock).await?;
+        let amount = i64::from(line.quantity) * item.price;
+        let record = OrderLine {
+            i_id: line.i_id,
+            supply_w_id: line.supply_w_id,
+            delivery_d: None,
+            quantity: line.quantity,
+            amount,
+            dist_info: stock.dist[usize::from(self.d_id) - 1],
+        };
+        let key = (self.w_id, self.d_id, o_id, number);
+        tx.insert(&tables.order_lines, &key, &record).await?;
+        // Shown to the user as brand or generic.
+        std::hint::black_box(is_original(&item.data) && is_original(&stock.data));
+        Ok(Some(amount))
+    }
+}
+
+fn is_original(data: &Text<50>) -> bool {
+    data.as_bytes().windows(ORIGINAL.len()).any(|part| part == ORIGINAL)
+}

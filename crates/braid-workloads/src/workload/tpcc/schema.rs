@@ -1,0 +1,214 @@
+//! The nine tables of clause 1.3, with all their columns, and the two indexes.
+//!
+//! A table's key columns are in its keys; a value repeats those that an index's function needs, which sees
+//! values alone. Keys have at most eight bytes. Money is in cents, taxes and discounts in hundredths of a
+//! percent, times in microseconds since 1970.
+
+use braiddb::{Database, Index, IndexOptions, Table};
+
+use super::encoding::{Text, records};
+use crate::error::Error;
+
+pub(super) const DISTRICTS: u8 = 10;
+
+pub(super) type WarehouseKey = u16;
+/// Warehouse, district.
+pub(super) type DistrictKey = (u16, u8);
+/// Warehouse, district, customer.
+pub(super) type CustomerKey = (u16, u8, u32);
+/// Warehouse, district, order.
+pub(super) type OrderKey = (u16, u8, u32);
+/// Warehouse, district, order, line.
+pub(super) type OrderLineKey = (u16, u8, u32, u8);
+pub(super) type ItemKey = u32;
+/// Warehouse, item.
+pub(super) type StockKey = (u16, u32);
+/// Warehouse, district, last name, first name; texts padded with zeros.
+pub(super) type NameKey = (u16, u8, [u8; 16], [u8; 16]);
+
+records! {
+    /// A postal address, as warehouses, districts and customers have one.
+    Address("tpcc address") {
+        street_1: Text<20>,
+        street_2: Text<20>,
+        city: Text<20>,
+        state: Text<2>,
+        zip: Text<9>,
+    }
+    Warehouse("tpcc warehouse") {
+        name: Text<10>,
+        address: Address,
+        tax: u16,
+        ytd: i64,
+    }
+    District("tpcc district") {
+        name: Text<10>,
+        address: Address,
+        tax: u16,
+        ytd: i64,
+        next_o_id: u32,
+    }
+    Customer("tpcc customer") {
+        w_id: u16,
+        d_id: u8,
+        first: Text<16>,
+        middle: Text<2>,
+        last: Text<16>,
+        address: Address,
+        phone: Text<16>,
+        since: u64,
+        credit: Text<2>,
+        credit_lim: i64,
+        discount: u16,
+        balance: i64,
+        ytd_payment: i64,
+        payment_cnt: u16,
+        delivery_cnt: u16,
+        data: Text<500>,
+    }
+    /// Has no primary key; the table's is a number.
+    History("tpcc history") {
+        c_w_id: u16,
+        c_d_id: u8,
+        c_id: u32,
+        w_id: u16,
+        d_id: u8,
+        date: u64,
+        amount: i64,
+        data: Text<24>,
+    }
+    Order("tpcc order") {
+        w_id: u16,
+        d_id: u8,
+        c_id: u32,
+        entry_d: u64,
+        carrier_id: Option<u8>,
+        ol_cnt: u8,
+        all_local: u8,
+    }
+    OrderLine("tpcc order line") {
+        i_id: u32,
+        supply_w_id: u16,
+        delivery_d: Option<u64>,
+        quantity: u8,
+        amount: i64,
+        dist_info: Text<24>,
+    }
+    Item("tpcc item") {
+        im_id: u32,
+        name: Text<24>,
+        price: i64,
+        data: Text<50>,
+    }
+    Stock("tpcc stock") {
+        quantity: i16,
+        /// One for each district.
+        dist: [Text<24>; DISTRICTS as usize],
+        ytd: u32,
+        order_cnt: u16,
+        remote_cnt: u16,
+        data: Text<50>,
+    }
+}
+
+/// Handles of all tables and indexes of one database.
+#[derive(Clone)]
+pub(crate) struct Tables {
+    pub(super) warehouses: Table<WarehouseKey, Warehouse>,
+    pub(super) districts: Table<DistrictKey, District>,
+    pub(super) customers: Table<CustomerKey, Customer>,
+    pub(super) history: Table<u64, History>,
+    pub(super) new_orders: Table<OrderKey, ()>,
+    pub(super) orders: Table<OrderKey, Order>,
+    pub(super) order_lines: Table<OrderLineKey, OrderLine>,
+    pub(super) items: Table<ItemKey, Item>,
+    pub(super) stock: Table<StockKey, Stock>,
+    /// Customers by last name, then by first name.
+    pub(super) customers_by_name: Index<NameKey, CustomerKey, Customer>,
+    /// Orders by their customer; of one customer by their number.
+    pub(super) orders_by_customer: Index<CustomerKey, OrderKey, Order>,
+}
+
+impl Tables {
+    /// Opens the tables, or makes them, and attaches the indexes.
+    pub(crate) fn open(database: &Database) -> Result<Self, Error> {
+        pollster::block_on(async {
+            let customers = database.open_or_create_table("customer").await?;
+            let orders = database.open_or_create_table("order").await?;
+            let by_name = |customer: Customer, keys: &mut braiddb::IndexKeys<'_, NameKey>| {
+                let Customer { w_id, d_id, last, first, .. } = customer;
+                keys.push(&(w_id, d_id, last.padded(), first.padded()));
+            };
+            let by_customer = |order: Order, keys: &mut braiddb::IndexKeys<'_, CustomerKey>| {
+                keys.push(&(order.w_id, order.d_id, order.c_id));
+            };
+            let options = IndexOptions::default();
+            Ok(Self {
+                warehouses: database.open_or_create_table("warehouse").await?,
+                districts: database.open_or_create_table("district").await?,
+                history: database.open_or_create_table("history").await?,
+                new_orders: database.open_or_create_table("new-order").await?,
+                order_lines: database.open_or_create_table("order-line").await?,
+                items: database.open_or_create_table("item").await?,
+                stock: database.open_or_create_table("stock").await?,
+                customers_by_name: database
+                    .index(&customers, "customer-by-name", options, by_name)
+                    .await?,
+                orders_by_customer: database
+                    .index(&orders, "order-by-customer", options, by_customer)
+                    .await?,
+                customers,
+                orders,
+            })
+        })
+    }
+}
+
+/// How large a database is. The specification's but for tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cardinalities {
+    pub(crate) warehouses: u16,
+    pub(crate) items: u32,
+    /// Customers of each district, and orders at first.
+    pub(crate) customers: u32,
+}
+
+impl Cardinalities {
+    /// Clause 1.2.1.
+    pub(crate) fn specified(warehouses: u16) -> Self {
+        Self { warehouses, items: 100_000, customers: 3_000 }
+    }
+
+    /// Of everything a thirtieth or so.
+    pub(crate) fn tiny(warehouses: u16) -> Self {
+        Self { warehouses, items: 1_000, customers: 60 }
+    }
+
+    /// Orders of each district at first that were delivered: all but the last 900 of 3000.
+    pub(super) fn delivered(&self) -> u32 {
+        self.customers / 10 * 7
+    }
+
+    /// Last names that customers have: the first customers of each district have one each.
+    pub(super) fn last_names(&self) -> u32 {
+        self.customers.min(1_000)
+    }
+
+    /// Records of all tables at first, about: order lines are ten an order.
+    pub(crate) fn records(&self) -> u64 {
+        let (warehouses, items) = (u64::from(self.warehouses), u64::from(self.items));
+        let districts = warehouses * u64::from(DISTRICTS);
+        // A customer, its payment, its order with ten lines, three in ten of them new; two entries.
+        let a_customer = 15;
+        items + warehouses * (1 + items) + districts * (1 + u64::from(self.customers) * a_customer)
+    }
+
+    /// Memory that they take, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        const STOCK: u64 = 400;
+        const CUSTOMER: u64 = 2_500;
+        let warehouses = u64::from(self.warehouses);
+        let customers = warehouses * u64::from(DISTRICTS) * u64::from(self.customers);
+        warehouses * u64::from(self.items) * STOCK + customers * CUSTOMER
+    }
+}

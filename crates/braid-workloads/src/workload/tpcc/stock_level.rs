@@ -1,0 +1,45 @@
+//! Stock-Level, clause 2.8: how many items of a district's last twenty orders are low in stock.
+
+use braiddb::{Error as Failure, Transaction};
+
+use super::random::Random;
+use super::schema::{DISTRICTS, Tables};
+use super::terminal::{Home, existing};
+
+const ORDERS: u32 = 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct StockLevel {
+    w_id: u16,
+    d_id: u8,
+    threshold: i16,
+}
+
+impl StockLevel {
+    pub(super) fn draw(random: &mut Random, home: Home) -> Self {
+        let (w_id, d_id) = (home.warehouse(random), random.small(1, DISTRICTS));
+        Self { w_id, d_id, threshold: random.between(10, 20) as i16 }
+    }
+
+    pub(super) async fn run(&self, tx: &Transaction, tables: &Tables) -> Result<(), Failure> {
+        let &Self { w_id, d_id, threshold } = self;
+        let district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
+        let next = district.next_o_id;
+        let range = (w_id, d_id, next.saturating_sub(ORDERS), 0)..(w_id, d_id, next, 0);
+        let mut lines = tx.scan(&tables.order_lines, range)?;
+        let mut items = Vec::with_capacity(256);
+        while let Some((_, line)) = lines.next().await? {
+            items.push(line.i_id);
+        }
+        drop(lines);
+        items.sort_unstable();
+        items.dedup();
+        let mut low = 0;
+        for i_id in items {
+            let stock = existing(tx.get(&tables.stock, &(w_id, i_id)).await?)?;
+            low += u32::from(stock.quantity < threshold);
+        }
+        std::hint::black_box(low);
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! A terminal: which transaction comes next, on whose behalf, and its run. Without keying and thinking.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use braiddb::{Error as Failure, Transaction};
+
+use super::delivery::Delivery;
+use super::encoding::Text;
+use super::new_order::NewOrder;
+use super::order_status::OrderStatus;
+use super::payment::Payment;
+use super::random::{Constants, Random};
+use super::schema::{Cardinalities, CustomerKey, Tables};
+use super::stock_level::StockLevel;
+use crate::engine::drive::Procedure;
+
+/// Of a hundred transactions in random order: the least shares of clause 5.2.3, and the rest New-Orders.
+const DECK: [(Card, usize); 5] = [
+    (Card::NewOrder, 45),
+    (Card::Payment, 43),
+    (Card::OrderStatus, 4),
+    (Card::Delivery, 4),
+    (Card::StockLevel, 4),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Card {
+    NewOrder,
+    Payment,
+    OrderStatus,
+    Delivery,
+    StockLevel,
+}
+
+/// Names of the kinds of transactions that are counted apart.
+pub(crate) const NEW_ORDER: &str = "New-Order";
+pub(crate) const ROLLED_BACK: &str = "New-Order, rolled back";
+pub(crate) const PAYMENT: &str = "Payment";
+
+/// A transaction with its inputs.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    NewOrder(NewOrder),
+    Payment(Payment),
+    OrderStatus(OrderStatus),
+    Delivery(Delivery),
+    StockLevel(StockLevel),
+}
+
+/// The warehouses that a terminal's transactions are of, and how many there are in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    least: u16,
+    most: u16,
+    warehouses: u16,
+}
+
+impl Home {
+    /// The share of one of so many workers: the same number of warehouses each, at least one.
+    pub(crate) fn of_worker(worker: usize, workers: usize, warehouses: u16) -> Self {
+        let (worker, workers, all) = (worker as u64, workers as u64, u64::from(warehouses));
+        let (first, end) = (worker * all / workers, (worker + 1) * all / workers);
+        let least = (first + 1).min(all) as u16;
+        Self { least, most: (end.max(first + 1)).min(all) as u16, warehouses }
+    }
+
+    pub(super) fn warehouse(self, random: &mut Random) -> u16 {
+        random.warehouse(self.least, self.most)
+    }
+
+    /// Any but `own`, if there are others.
+    pub(super) fn another(self, own: u16, random: &mut Random) -> u16 {
+        if self.warehouses == 1 {
+            return own;
+        }
+        let drawn = random.warehouse(1, self.warehouses - 1);
+        drawn + u16::from(drawn >= own)
+    }
+}
+
+/// A customer, by number or, in 60 of 100 cases, by last name.
+#[derive(Clone, Debug)]
+pub(super) enum Who {
+    Number(CustomerKey),
+    LastName(u16, u8, Text<16>),
+}
+
+impl Who {
+    pub(super) fn draw(random: &mut Random, w_id: u16, d_id: u8) -> Self {
+        match random.percent(60) {
+            true => Self::LastName(w_id, d_id, random.last_name()),
+            false => Self::Number((w_id, d_id, random.customer())),
+        }
+    }
+
+    /// The customer's key. Of several with the last name, in the order of their first names, it is the one in
+    /// the middle, rounded up.
+    pub(super) async fn find(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+    ) -> Result<CustomerKey, Failure> {
+        let (w_id, d_id, last) = match self {
+            Self::Number(key) => return Ok(*key),
+            Self::LastName(w_id, d_id, last) => (*w_id, *d_id, last.padded()),
+        };
+        let range = (w_id, d_id, last, [0; 16])..=(w_id, d_id, last, [u8::MAX; 16]);
+        let mut entries = tx.entries_by(&tables.customers_by_name, range)?;
+        let mut found = Vec::with_capacity(8);
+        while let Some((_, key)) = entries.next().await? {
+            found.push(key);
+        }
+        existing(middle(&found))
+    }
+}
+
+/// The one at `n / 2`, rounded up and counted from 1.
+fn middle<T: Copy>(found: &[T]) -> Option<T> {
+    found.get(found.len().div_ceil(2).checked_sub(1)?).copied()
+}
+
+/// What must be there.
+pub(super) fn existing<T>(found: Option<T>) -> Result<T, Failure> {
+    found.ok_or(Failure::KeyNotFound)
+}
+
+/// Microseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_micros() as u64)
+}
+
+/// Draws and runs transactions.
+#[derive(Clone)]
+pub(crate) struct Terminal {
+    tables: Tables,
+    cardinalities: Cardinalities,
+    random: Random,
+    home: Home,
+    deck: Vec<Card>,
+    /// The key of the next history record.
+    next_history: u64,
+    projected: bool,
+}
+
+impl Terminal {
+    /// `session` is a number that no other terminal of the database ever has, from 1 on. If `projected`,
+    /// New-Orders read only what they need of warehouse and customer.
+    pub(crate) fn new(
+        tables: &Tables,
+        cardinalities: Cardinalities,
+        home: Home,
+        (seed, loaded_with): (u64, u64),
+        session: u32,
+        projected: bool,
+    ) -> Self {
+        let constants = Constants::of_load(loaded_with).of_run(seed);
+        Self {
+            tables: tables.clone(),
+            cardinalities,
+            random: Random::new(seed, constants, cardinalities),
+            home,
+            deck: Vec::new(),
+            next_history: u64::from(session) << 32,
+            projected,
+        }
+    }
+
+    fn next_card(&mut self) -> Card {
+        if self.deck.is_empty() {
+            let cards = DECK.iter().flat_map(|&(card, count)| std::iter::repeat_n(card, count));
+            self.deck.extend(cards);
+            self.random.shuffle(&mut self.deck);
+        }
+        self.deck.pop().expect("a deck has cards")
+    }
+}
+
+impl Procedure for Terminal {
+    type Input = Request;
+
+    const KINDS: &'static [&'static str] =
+        &[NEW_ORDER, ROLLED_BACK, PAYMENT, "Order-Status", "Delivery", "Stock-Level"];
+
+    fn draw(&mut self) -> Request {
+        let card = self.next_card();
+        let (random, home) = (&mut self.random, self.home);
+        match card {
+            Card::NewOrder => Request::NewOrder(NewOrder::draw(random, home, self.cardinalities)),
+            Card::Payment => {
+                self.next_history += 1;
+                Request::Payment(Payment::draw(random, home, self.next_history))
+            }
+            Card::OrderStatus => Request::OrderStatus(OrderStatus::draw(random, home)),
+            Card::Delivery => Request::Delivery(Delivery::draw(random, home)),
+            Card::StockLevel => Request::StockLevel(StockLevel::draw(random, home)),
+        }
+    }
+
+    fn kind(request: &Request) -> usize {
+        match request {
+            Request::NewOrder(order) => usize::from(order.is_invalid()),
+            Request::Payment(_) => 2,
+            Request::OrderStatus(_) => 3,
+            Request::Delivery(_) => 4,
+            Request::StockLevel(_) => 5,
+        }
+    }
+
+    async fn run(&self, tx: &Transaction, request: &Request) -> Result<(), Failure> {
+        match request {
+            Request::NewOrder(order) => order.run(tx, &self.tables, self.projected).await,
+            Request::Payment(payment) => payment.run(tx, &self.tables).await,
+            Request::OrderStatus(status) => status.run(tx, &self.tables).await,
+            Request::Delivery(delivery) => delivery.run(tx, &self.tables).await,
+            Request::StockLevel(level) => level.run(tx, &self.tables).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_is_rounded_up() {
+        assert_eq!(middle::<u32>(&[]), None);
+        assert_eq!(middle(&[1]), Some(1));
+        assert_eq!(middle(&[1, 2]), Some(1));
+        assert_eq!(middle(&[1, 2, 3]), Some(2));
+        assert_eq!(middle(&[1, 2, 3, 4, 5, 6]), Some(3));
+    }
+
+    #[test]
+    fn workers_share_the_warehouses() {
+        for (workers, warehouses) in [(2, 2), (2, 100), (3, 100), (4, 2), (1, 1)] {
+            let mut seen = Vec::new();
+            for worker in 0..workers {
+                let home = Home::of_worker(worker, workers, warehouses);
+                assert!(1 <= home.least && home.least <= home.most && home.most <= warehouses);
+                seen.extend(home.least..=home.most);
+            }
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen.len(), usize::from(warehouses), "{workers} workers");
+        }
+    }
+
+    #[test]
+    fn another_warehouse_is_never_ones_own() {
+        let cardinalities = Cardinalities::tiny(3);
+        let mut random = Random::new(1, Constants::of_load(1), cardinalities);
+        let home = Home::of_worker(0, 1, 3);
+        let mut seen = [false; 4];
+        for _ in 0..200 {
+            seen[usize::from(home.another(2, &mut random))] = true;
+        }
+        assert_eq!(seen, [false, true, false, true]);
+    }
+}

@@ -1,0 +1,163 @@
+//! Small databases: runs under both isolation levels leave them consistent, and what breaks a condition is told.
+
+use braiddb::{Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, Value};
+
+use super::consistency::check;
+use super::schema::{Customer, District, Order, OrderLine, Tables, Warehouse};
+use super::terminal::{NEW_ORDER, PAYMENT};
+use super::{Cardinalities, Totals, TpccBed};
+use crate::engine::drive::Driven;
+use crate::error::Error;
+use crate::harness::progress::Progress;
+use crate::harness::rounds::{Effort, Subject};
+
+const SEED: u64 = 1;
+
+fn bed(warehouses: u16, workers: usize) -> TpccBed {
+    let database = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let cardinalities = Cardinalities::tiny(warehouses);
+    TpccBed::fill(database, cardinalities, SEED, workers, &Progress::of(0)).unwrap()
+}
+
+#[test]
+fn runs_under_both_levels_leave_it_consistent() {
+    let workers = 2;
+    let bed = bed(2, workers);
+    let mut committed = Totals::default();
+    for (isolation, projected) in [
+        (Isolation::Serializable, false),
+        (Isolation::Serializable, true),
+        (Isolation::Snapshot, false),
+    ] {
+        let make = bed.terminals(workers, projected);
+        let mut driven = Driven::new("", &bed.database, workers, SEED, make)
+            .under(RunOptions::default().isolation(isolation));
+        let sample = driven.round(Effort::Transactions(2_000)).unwrap();
+        let of = |name: &str| {
+            let kinds = sample.kinds.iter().filter(|kind| kind.name == name);
+            kinds.map(|kind| kind.transactions).sum::<u64>()
+        };
+        assert!(sample.kinds.iter().all(|kind| kind.transactions > 0), "all kinds were run");
+        committed.orders += of(NEW_ORDER);
+        committed.payments += of(PAYMENT);
+        assert_eq!(bed.check().unwrap(), committed);
+    }
+    // A deck has exact shares.
+    assert_eq!(committed.payments, 6_000 * 43 / 100);
+}
+
+/// Changes a record, checks, and takes the change back; returned is what was told.
+fn with<K, V>(
+    bed: &TpccBed,
+    table: &Table<K, V>,
+    key: K,
+    change: impl Fn(&mut V::Owned) + Send + 'static,
+) -> String
+where
+    K: Key + Clone + Send,
+    V: Value + for<'a> Value<Ref<'a> = V, Input = V, Owned = V> + Copy + Send,
+{
+    let write = |value: V| {
+        let (table, key) = (table.clone(), key.clone());
+        bed.database.run_blocking(async move |tx| tx.update(&table, &key, &value).await).unwrap();
+    };
+    let (of, at) = (table.clone(), key.clone());
+    let before =
+        bed.database.run_blocking(async move |tx| tx.get(&of, &at).await).unwrap().unwrap();
+    let mut changed = before;
+    change(&mut changed);
+    write(changed);
+    let told = told(bed);
+    write(before);
+    bed.check().unwrap();
+    told
+}
+
+fn told(bed: &TpccBed) -> String {
+    match bed.check() {
+        Err(Error::Wrong(told)) => told,
+        other => panic!("the check said {other:?}"),
+    }
+}
+
+#[test]
+fn what_breaks_a_condition_is_told() {
+    let bed = bed(1, 1);
+    let tables = Tables::open(&bed.database).unwrap();
+    let district = (1, 3);
+    let delivered = (1, 3, 5);
+    let line = (1, 3, 5, 1);
+    let customer = (1, 3, 7);
+    let told = [
+        (1, with(&bed, &tables.warehouses, 1, |warehouse: &mut Warehouse| warehouse.ytd += 1)),
+        (
+            2,
+            with(&bed, &tables.districts, district, |district: &mut District| {
+                district.next_o_id += 1;
+            }),
+        ),
+        (5, with(&bed, &tables.orders, delivered, |order: &mut Order| order.carrier_id = None)),
+        (6, with(&bed, &tables.orders, delivered, |order: &mut Order| order.ol_cnt += 1)),
+        (7, with(&bed, &tables.order_lines, line, |line: &mut OrderLine| line.delivery_d = None)),
+        (9, with(&bed, &tables.districts, district, |district: &mut District| district.ytd -= 1)),
+        (
+            10,
+            with(&bed, &tables.customers, customer, |customer: &mut Customer| {
+                customer.balance += 1;
+            }),
+        ),
+        (
+            11,
+            with(&bed, &tables.customers, customer, |customer: &mut Customer| {
+                customer.delivery_cnt += 1;
+            }),
+        ),
+        (
+            12,
+            with(&bed, &tables.customers, customer, |customer: &mut Customer| {
+                customer.ytd_payment += 1;
+            }),
+        ),
+    ];
+    for (condition, told) in told {
+        let expected = format!("condition {condition}:");
+        assert!(told.contains(&expected), "{expected} is to be told, not {told}");
+    }
+    check(&bed.database, &tables, Cardinalities::tiny(1)).unwrap();
+    deliver_out_of_order(&bed, &tables);
+    let told = self::told(&bed);
+    assert!(told.contains("condition 3:"), "{told}");
+}
+
+/// Delivers an order that is neither a district's oldest nor its last, of nothing, so that only condition 3 sees it.
+fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
+    let tables = tables.clone();
+    let deliver = async move |tx: &braiddb::Transaction| {
+        let key = (1, 3, Cardinalities::tiny(1).customers - 1);
+        assert!(tx.delete(&tables.new_orders, &key).await?, "it was new");
+        let mut order = tx.get(&tables.orders, &key).await?.expect("it is there");
+        order.carrier_id = Some(1);
+        tx.update(&tables.orders, &key, &order).await?;
+        for number in 1..=order.ol_cnt {
+            let key = (key.0, key.1, key.2, number);
+            let mut line = tx.get(&tables.order_lines, &key).await?.expect("it is there");
+            (line.delivery_d, line.amount) = (Some(1), 0);
+            tx.update(&tables.order_lines, &key, &line).await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    bed.database.run_blocking(deliver).unwrap();
+}
+
+/// An order whose last item does not exist leaves nothing, and others meet none of its numbers.
+#[test]
+fn orders_of_items_that_do_not_exist_leave_nothing() {
+    let bed = bed(1, 1);
+    let make = bed.terminals(1, false);
+    let mut driven = Driven::new("", &bed.database, 1, SEED, make);
+    let sample = driven.round(Effort::Transactions(3_000)).unwrap();
+    let of = |place: usize| sample.kinds[place].transactions;
+    assert_eq!(of(0) + of(1), 3_000 * 45 / 100);
+    assert!((3..40).contains(&of(1)), "{} of 1350 were rolled back, about 13 should be", of(1));
+    assert_eq!(bed.check().unwrap().orders, of(0));
+}
