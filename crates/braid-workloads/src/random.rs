@@ -39,27 +39,82 @@ impl Uniform {
     }
 }
 
-/// Draws record numbers of which few are drawn often: the `k`-th most frequent about `1 / k^theta` times
-/// as often as the most frequent (Gray et al., SIGMOD 1994, as YCSB has it). Which these are is scattered.
+/// Ranks of which few are drawn often: the `k`-th about `1 / k^theta` times as often as the first (Gray et al.,
+/// SIGMOD 1994, as YCSB has it).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Zipfian {
+    items: u64,
+    theta: f64,
+    zeta: f64,
+    eta: f64,
+}
+
+impl Zipfian {
+    /// Of more than 2 items, with `theta` between 0 and 1.
+    pub(crate) fn over(items: u64, theta: f64) -> Self {
+        assert!(items > 2 && (0.0..1.0).contains(&theta), "{items} items, theta {theta}");
+        let zeta = zeta(items, theta);
+        Self { items, theta, zeta, eta: eta(items, theta, zeta) }
+    }
+
+    /// The same of more items.
+    pub(crate) fn grow_to(&mut self, items: u64) {
+        if items > self.items {
+            let more = self.items + 1..=items;
+            self.zeta += more.map(|k| (k as f64).powf(-self.theta)).sum::<f64>();
+            self.eta = eta(items, self.theta, self.zeta);
+            self.items = items;
+        }
+    }
+
+    /// The rank for a number from 0 to 1 that was drawn uniformly: how many are more frequent.
+    #[inline]
+    pub(crate) fn rank(&self, drawn: f64) -> u64 {
+        let scaled = drawn * self.zeta;
+        if scaled < 1.0 {
+            return 0;
+        }
+        if scaled < 1.0 + 0.5_f64.powf(self.theta) {
+            return 1;
+        }
+        let alpha = 1.0 / (1.0 - self.theta);
+        let rank = self.items as f64 * (self.eta * drawn - self.eta + 1.0).powf(alpha);
+        (rank as u64).min(self.items - 1)
+    }
+}
+
+fn eta(items: u64, theta: f64, zeta: f64) -> f64 {
+    let half = 1.0 + 0.5_f64.powf(theta);
+    (1.0 - (2.0 / items as f64).powf(1.0 - theta)) / (1.0 - half / zeta)
+}
+
+/// The sum of `1 / k^theta` for `k` from 1 to `items`: the first terms, then Euler and Maclaurin's formula, whose
+/// error is beyond a double's digits by then.
+fn zeta(items: u64, theta: f64) -> f64 {
+    const SUMMED: u64 = 100_000;
+    let term = |k: f64| k.powf(-theta);
+    let summed = items.min(SUMMED);
+    let first: f64 = (1..=summed).map(|k| term(k as f64)).sum();
+    if items == summed {
+        return first;
+    }
+    let (from, to) = (summed as f64, items as f64);
+    let integral = (to.powf(1.0 - theta) - from.powf(1.0 - theta)) / (1.0 - theta);
+    first + integral + (term(to) - term(from)) / 2.0
+}
+
+/// Draws record numbers so; which of them are frequent is scattered.
 #[derive(Clone, Debug)]
 pub(crate) struct Skewed {
     generator: fastrand::Rng,
-    records: u64,
-    alpha: f64,
-    zeta: f64,
-    eta: f64,
-    half: f64,
+    zipfian: Zipfian,
 }
 
 impl Skewed {
-    /// Below `records`, which must be more than 2, with `theta` between 0 and 1. Takes a step a record.
+    /// Below `records`, which must be more than 2, with `theta` between 0 and 1.
     pub(crate) fn below(records: u64, theta: f64, seed: u64) -> Self {
-        assert!(records > 2 && (0.0..1.0).contains(&theta), "{records} records, theta {theta}");
-        let zeta: f64 = (1..=records).map(|k| (k as f64).powf(-theta)).sum();
-        let half = 1.0 + 0.5_f64.powf(theta);
-        let eta = (1.0 - (2.0 / records as f64).powf(1.0 - theta)) / (1.0 - half / zeta);
         let generator = fastrand::Rng::with_seed(seed);
-        Self { generator, records, alpha: 1.0 / (1.0 - theta), zeta, eta, half }
+        Self { generator, zipfian: Zipfian::over(records, theta) }
     }
 
     /// The same distribution, drawn anew.
@@ -69,21 +124,8 @@ impl Skewed {
 
     /// The key of a record that is drawn so.
     pub(crate) fn key(&mut self) -> u64 {
-        key_of(self.rank().wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.records)
-    }
-
-    /// How many are more frequent.
-    fn rank(&mut self) -> u64 {
-        let drawn = self.generator.f64();
-        let scaled = drawn * self.zeta;
-        if scaled < 1.0 {
-            return 0;
-        }
-        if scaled < self.half {
-            return 1;
-        }
-        let rank = self.records as f64 * (self.eta * drawn - self.eta + 1.0).powf(self.alpha);
-        (rank as u64).min(self.records - 1)
+        let rank = self.zipfian.rank(self.generator.f64());
+        key_of(rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.zipfian.items)
     }
 }
 
@@ -92,17 +134,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skewed_ranks_have_their_frequencies() {
+    fn ranks_have_their_frequencies() {
         let (records, draws) = (1_000, 200_000);
-        let mut skewed = Skewed::below(records, 0.99, 1);
+        let mut random = fastrand::Rng::with_seed(1);
+        let zipfian = Zipfian::over(records, 0.99);
         let mut counts = vec![0_u64; records as usize];
         for _ in 0..draws {
-            counts[skewed.rank() as usize] += 1;
+            counts[zipfian.rank(random.f64()) as usize] += 1;
         }
-        let expected = |rank: f64| draws as f64 / skewed.zeta / rank.powf(0.99);
+        let expected = |rank: f64| draws as f64 / zipfian.zeta / rank.powf(0.99);
         for rank in [1, 2, 10, 100] {
             let ratio = counts[rank - 1] as f64 / expected(rank as f64);
             assert!((0.7..1.4).contains(&ratio), "rank {rank}: {ratio}");
         }
+    }
+
+    #[test]
+    fn sums_are_those_of_all_terms() {
+        for theta in [0.0, 0.5, 0.99] {
+            let summed: f64 = (1..=3_000_000).map(|k| f64::from(k).powf(-theta)).sum();
+            let apart = (zeta(3_000_000, theta) / summed - 1.0).abs();
+            assert!(apart < 1e-9, "theta {theta}: {apart}");
+        }
+        // The constant that YCSB has for its ten milliards of items.
+        assert!((zeta(10_000_000_000, 0.99) - 26.469_028_201_783_02).abs() < 1e-6);
+        let mut grown = Zipfian::over(1_000, 0.9);
+        grown.grow_to(5_000);
+        assert!((grown.zeta - zeta(5_000, 0.9)).abs() < 1e-9);
     }
 }

@@ -94,6 +94,10 @@ pub(crate) const TPCC_BRAIDED: Limit = at_least(1.3);
 pub(crate) const MOSAICDB_TPCC: f64 = 85e3;
 pub(crate) const COROBASE_TPCC: f64 = 48e3;
 
+/// YCSB A, skewed, over snapshot isolation: with one operation a transaction, and with ten.
+pub(crate) const YCSB_A_1: Limit = at_least(0.97);
+pub(crate) const YCSB_A_10: Limit = at_least(1.0);
+
 /// A rate that must be reached.
 pub(crate) fn rate(limit: f64) -> Limit {
     (Side::AtLeast, limit, "/s")

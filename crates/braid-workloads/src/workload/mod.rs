@@ -27,3 +27,4 @@ pub(crate) mod tpcc;
 #[cfg(braid_experiment)]
 pub(crate) mod trackers;
 pub(crate) mod updates;
+pub(crate) mod ycsb;
