@@ -14,7 +14,7 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths, reads,
-    reopen, rmw, scan, timeline, tpcc, updates, ycsb,
+    reopen, rmw, scan, smallbank, timeline, tpcc, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -67,6 +67,12 @@ enum Workload {
         after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the four databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot"
     )]
     Tpcc(tpcc::TpccArguments),
+    /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided and
+    /// sequential.
+    #[command(
+        after_help = "Give --dir to choose the disk. Example: braid bench smallbank --dir DIR --hotspot 1000,100,10"
+    )]
+    Smallbank(smallbank::SmallbankArguments),
     /// YCSB A to F under both isolation levels, over skew and length of transactions.
     #[command(
         after_help = "Example: braid bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
@@ -157,6 +163,7 @@ impl Command {
             Workload::Commit(arguments) => vec![arguments.run(stage)?],
             Workload::Isolation(arguments) => arguments.run(stage)?,
             Workload::Tpcc(arguments) => arguments.run(stage)?,
+            Workload::Smallbank(arguments) => arguments.run(stage)?,
             Workload::Ycsb(arguments) => arguments.run(stage)?,
             Workload::HotCold(arguments) => arguments.run(stage)?,
             Workload::Load(arguments) => vec![arguments.run(stage)?],
@@ -251,6 +258,9 @@ mod tests {
         tpcc: ["tpcc", "--quick"] => [
             "durable, serializable", "durable, projected", "durable, snapshot", "durable, sequential",
             "in memory, serializable", "in memory, sequential",
+        ];
+        smallbank: ["smallbank", "--quick"] => [
+            "durable, serializable", "durable, snapshot", "in memory, serializable",
         ];
         ycsb: ["ycsb", "--quick"] => [
             "A, 1 a transaction, theta 0.99, serializable",

@@ -21,6 +21,7 @@ pub(crate) mod reads;
 pub(crate) mod reopen;
 pub(crate) mod rmw;
 pub(crate) mod scan;
+pub(crate) mod smallbank;
 pub(crate) mod stage;
 pub(crate) mod timeline;
 pub(crate) mod tpcc;
