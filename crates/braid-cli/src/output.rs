@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 /// Where data goes, and in which form.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Output {
     pub json: bool,
 }
@@ -31,12 +31,22 @@ impl Output {
         Ok(())
     }
 
-    /// A record: `key<TAB>value`, or `{"key": …, "value": …}`.
-    pub fn record(&self, key: &str, value: &str) -> Result<()> {
+    /// Appends a record to `page`, on a line of its own: `key<TAB>value`, or `{"key": …, "value": …}`.
+    pub fn format_record(&self, page: &mut Vec<u8>, key: &str, value: &str) {
         if self.json {
-            return self.document(&Record { key, value: Document::of(value) });
+            let record = Record { key, value: Document::of(value) };
+            serde_json::to_writer(&mut *page, &record).expect("text is written to memory");
+        } else {
+            page.extend_from_slice(key.as_bytes());
+            page.push(b'\t');
+            page.extend_from_slice(value.as_bytes());
         }
-        self.line(&format!("{key}\t{value}"))
+        page.push(b'\n');
+    }
+
+    /// A page of lines.
+    pub fn page(&self, page: &[u8]) -> Result<()> {
+        Ok(io::stdout().lock().write_all(page)?)
     }
 
     /// A value alone.

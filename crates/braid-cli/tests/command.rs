@@ -64,6 +64,22 @@ fn the_worlds_airports() {
     let keys: Vec<&str> = all.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert_eq!(keys.len() as u64, AIRPORTS);
     assert!(keys.is_sorted());
+    // More than is made in one step.
+    assert!(all.len() > 3 << 20, "{}", all.len());
+    let some: Vec<&str> = keys.iter().copied().filter(|key| key.starts_with('K')).collect();
+    for reverse in [false, true] {
+        let mut scan = vec!["scan", "airports", "--prefix", "K"];
+        scan.extend(reverse.then_some("--reverse"));
+        let (printed, _) = braid.run(&scan, 0);
+        let key = |line: &str| line.split('\t').next().unwrap().to_owned();
+        let mut printed: Vec<String> = printed.lines().map(key).collect();
+        if reverse {
+            printed.reverse();
+        }
+        assert_eq!(printed, some);
+    }
+    let (printed, _) = braid.run(&["scan", "airports", "--reverse", "--limit", "27000"], 0);
+    assert_eq!(printed.lines().count(), 27_000);
 
     let (last, _) = braid
         .run(&["scan", "airports", "--prefix", "LJ", "--reverse", "--limit", "2", "--json"], 0);

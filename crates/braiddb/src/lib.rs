@@ -46,7 +46,7 @@ mod version;
 pub use database::{
     AbortStats, Backup, ChangedRead, CheckReport, Checkpoint, Compaction, Database, Error, Index,
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
-    InteractiveTransaction, KeyRange, LogBlock, LogPositions, MemoryBudget, MemoryStats,
+    InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,
     Savepoint, Scan, SourceRun, Stats, SuspensionStats, Table, TableDescription, TableOptions,
     Transaction, WorkerStats,

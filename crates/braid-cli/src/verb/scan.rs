@@ -2,48 +2,53 @@
 
 use std::ops::Bound;
 use std::process::ExitCode;
-use std::sync::mpsc;
 
 use anyhow::Result;
-use braiddb::{Database, Error, Transaction};
+use braiddb::{Database, Error, InteractiveTransaction, Transaction};
+use pollster::block_on;
 
 use crate::arguments::Scan;
 use crate::output::Output;
-use crate::store::{self, TextTable};
+use crate::store::TextTable;
 
-/// Prints the records of a range as they are read.
+/// Bytes of output that are made in one step of the transaction, about.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Prints the records of a range.
 pub fn run(db: &Database, scan: &Scan, output: &Output) -> Result<ExitCode> {
-    let table = store::existing_table(db, &scan.table)?;
-    let range = Range::new(scan);
-    let (sender, records) = mpsc::channel();
-    let reading = std::thread::scope(|scope| {
-        let reader = scope.spawn(move || {
-            db.run_blocking(async move |tx| {
-                let sender = sender.clone();
-                range.visit(tx, &table, move |key, value| sender.send((key, value)).is_ok()).await
-            })
-        });
-        for (key, value) in records {
-            output.record(&key, &value)?;
-        }
-        reader.join().expect("the reader does not panic").map_err(anyhow::Error::from)
-    });
-    reading?;
+    print(&block_on(db.begin_read_only())?, scan, output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A range as the arguments tell it.
+/// Prints the records of a range as a transaction sees them, page by page: a range of any size takes a
+/// page of memory, and no worker waits for the output.
+pub fn print(transaction: &InteractiveTransaction, scan: &Scan, output: &Output) -> Result<()> {
+    let name = scan.table.clone();
+    let table = block_on(transaction.step(async move |tx| tx.open_table(&name).await))?;
+    let mut left = Some(Range::new(scan));
+    while let Some(range) = left {
+        let (table, output) = (table.clone(), *output);
+        let step = async move |tx: &Transaction| range.page(tx, &table, output).await;
+        let (page, rest) = block_on(transaction.step(step))?;
+        output.page(&page)?;
+        left = rest;
+    }
+    Ok(())
+}
+
+/// What is left of a range.
 #[derive(Clone, Debug)]
-pub struct Range {
+struct Range {
     low: Bound<String>,
     high: Bound<String>,
     prefix: Option<String>,
-    pub limit: u64,
-    pub reverse: bool,
+    limit: u64,
+    reverse: bool,
 }
 
 impl Range {
-    pub fn new(scan: &Scan) -> Self {
+    /// A range as the arguments tell it.
+    fn new(scan: &Scan) -> Self {
         let bound =
             |included: &Option<String>, excluded: &Option<String>| match (included, excluded) {
                 (Some(key), _) => Bound::Included(key.clone()),
@@ -59,24 +64,38 @@ impl Range {
         }
     }
 
-    /// Hands each record of the range to `take`, until it wants no more.
-    pub async fn visit(
-        &self,
+    /// The next page of records, and what is left of the range after it.
+    async fn page(
+        mut self,
         tx: &Transaction,
         table: &TextTable,
-        mut take: impl FnMut(String, String) -> bool,
-    ) -> Result<(), Error> {
-        let scan = match &self.prefix {
-            Some(prefix) => tx.scan_prefix(table, prefix)?,
-            None => tx.scan(table, (self.low.clone(), self.high.clone()))?,
+        output: Output,
+    ) -> Result<(Vec<u8>, Option<Self>), Error> {
+        let scan = match (&self.prefix, &self.low, &self.high) {
+            (Some(prefix), Bound::Unbounded, Bound::Unbounded) => tx.scan_prefix(table, prefix)?,
+            _ => tx.scan(table, (self.low.clone(), self.high.clone()))?,
         };
         let scan = scan.limit(self.limit);
         let mut scan = if self.reverse { scan.rev() } else { scan };
+        let mut page = Vec::with_capacity(PAGE_BYTES);
         while let Some((key, value)) = scan.next().await? {
-            if !take(key, value.to_owned()) {
+            // After the first page a prefix is where the range starts, and is looked for in what follows.
+            if self.prefix.as_ref().is_some_and(|prefix| !key.starts_with(&**prefix)) {
                 break;
             }
+            output.format_record(&mut page, &key, value);
+            self.limit -= 1;
+            if page.len() >= PAGE_BYTES && self.limit > 0 {
+                match self.reverse {
+                    true => self.high = Bound::Excluded(key),
+                    false => self.low = Bound::Excluded(key),
+                }
+                if let (Some(prefix), Bound::Unbounded) = (&self.prefix, &self.low) {
+                    self.low = Bound::Included(prefix.clone());
+                }
+                return Ok((page, Some(self)));
+            }
         }
-        Ok(())
+        Ok((page, None))
     }
 }

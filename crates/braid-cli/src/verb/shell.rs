@@ -10,8 +10,7 @@ use clap::{Parser, Subcommand};
 use pollster::block_on;
 use rustyline::error::ReadlineError;
 
-use super::overview;
-use super::scan::Range;
+use super::{overview, scan};
 use crate::arguments::Scan;
 use crate::output::Output;
 use crate::store::{self, TextTable};
@@ -184,16 +183,9 @@ impl Shell<'_> {
     }
 
     fn scan(&self, scan: &Scan) -> Result<()> {
-        let (range, table) = (Range::new(scan), scan.table.clone());
-        let records = self.transact(async move |tx| {
-            let (table, mut records) = (tx.open_table(&table).await?, Vec::new());
-            let take = |key, value| {
-                records.push((key, value));
-                true
-            };
-            range.visit(tx, &table, take).await?;
-            Ok(records)
-        })?;
-        records.iter().try_for_each(|(key, value)| self.output.record(key, value))
+        match &self.open {
+            Some(open) => scan::print(open, scan, self.output),
+            None => scan::run(self.db, scan, self.output).map(drop),
+        }
     }
 }

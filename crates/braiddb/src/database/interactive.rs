@@ -15,7 +15,7 @@ use super::error::{Error, Result};
 use super::options::RunOptions;
 use super::run::send;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode};
+use super::transaction::{Transaction, encode, encode_checked};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
@@ -212,7 +212,7 @@ impl InteractiveTransaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (table, key) = (table.clone(), encode(key));
+        let (table, key) = (table.clone(), encode_checked(key)?);
         self.step(async move |tx: &Transaction| {
             let found = engine_code(tx.core.get(tx.records(&table)?, &key)).await?;
             // Owned at once: the transaction may be open for long, and is to keep nothing of it.
@@ -281,7 +281,7 @@ impl InteractiveTransaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (table, key) = (table.clone(), encode(key));
+        let (table, key) = (table.clone(), encode_checked(key)?);
         let value = value.map(V::encode).transpose()?.map(|value| value.to_vec());
         self.step(async move |tx: &Transaction| {
             tx.write_encoded(&table, &key, intent(value.as_deref().unwrap_or_default())).await

@@ -1,15 +1,18 @@
 //! The database as its user sees it: opening and closing, typed tables, transactions, errors.
 
 mod catalog;
+mod change;
 mod error;
 mod index;
 mod interactive;
+mod keys;
 mod memory_budget;
 mod options;
 mod recovery;
 mod run;
 mod savepoint;
 mod scan;
+mod single;
 mod source;
 mod stats;
 mod table;
@@ -29,6 +32,7 @@ pub use index::{
     IndexStage,
 };
 pub use interactive::InteractiveTransaction;
+pub use keys::Keys;
 pub use memory_budget::MemoryBudget;
 pub use options::{Options, Outcome, Overload, RunOptions};
 pub use recovery::{OpenProgress, OpenStage, Recovery};

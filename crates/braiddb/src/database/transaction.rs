@@ -5,6 +5,7 @@ use std::ops::Bound;
 use super::error::{Error, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, PrefixKey, Table};
+use crate::index::MAX_KEY_BYTES;
 use crate::record;
 use crate::sched::{Contained, engine_code};
 use crate::transaction::{self, Engine, Intent, SeenRecord};
@@ -68,13 +69,14 @@ impl Transaction {
     /// The value of `key`.
     ///
     /// # Errors
-    /// When the stored bytes do not decode, or the table belongs to another database.
+    /// When the stored bytes do not decode, the table belongs to another database, or the key is too long
+    /// for any record to have it.
     pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Ref<'_>>>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (records, key) = (self.records(table)?, encode(key));
+        let (records, key) = (self.records(table)?, encode_checked(key)?);
         let found = engine_code(self.core.get(records, &key)).await?;
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
@@ -110,7 +112,7 @@ impl Transaction {
         T: PartialEq + Clone + 'static,
         F: Fn(V::Ref<'_>) -> T + 'static,
     {
-        let (records, key) = (self.records(table)?, encode(key));
+        let (records, key) = (self.records(table)?, encode_checked(key)?);
         let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
             return Ok(None);
         };
@@ -126,14 +128,14 @@ impl Transaction {
     /// Whether `key` has a record.
     ///
     /// # Errors
-    /// When the table belongs to another database.
+    /// When the table belongs to another database, or the key is too long for any record to have it.
     pub async fn contains<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.records(table)?;
-        Ok(engine_code(self.core.contains(records, &encode(key))).await?)
+        let (records, key) = (self.records(table)?, encode_checked(key)?);
+        Ok(engine_code(self.core.contains(records, &key)).await?)
     }
 
     /// The values of many keys, in their order; the look-ups hide each other's cache misses even
@@ -151,7 +153,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        let keys: Vec<KeyBuffer> = keys.into_iter().map(encode).collect();
+        let keys: Vec<KeyBuffer> = keys.into_iter().map(encode_checked).collect::<Result<_>>()?;
         let values = engine_code(self.core.multi_get(records, &keys)).await?;
         values.into_iter().map(|bytes| Ok(bytes.map(V::decode).transpose()?)).collect()
     }
@@ -312,6 +314,15 @@ pub(super) fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
     let mut buffer = KeyBuffer::new();
     key.encode(&mut buffer);
     buffer
+}
+
+/// A key's encoding, if a record can have it.
+pub(super) fn encode_checked<K: Key + ?Sized>(key: &K) -> Result<KeyBuffer> {
+    let key = encode(key);
+    match key.len() <= MAX_KEY_BYTES {
+        true => Ok(key),
+        false => Err(Error::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES }),
+    }
 }
 
 /// The end of the keys that start with `prefix`: the prefix with its last byte below 255 raised.

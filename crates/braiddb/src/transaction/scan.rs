@@ -131,7 +131,7 @@ impl<'tx> Scan<'tx> {
     }
 
     /// Gives every value as empty; before the first record only.
-    pub(super) fn set_keys_only(&mut self) {
+    pub(crate) fn set_keys_only(&mut self) {
         assert!(self.cursor.is_none(), "a scan reads values from its start, or none");
         self.keys_only = true;
     }

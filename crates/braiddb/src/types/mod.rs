@@ -2,8 +2,12 @@
 
 mod buffer;
 mod error;
+mod float;
+#[cfg(any(feature = "chrono", feature = "uuid"))]
+mod foreign;
 mod integer;
 mod key;
+mod reverse;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tuple;

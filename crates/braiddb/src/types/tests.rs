@@ -1,5 +1,6 @@
 //! Encodings keep order, come back as they were, and take any bytes without a panic.
 
+use std::cmp::Reverse;
 use std::fmt::Debug;
 
 use proptest::prelude::*;
@@ -51,6 +52,28 @@ proptest! {
     }
 
     #[test]
+    fn floats_keep_the_total_order_and_come_back(a in any::<u64>(), b in any::<u64>()) {
+        let (a, b) = (f64::from_bits(a), f64::from_bits(b));
+        let order = |left: &[u8], right: &[u8]| left.cmp(right);
+        assert_eq!(a.total_cmp(&b), order(&encode(&a), &encode(&b)), "{a} {b}");
+        assert_eq!(<f64 as Key>::decode(&encode(&a)).unwrap().to_bits(), a.to_bits());
+        let (a, b) = (f32::from_bits(a.to_bits() as u32), f32::from_bits(b.to_bits() as u32));
+        assert_eq!(a.total_cmp(&b), order(&encode(&a), &encode(&b)), "{a} {b}");
+        assert_eq!(<f32 as Key>::decode(&encode(&a)).unwrap().to_bits(), a.to_bits());
+    }
+
+    #[test]
+    fn reversed_keys_descend(
+        a in (bytes(), any::<i32>(), any::<Option<u8>>()), b in (bytes(), any::<i32>(), any::<Option<u8>>()),
+    ) {
+        check(&Reverse(a.0.clone()), &Reverse(b.0.clone()));
+        check(&Reverse(a.clone()), &Reverse(b.clone()));
+        check(&(Reverse(a.0.clone()), a.1), &(Reverse(b.0.clone()), b.1));
+        check(&(a.1, Reverse(a.2)), &(a.1, Reverse(b.2)));
+        check(&Reverse(Reverse(a.0)), &Reverse(Reverse(b.0)));
+    }
+
+    #[test]
     fn garbage_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         garbage::<u64>(&bytes);
         garbage::<bool>(&bytes);
@@ -58,6 +81,7 @@ proptest! {
         garbage::<[u8]>(&bytes);
         garbage::<[u8; 7]>(&bytes);
         garbage::<(String, Option<i16>, Vec<u8>)>(&bytes);
+        garbage::<(Reverse<String>, f64, Reverse<Option<f32>>)>(&bytes);
         _ = <u32 as Value>::decode(&bytes);
         _ = <bool as Value>::decode(&bytes);
         _ = <str as Value>::decode(&bytes);
@@ -78,4 +102,11 @@ fn trailing_bytes_are_refused() {
     assert!(<u16 as Key>::decode(&[1, 2, 3]).is_err());
     assert!(<u16 as Value>::decode(&[1, 2, 3]).is_err());
     assert!(<Postcard<u8>>::decode(&[1, 2]).is_err());
+}
+
+#[test]
+fn special_floats_have_their_place() {
+    let ascending =
+        [-f64::NAN, f64::NEG_INFINITY, -1.5, -0.0, 0.0, f64::MIN_POSITIVE, f64::INFINITY, f64::NAN];
+    assert!(ascending.map(|float| encode(&float)).is_sorted_by(|a, b| a < b));
 }

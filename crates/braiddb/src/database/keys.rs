@@ -1,0 +1,94 @@
+//! Scans of keys alone.
+
+use std::marker::PhantomData;
+
+use super::error::Result;
+use super::table::{KeyRange, Table};
+use super::transaction::{Transaction, encode};
+use crate::sched::engine_code;
+use crate::transaction::{self, Bounds, Direction};
+use crate::types::{Key, KeyBuffer, Value};
+
+/// The keys of a range, in their order. Values are neither decoded nor, where they are not in memory, read.
+pub struct Keys<'tx, K: ?Sized> {
+    core: transaction::Scan<'tx>,
+    left: u64,
+    types: PhantomData<fn(&K)>,
+}
+
+impl Transaction {
+    /// The keys of the records of a range, in their order.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let table: Table<u64, [u8]> = pollster::block_on(db.create_table("blobs"))?;
+    /// let newest = db.run_blocking(async move |tx| {
+    ///     for key in 0..10 {
+    ///         tx.put(&table, &key, &[0; 1000]).await?;
+    ///     }
+    ///     tx.keys(&table, ..7)?.rev().next().await
+    /// })?;
+    /// assert_eq!(newest, Some(6));
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the table belongs to another database.
+    pub fn keys<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<Keys<'_, K>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (low, high) = range.key_bounds();
+        let bounds = Bounds { low: low.map(encode), high: high.map(encode) };
+        let mut core = self.core.scan(self.records(table)?, bounds);
+        core.set_keys_only();
+        Ok(Keys { core, left: u64::MAX, types: PhantomData })
+    }
+}
+
+impl<K: Key + ?Sized> Keys<'_, K> {
+    /// From the largest key to the smallest instead; to be called before the first `next`.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.core.set_direction(Direction::Reverse);
+        self
+    }
+
+    /// At most `count` keys.
+    #[must_use]
+    pub fn limit(mut self, count: u64) -> Self {
+        self.left = count;
+        self.core.expect_records(count);
+        self
+    }
+
+    /// The next key, or `None` after the last. Dropping the future loses no key; an error passes over the
+    /// key that does not decode.
+    ///
+    /// # Errors
+    /// When a stored key does not decode.
+    pub async fn next(&mut self) -> Result<Option<K::Owned>> {
+        let key = self.next_encoded().await?;
+        Ok(key.map(|key| K::decode(&key)).transpose()?)
+    }
+
+    /// The next key as it is stored.
+    pub(super) async fn next_encoded(&mut self) -> Result<Option<KeyBuffer>> {
+        if self.left == 0 || !engine_code(self.core.load()).await? {
+            return Ok(None);
+        }
+        let (key, _) = self.core.current().expect("loaded");
+        let key = key.clone();
+        self.core.pass();
+        self.left -= 1;
+        Ok(Some(key))
+    }
+}
+
+impl<K: ?Sized> std::fmt::Debug for Keys<'_, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keys(at most {} more)", self.left)
+    }
+}

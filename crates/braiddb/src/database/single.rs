@@ -1,0 +1,166 @@
+//! Transactions of one operation each.
+
+use std::future::Future;
+
+use super::Database;
+use super::error::{Error, Result};
+use super::options::RunOptions;
+use super::table::Table;
+use super::transaction::{Transaction, encode_checked};
+use crate::sched::engine_code;
+use crate::transaction::{Found, Intent};
+use crate::types::{EncodeError, EncodedValue, Key, Value};
+
+impl Database {
+    /// The value of `key`, in a transaction of its own. Keys, values and arguments are encoded at once, so
+    /// that the future borrows nothing; so in all methods of one operation.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// assert_eq!(db.get(&cities, "Ljubljana").await?, Some(285_604));
+    /// assert!(db.delete(&cities, "Ljubljana").await?);
+    /// assert!(!db.contains(&cities, "Ljubljana").await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::get`] and [`Database::run`].
+    pub fn get<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
+        async move {
+            let key = key?;
+            let body = async move |tx: &Transaction| {
+                let found = engine_code(tx.core().get(tx.records(&table)?, &key)).await?;
+                let decode = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
+                Ok::<_, Error>(found.map(decode).transpose()?)
+            };
+            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+        }
+    }
+
+    /// Whether `key` has a record, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::contains`] and [`Database::run`].
+    pub fn contains<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
+        async move {
+            let key = key?;
+            let body = async move |tx: &Transaction| {
+                let found = engine_code(tx.core().contains(tx.records(&table)?, &key)).await?;
+                Ok::<_, Error>(found)
+            };
+            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+        }
+    }
+
+    /// Makes a record, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`] and [`Database::run`].
+    pub fn insert<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let write = self.write(table, key, V::encode(value), |value| Intent::Insert(value));
+        async move { write.await.map(drop) }
+    }
+
+    /// Makes a record, or gives the one there is a new value, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`] and [`Database::run`].
+    pub fn put<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let write = self.write(table, key, V::encode(value), |value| Intent::Put(value));
+        async move { write.await.map(drop) }
+    }
+
+    /// Gives a record a new value, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::update`] and [`Database::run`].
+    pub fn update<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let write = self.write(table, key, V::encode(value), |value| Intent::Update(value));
+        async move { write.await.map(drop) }
+    }
+
+    /// Deletes a record, in a transaction of its own; `false` if there was none.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`] and [`Database::run`].
+    pub fn delete<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(table, key, Ok(EncodedValue::small(&[])), |_| Intent::Delete)
+    }
+
+    /// A write in a transaction of its own; `false` if it was a deletion of a record that does not exist.
+    fn write<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: Result<EncodedValue<'_>, EncodeError>,
+        intent: fn(&[u8]) -> Intent<'_>,
+    ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
+        let value = value.map(|value| value.to_vec());
+        async move {
+            let (key, value) = (key?, value?);
+            db.run(async move |tx| tx.write_encoded(&table, &key, intent(&value)).await).await
+        }
+    }
+}

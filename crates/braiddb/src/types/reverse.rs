@@ -1,0 +1,39 @@
+//! Keys in descending order.
+
+use std::cmp::Reverse;
+
+use super::buffer::KeyBuffer;
+use super::error::DecodeError;
+use super::key::Key;
+
+/// The order of `K`, from the last to the first, also as a part of a tuple: a
+/// `Table<(u64, Reverse<u64>), _>` lists the newest events of each user first.
+impl<K: Key> Key for Reverse<K> {
+    type Owned = Reverse<K::Owned>;
+
+    fn type_name() -> String {
+        format!("Reverse<{}>", K::type_name())
+    }
+
+    /// The bytes of a part, complemented. A part, even where it is the last: of two keys one of which the
+    /// other starts with, the longer one is to come first, and only a part tells where it ends.
+    fn encode(&self, out: &mut KeyBuffer) {
+        let start = out.len();
+        self.0.encode_part(out);
+        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError> {
+        match Self::decode_part(bytes)? {
+            (key, []) => Ok(key),
+            (_, _) => Err(DecodeError::new(Self::type_name())),
+        }
+    }
+
+    fn decode_part(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), DecodeError> {
+        let complement: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        let (key, rest) = K::decode_part(&complement)?;
+        let length = complement.len() - rest.len();
+        Ok((Reverse(key), &bytes[length..]))
+    }
+}

@@ -1,0 +1,176 @@
+//! Operations that read and write in one call, those in transactions of their own, and keys of all kinds.
+
+mod common;
+
+use std::cmp::Reverse;
+
+use braiddb::{Database, Error, MAX_KEY_BYTES, Options, Postcard, Table};
+use common::with_limit;
+use pollster::block_on;
+
+/// The log's buffer, which the budget counts.
+const RING_BYTES: u64 = 64 << 20;
+const LIMIT_SECONDS: u64 = 120;
+
+fn in_memory() -> Database {
+    Database::in_memory(Options::default().workers(2)).unwrap()
+}
+
+#[test]
+fn one_operation_is_a_transaction_of_its_own() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<str, [u8]> = block_on(db.create_table("t")).unwrap();
+        assert_eq!(block_on(db.get(&table, "a")).unwrap(), None);
+        assert!(matches!(block_on(db.update(&table, "a", b"1")), Err(Error::KeyNotFound)));
+        block_on(db.insert(&table, "a", b"1")).unwrap();
+        assert!(matches!(block_on(db.insert(&table, "a", b"2")), Err(Error::KeyExists)));
+        block_on(db.update(&table, "a", b"2")).unwrap();
+        assert_eq!(block_on(db.get(&table, "a")).unwrap(), Some(b"2".to_vec()));
+        block_on(db.put(&table, "b", &[0; 5000])).unwrap();
+        assert!(block_on(db.contains(&table, "b")).unwrap());
+        assert!(block_on(db.delete(&table, "b")).unwrap());
+        assert!(!block_on(db.delete(&table, "b")).unwrap());
+        assert!(!block_on(db.contains(&table, "b")).unwrap());
+        db.close().unwrap();
+        assert!(matches!(block_on(db.get(&table, "a")), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
+    const THREADS: u64 = 4;
+    const CHANGES: u64 = 200;
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = in_memory();
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for _ in 0..CHANGES {
+                        let table = table.clone();
+                        db.run_blocking(async move |tx| {
+                            if thread % 2 == 0 {
+                                let before = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
+                                return tx.fetch_update(&table, &0, before).await.map(drop);
+                            }
+                            if !tx.update_with(&table, &0, |count| count + 1).await? {
+                                assert!(tx.compare_and_set(&table, &0, None, Some(&1)).await?);
+                            }
+                            Ok::<_, Error>(())
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(block_on(db.get(&table, &0)).unwrap(), Some(THREADS * CHANGES));
+    });
+}
+
+#[test]
+fn what_is_not_expected_is_not_replaced() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<u64, Postcard<(u8, String)>> = block_on(db.create_table("t")).unwrap();
+        db.run_blocking(async move |tx| {
+            let [one, two] = [(1, "one".to_owned()), (2, "two".to_owned())];
+            assert!(!tx.compare_and_set(&table, &7, Some(&one), Some(&two)).await?);
+            assert!(tx.compare_and_set(&table, &7, None, Some(&one)).await?);
+            assert!(!tx.compare_and_set(&table, &7, Some(&two), None).await?);
+            assert_eq!(tx.get(&table, &7).await?, Some(one.clone()));
+            assert!(tx.compare_and_set(&table, &7, Some(&one), Some(&two)).await?);
+            assert_eq!(tx.get(&table, &7).await?, Some(two));
+            assert_eq!(tx.fetch_update(&table, &7, |_| None::<(u8, String)>).await?.unwrap().0, 2);
+            assert!(!tx.contains(&table, &7).await?);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_range_is_counted_and_deleted_without_its_values() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        // Hardly any record stays in memory.
+        let options = Options::default().workers(1).memory_budget(RING_BYTES + (1 << 20));
+        let db = Database::open(directory.path(), options).unwrap();
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for key in 0..2_000_u64 {
+            block_on(db.put(&table, &key, &[key as u8; 10_000])).unwrap();
+        }
+        assert!(db.stats().versions_evicted > 0, "{:#?}", db.stats());
+        let before = db.stats().suspensions.storage;
+        let all = table.clone();
+        let counts = db.run_blocking(async move |tx| {
+            let odd = tx.count(&all, 100..).await?;
+            let deleted = tx.delete_range(&all, 500..1_500).await?;
+            assert_eq!(tx.delete_range(&all, 500..1_500).await?, 0);
+            Ok::<_, Error>((odd, deleted, tx.count(&all, ..).await?))
+        });
+        assert_eq!(counts.unwrap(), (1_900, 1_000, 1_000));
+        assert_eq!(db.stats().suspensions.storage, before, "no value was read");
+        let keys = db.run_blocking(async move |tx| {
+            let (mut keys, mut all) = (tx.keys(&table, ..)?.rev().limit(600), Vec::new());
+            while let Some(key) = keys.next().await? {
+                all.push(key);
+            }
+            Ok::<_, Error>(all)
+        });
+        let expected: Vec<u64> = (1_500..2_000).rev().chain((400..500).rev()).collect();
+        assert_eq!(keys.unwrap(), expected);
+    });
+}
+
+#[test]
+fn a_key_that_no_record_can_have_is_an_error_for_readers_too() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<[u8], u64> = block_on(db.create_table("t")).unwrap();
+        let long = vec![1; MAX_KEY_BYTES + 1];
+        let refused = |result: Result<(), Error>| {
+            let Err(Error::KeyTooLong { bytes, limit }) = result else { panic!("{result:?}") };
+            assert_eq!((bytes, limit), (MAX_KEY_BYTES + 1, MAX_KEY_BYTES));
+        };
+        refused(block_on(db.get(&table, &long)).map(drop));
+        refused(block_on(db.contains(&table, &long)).map(drop));
+        refused(block_on(db.put(&table, &long, &1)));
+        refused(block_on(db.delete(&table, &long)).map(drop));
+        db.run_blocking(async move |tx| {
+            refused(tx.get(&table, &long).await.map(drop));
+            refused(tx.contains(&table, &long).await.map(drop));
+            refused(tx.multi_get(&table, [&long[..]]).await.map(drop));
+            refused(tx.update_with(&table, &long, |value| value).await.map(drop));
+            let longest = &long[..MAX_KEY_BYTES];
+            tx.put(&table, longest, &7).await?;
+            assert_eq!(tx.get(&table, longest).await?, Some(7));
+            // A range may start or end anywhere.
+            assert_eq!(tx.count(&table, ..=&long[..]).await?, 1);
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_table_lists_the_newest_first() {
+    with_limit(LIMIT_SECONDS, |_| {
+        type Reading = (String, Reverse<u64>, f64);
+        let db = in_memory();
+        let table: Table<Reading, ()> = block_on(db.create_table("readings")).unwrap();
+        let newest = db.run_blocking(async move |tx| {
+            for time in 0..5 {
+                for sensor in ["kitchen", "attic"] {
+                    tx.put(&table, &(sensor.to_owned(), Reverse(time), -0.5), &()).await?;
+                }
+            }
+            let from = ("kitchen".to_owned(), Reverse(u64::MAX), f64::NEG_INFINITY);
+            tx.keys(&table, from..)?.next().await
+        });
+        assert_eq!(newest.unwrap(), Some(("kitchen".to_owned(), Reverse(4), -0.5)));
+    });
+}
