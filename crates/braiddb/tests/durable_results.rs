@@ -191,11 +191,11 @@ impl Run {
         let run = self.clone();
         let told = match (self.case.way, self.case.question) {
             (Way::Run, Question::KeptFromFirstAttempt) => self.keep_and_tell().await,
-            (Way::Run, _) => self.db.run(async move |tx| run.answer(tx).await).await,
+            (Way::Run, _) => self.db.try_run(async move |tx| run.answer(tx).await).await,
             (Way::Source, _) => return self.ask_source().await,
             (Way::Interactive, _) => {
                 let transaction = self.db.begin().await.unwrap();
-                transaction.step(async move |tx: &Transaction| run.answer(tx).await).await
+                transaction.try_step(async move |tx: &Transaction| run.answer(tx).await).await
             }
         };
         self.tell(&told);
@@ -236,7 +236,7 @@ impl Run {
             assert!(matches!(lost, Err(Error::Conflict { .. })), "{lost:?}");
             lost.map(|()| String::new()).map_err(Failure::from)
         };
-        self.db.run(body).await
+        self.db.try_run(body).await
     }
 
     fn tell(&self, told: &impl std::fmt::Debug) {

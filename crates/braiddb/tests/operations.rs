@@ -60,7 +60,7 @@ fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
                             if !tx.update_with(&table, &0, |count| count + 1).await? {
                                 assert!(tx.compare_and_set(&table, &0, None, Some(&1)).await?);
                             }
-                            Ok::<_, Error>(())
+                            Ok(())
                         })
                         .unwrap();
                     }
@@ -86,7 +86,7 @@ fn what_is_not_expected_is_not_replaced() {
             assert_eq!(tx.get(&table, &7).await?, Some(two));
             assert_eq!(tx.fetch_update(&table, &7, |_| None::<(u8, String)>).await?.unwrap().0, 2);
             assert!(!tx.contains(&table, &7).await?);
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     });
@@ -110,7 +110,7 @@ fn a_range_is_counted_and_deleted_without_its_values() {
             let odd = tx.count(&all, 100..).await?;
             let deleted = tx.delete_range(&all, 500..1_500).await?;
             assert_eq!(tx.delete_range(&all, 500..1_500).await?, 0);
-            Ok::<_, Error>((odd, deleted, tx.count(&all, ..).await?))
+            Ok((odd, deleted, tx.count(&all, ..).await?))
         });
         assert_eq!(counts.unwrap(), (1_900, 1_000, 1_000));
         assert_eq!(db.stats().suspensions.storage, before, "no value was read");
@@ -119,7 +119,7 @@ fn a_range_is_counted_and_deleted_without_its_values() {
             while let Some(key) = keys.next().await? {
                 all.push(key);
             }
-            Ok::<_, Error>(all)
+            Ok(all)
         });
         let expected: Vec<u64> = (1_500..2_000).rev().chain((400..500).rev()).collect();
         assert_eq!(keys.unwrap(), expected);
@@ -150,7 +150,7 @@ fn a_key_that_no_record_can_have_is_an_error_for_readers_too() {
             assert_eq!(tx.get(&table, longest).await?, Some(7));
             // A range may start or end anywhere.
             assert_eq!(tx.count(&table, ..=&long[..]).await?, 1);
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     });
@@ -172,5 +172,44 @@ fn a_table_lists_the_newest_first() {
             tx.keys(&table, from..)?.next().await
         });
         assert_eq!(newest.unwrap(), Some(("kitchen".to_owned(), Reverse(4), -0.5)));
+    });
+}
+
+/// That it compiles is the test: nothing says what the closures' errors are.
+#[test]
+fn errors_of_closures_are_inferred() {
+    #[derive(Debug, thiserror::Error)]
+    enum Refused {
+        #[error("there is nothing left")]
+        Nothing,
+        #[error(transparent)]
+        Database(#[from] Error),
+    }
+
+    async fn take(db: &Database, left: &Table<u64, u64>) -> Result<u64, Refused> {
+        let table = left.clone();
+        db.run(async move |tx| {
+            if tx.get(&table, &0).await?.is_none() {
+                tx.put(&table, &0, &1).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        let table = left.clone();
+        let took = db.try_run(async move |tx| {
+            let Some(left) = tx.get(&table, &0).await? else { return Err(Refused::Nothing) };
+            tx.put(&table, &0, &left.checked_sub(1).ok_or(Refused::Nothing)?).await?;
+            Ok(left)
+        });
+        took.await
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let left = block_on(db.create_table("left")).unwrap();
+        assert_eq!(block_on(take(&db, &left)).unwrap(), 1);
+        assert!(matches!(block_on(take(&db, &left)), Err(Refused::Nothing)));
+        db.close().unwrap();
+        assert!(matches!(block_on(take(&db, &left)), Err(Refused::Database(Error::Closed))));
     });
 }

@@ -239,7 +239,7 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
             block_on(holder.put(&bench.table, &1, &1)).unwrap();
             let (table, dropped) = (bench.table.clone(), bench.dropped.clone());
             let options = RunOptions::default().max_attempts(3);
-            let run = bench.db.run_with(options, async move |tx| {
+            let run = bench.db.try_run_with(options, async move |tx| {
                 assert!(tx.put(&table, &1, &2).await.is_err());
                 let bomb = Bomb { dropped: dropped.clone() };
                 if fails { Err(Mine::Bomb(bomb)) } else { Ok(bomb) }
@@ -643,7 +643,7 @@ fn a_conversion_that_panics_stays_on_its_thread() {
     }
     with_limit(LIMIT_SECONDS, |limit| {
         let bench = Bench::new(limit, 1);
-        let run = || bench.db.run_blocking::<(), Mine, _>(async |_tx| panic!("a closure"));
+        let run = || bench.db.try_run_blocking::<(), Mine, _>(async |_tx| panic!("a closure"));
         let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"a conversion"));
         bench.finish();

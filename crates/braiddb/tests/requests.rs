@@ -108,7 +108,7 @@ fn a_closures_error_comes_back_unchanged_and_aborts() {
     }
     let (db, table) = open();
     let kept = table.clone();
-    let result: Result<(), Mine> = db.run_blocking(async move |tx| {
+    let result: Result<(), Mine> = db.try_run_blocking(async move |tx| {
         tx.put(&kept, "key", &1).await?;
         Err(Mine::Refused(42))
     });

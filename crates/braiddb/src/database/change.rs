@@ -63,8 +63,7 @@ impl Transaction {
     ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, Some(1));
     ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, None);
     ///     Ok(())
-    /// })
-    /// # .map_err(|error: Error| error)?;
+    /// })?;
     /// # Ok::<_, Error>(())
     /// ```
     ///
@@ -106,8 +105,7 @@ impl Transaction {
     ///     assert!(!tx.compare_and_set(&leader, "shard 7", None, Some("b")).await?);
     ///     assert!(tx.compare_and_set(&leader, "shard 7", Some("a"), None).await?);
     ///     Ok(())
-    /// })
-    /// # .map_err(|error: Error| error)?;
+    /// })?;
     /// # Ok::<_, Error>(())
     /// ```
     ///

@@ -160,7 +160,20 @@ impl InteractiveTransaction {
     /// ends the transaction; [`Error::Log`] in the place of either if the log fails before the answer
     /// may leave; [`Error::TransactionOver`] if it is over, because an earlier step panicked
     /// or the database was closed; [`Error::Failed`].
-    pub async fn step<T, E, F>(&self, step: F) -> Result<T, E>
+    pub async fn step<T, F>(&self, step: F) -> Result<T>
+    where
+        F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_step(step).await
+    }
+
+    /// Like [`InteractiveTransaction::step`], for a step whose error is of a type of its own, which the
+    /// engine's converts to.
+    ///
+    /// # Errors
+    /// As [`InteractiveTransaction::step`].
+    pub async fn try_step<T, E, F>(&self, step: F) -> Result<T, E>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,

@@ -47,26 +47,69 @@ impl Database {
     ///     .run(async move |tx| {
     ///         let count = tx.get(&table, "visits").await?.unwrap_or(0) + 1;
     ///         tx.put(&table, "visits", &count).await?;
-    ///         Ok::<_, Error>(count)
+    ///         Ok(count)
     ///     })
     ///     .await?;
     /// assert_eq!(count, 1);
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
+    /// For errors of the closure's own see [`Database::try_run`].
+    ///
     /// # Errors
-    /// The closure's own; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
+    /// The closure's; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
     /// [`Error::Panicked`];
     /// [`Error::Closed`]; [`Error::Log`] if the log had failed: nothing of the transaction is there.
     /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
     /// transaction may be there or not, and is not run again.
-    pub fn run<T, E, F>(&self, body: F) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
+    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_run(body)
+    }
+
+    /// Like [`Database::run`], for a closure whose error is of a type of its own, which the engine's
+    /// converts to.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// #[derive(Debug)]
+    /// enum Refused {
+    ///     Poor,
+    ///     Database(braiddb::Error),
+    /// }
+    ///
+    /// impl From<braiddb::Error> for Refused {
+    ///     fn from(error: braiddb::Error) -> Self {
+    ///         Refused::Database(error)
+    ///     }
+    /// }
+    ///
+    /// let cents: Table<u64, u64> = pollster::block_on(db.create_table("cents"))?;
+    /// let spent = db.try_run(async move |tx| {
+    ///     let left = tx.get(&cents, &1).await?.unwrap_or(0).checked_sub(100);
+    ///     tx.put(&cents, &1, &left.ok_or(Refused::Poor)?).await?;
+    ///     Ok::<_, Refused>(())
+    /// });
+    /// assert!(matches!(pollster::block_on(spent), Err(Refused::Poor)));
+    /// # Ok::<_, braiddb::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub fn try_run<T, E, F>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let run = self.run_with(RunOptions::default(), body);
+        let run = self.try_run_with(RunOptions::default(), body);
         async move { Ok(run.await?.value) }
     }
 
@@ -74,7 +117,23 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::run`].
-    pub fn run_with<T, E, F>(
+    pub fn run_with<T, F>(
+        &self,
+        options: RunOptions,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<T>>> + Send + use<T, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_run_with(options, body)
+    }
+
+    /// Like [`Database::run_with`], for a closure whose error is of a type of its own.
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub fn try_run_with<T, E, F>(
         &self,
         options: RunOptions,
         body: F,
@@ -114,14 +173,26 @@ impl Database {
     /// # Errors
     /// As [`Database::run`]; [`Error::Options`] from within a transaction, where blocking would
     /// stop the worker that is to run it.
-    pub fn run_blocking<T, E, F>(&self, body: F) -> Result<T, E>
+    pub fn run_blocking<T, F>(&self, body: F) -> Result<T>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_run_blocking(body)
+    }
+
+    /// Like [`Database::run_blocking`], for a closure whose error is of a type of its own.
+    ///
+    /// # Errors
+    /// As [`Database::run_blocking`].
+    pub fn try_run_blocking<T, E, F>(&self, body: F) -> Result<T, E>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
         super::refuse_on_worker()?;
-        super::block_on(self.run(body))
+        super::block_on(self.try_run(body))
     }
 }
 

@@ -24,7 +24,7 @@ impl Transaction {
     ///     tx.insert(&table, &2, &20).await?;
     ///     tx.rollback_to(&savepoint)?;
     ///     assert_eq!(tx.get(&table, &2).await?, None);
-    ///     Ok::<_, Error>(tx.get(&table, &1).await?)
+    ///     tx.get(&table, &1).await
     /// })?;
     /// assert_eq!(kept, Some(10));
     /// # Ok::<_, Error>(())

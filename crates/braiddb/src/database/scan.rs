@@ -66,7 +66,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     ///             longest = name.to_owned();
     ///         }
     ///     }
-    ///     Ok::<_, Error>(longest)
+    ///     Ok(longest)
     /// })?;
     /// assert_eq!(longest, "three");
     /// # Ok::<_, Error>(())

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::Result;
 use super::options::RunOptions;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
@@ -44,7 +44,7 @@ impl Database {
             let body = async move |tx: &Transaction| {
                 let found = engine_code(tx.core().get(tx.records(&table)?, &key)).await?;
                 let decode = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
-                Ok::<_, Error>(found.map(decode).transpose()?)
+                Ok(found.map(decode).transpose()?)
             };
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
         }
@@ -67,8 +67,7 @@ impl Database {
         async move {
             let key = key?;
             let body = async move |tx: &Transaction| {
-                let found = engine_code(tx.core().contains(tx.records(&table)?, &key)).await?;
-                Ok::<_, Error>(found)
+                Ok(engine_code(tx.core().contains(tx.records(&table)?, &key)).await?)
             };
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
         }

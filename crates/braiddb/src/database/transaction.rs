@@ -239,7 +239,7 @@ impl Transaction {
     ///     while let Some((_, square)) = scan.next().await? {
     ///         sum += square;
     ///     }
-    ///     Ok::<_, Error>(sum)
+    ///     Ok(sum)
     /// })?;
     /// assert_eq!(sum, 4 + 9 + 16);
     /// # Ok::<_, Error>(())

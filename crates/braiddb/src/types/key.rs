@@ -23,6 +23,13 @@ const END: u8 = 0;
 /// assert!(encode(&("a".into(), 7)) < encode(&("a\0".into(), -7)));
 /// assert!(encode(&("b".into(), -7)) < encode(&("b".into(), 7)));
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a table's key",
+    label = "not a key",
+    note = "keys are numbers, bool, text, bytes, options, and tuples of up to six of them; `Reverse` of any descends",
+    note = "a key that is borrowed is given as what it borrows: `str`, `[u8]`; in a tuple, as what owns it",
+    note = "implement `Key` for a type of your own, by encoding its fields in their order"
+)]
 pub trait Key: 'static {
     /// What a stored key decodes to.
     type Owned: Send + 'static;

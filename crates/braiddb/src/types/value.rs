@@ -81,6 +81,12 @@ impl std::ops::Deref for EncodedValue<'_> {
 /// assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, pair);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a table's value",
+    label = "not a value",
+    note = "any type that serde serializes and deserializes can be stored as `Postcard<{Self}>`",
+    note = "text, bytes and integers are stored as they are: `str`, `[u8]`, `u64`"
+)]
 pub trait Value: 'static {
     /// What is written, by reference.
     type Input: ?Sized;

@@ -315,7 +315,7 @@ impl Clients {
                 let look = async move |tx: &Transaction| {
                     tables.look(tx, &looked, &floors, async || Pause(false).await).await
                 };
-                let seen = tx.step::<_, Error, _>(look).await?;
+                let seen = tx.step(look).await?;
                 if *first.get_or_insert_with(|| seen.clone()) != seen {
                     let told = format!("{WRONG}of keys {keys:?} it saw {first:?}, then {seen:?}");
                     return Err(Error::Options(told));

@@ -34,7 +34,7 @@ pub(crate) fn check(
         books.check_warehouses(tx, &tables).await?;
         Ok::<_, Error>(books.totals())
     };
-    Ok(pollster::block_on(database.run_with(options, check))?.value)
+    Ok(pollster::block_on(database.try_run_with(options, check))?.value)
 }
 
 /// What the tables hold of one district.

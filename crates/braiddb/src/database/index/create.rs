@@ -63,7 +63,7 @@ impl Database {
     ///     .run(async move |tx| {
     ///         tx.insert(&persons, &7, "Ada").await?;
     ///         let mut scan = tx.scan_by(&by_name, "A".to_owned().."B".to_owned())?;
-    ///         Ok::<_, Error>(scan.next().await?.map(|(_, key, _)| key))
+    ///         Ok(scan.next().await?.map(|(_, key, _)| key))
     ///     })
     ///     .await?;
     /// assert_eq!(found, Some(7));
