@@ -50,7 +50,9 @@ impl StoreArguments {
     }
 
     fn open(&self, create: bool) -> Result<Database> {
-        let mut options = Options::default().create(create).durability(match self.durability {
+        // Who types may take all the time there is.
+        let options = Options::default().interactive_idle(None).interactive_age(None);
+        let mut options = options.create(create).durability(match self.durability {
             DurabilityArgument::Group => Durability::Group,
             DurabilityArgument::Relaxed => Durability::Relaxed,
         });

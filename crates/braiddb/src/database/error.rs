@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::log::LogError;
 use crate::transaction::{Changed, OperationError};
@@ -216,6 +217,17 @@ pub enum Error {
     /// An interactive transaction is over: committed, aborted, or ended by an earlier error.
     #[error("the transaction is over")]
     TransactionOver,
+    /// An interactive transaction was open for longer than an option allows, and was aborted.
+    #[error(
+        "the transaction was aborted: it was open for longer than Options::{option} allows, which is \
+         {limit:?}; begin another one, and commit it sooner, or raise the option"
+    )]
+    TransactionExpired {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        limit: Duration,
+    },
     /// A checkpoint is being written already.
     #[error("a checkpoint is being written already; wait until it is done")]
     CheckpointUnderWay,

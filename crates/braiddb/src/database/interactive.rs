@@ -6,6 +6,8 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use futures_channel::{mpsc, oneshot};
 use futures_core::Stream;
@@ -20,7 +22,10 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
 };
-use crate::transaction::{AbortCause, Found, Intent, InteractivePermit, Mode, WorkerTransactions};
+use crate::sync::{OnceLock, clock};
+use crate::transaction::{
+    AbortCause, Engine, Found, Intent, InteractivePermit, Mode, WorkerTransactions,
+};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -48,7 +53,8 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 /// finished transaction's result does (see [`Durability`](crate::Durability)): a step that reads
 /// what others have just committed waits for their commits, any other step for nothing.
 ///
-/// Dropping it aborts it.
+/// Dropping it aborts it; so does leaving it open for too long ([`Options::interactive_idle`](crate::Options),
+/// [`Options::interactive_age`](crate::Options)).
 ///
 /// ```
 /// # use braiddb::{Database, Error, Options, Table};
@@ -65,6 +71,53 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 pub struct InteractiveTransaction {
     requests: mpsc::UnboundedSender<Request>,
     failure: Arc<Failure>,
+    expired: Arc<OnceLock<Expired>>,
+}
+
+/// The option beyond which a transaction was open, and its value.
+#[derive(Clone, Copy, Debug)]
+struct Expired {
+    option: &'static str,
+    limit: Duration,
+}
+
+impl From<Expired> for Error {
+    fn from(Expired { option, limit }: Expired) -> Self {
+        Error::TransactionExpired { option, limit }
+    }
+}
+
+/// Until when the next step of a transaction that began at `begun` may come, and what is exceeded then.
+fn expiry(engine: &Engine, begun: Instant) -> Option<(Instant, Expired)> {
+    let moment = |since: Instant, option, limit: Option<Duration>| {
+        // A moment that no clock reaches is none.
+        limit.and_then(|limit| Some((since.checked_add(limit)?, Expired { option, limit })))
+    };
+    let idle = moment(clock::now(), "interactive_idle", engine.interactive_idle);
+    let age = moment(begun, "interactive_age", engine.interactive_age);
+    [idle, age].into_iter().flatten().min_by_key(|(at, _)| *at)
+}
+
+/// The next request, or what is exceeded if none comes in time; `None` when the user has dropped the
+/// transaction.
+async fn next_request(
+    worker: &WorkerTransactions,
+    inbox: &mut mpsc::UnboundedReceiver<Request>,
+    expiry: Option<(Instant, Expired)>,
+) -> Result<Option<Request>, Expired> {
+    let waiter = sched::current_waiter().await;
+    let timer = expiry.map(|(at, expired)| (worker.timers.set(at, waiter), expired));
+    poll_fn(|context| {
+        // A request that has come is carried out, however late it is looked at.
+        if let Poll::Ready(request) = Pin::new(&mut *inbox).poll_next(context) {
+            return Poll::Ready(Ok(request));
+        }
+        match &timer {
+            Some((timer, expired)) if timer.is_over() => Poll::Ready(Err(*expired)),
+            _ => Poll::Pending,
+        }
+    })
+    .await
 }
 
 impl Database {
@@ -95,10 +148,12 @@ impl Database {
         let (requests, inbox) = mpsc::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
-        self.spawn(move || Box::pin(serve(mode, inbox, reply)))?;
+        let expired = Arc::new(OnceLock::new());
+        let at_expiry = expired.clone();
+        self.spawn(move || Box::pin(serve(mode, inbox, reply, at_expiry)))?;
         begun.await.map_err(|oneshot::Canceled| self.ended())??;
         let failure = self.shared.engine.failure.clone();
-        Ok(InteractiveTransaction { requests, failure })
+        Ok(InteractiveTransaction { requests, failure, expired })
     }
 }
 
@@ -107,6 +162,7 @@ async fn serve(
     mode: Mode,
     mut inbox: UntilRecorded<mpsc::UnboundedReceiver<Request>>,
     begun: UntilRecorded<oneshot::Sender<Result<()>>>,
+    at_expiry: Arc<OnceLock<Expired>>,
 ) {
     let worker = WorkerTransactions::current();
     let place = InteractivePermit::take(&worker);
@@ -117,11 +173,22 @@ async fn serve(
     core.name_reads();
     let transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(()));
+    let begun_at = clock::now();
     loop {
-        // The channel closes when the user drops the transaction: that aborts it.
-        let request = poll_fn(|context| Pin::new(&mut *inbox).poll_next(context)).await;
+        let until = expiry(worker.engine(), begun_at);
+        let request = next_request(&worker, &mut inbox, until).await;
         sched::hold_after_failure().await;
+        let request = match request {
+            Ok(request) => request,
+            Err(expired) => {
+                // Before the channel closes, so that whoever finds it closed finds this.
+                at_expiry.get_or_init(|| expired);
+                transaction.core().set_abort_cause(AbortCause::Expired);
+                return;
+            }
+        };
         match request {
+            // The channel closes when the user drops the transaction: that aborts it.
             None => return,
             Some(Request::Step(step)) => {
                 if !step(&transaction).await {
@@ -157,7 +224,8 @@ impl InteractiveTransaction {
     ///
     /// # Errors
     /// The step's own, after which the transaction goes on; [`Error::Panicked`] if it panicked, which
-    /// ends the transaction; [`Error::Log`] in the place of either if the log fails before the answer
+    /// ends the transaction; [`Error::TransactionExpired`] if it was aborted because no step came for too long;
+    /// [`Error::Log`] in the place of either if the log fails before the answer
     /// may leave; [`Error::TransactionOver`] if it is over, because an earlier step panicked
     /// or the database was closed; [`Error::Failed`].
     pub async fn step<T, F>(&self, step: F) -> Result<T>
@@ -210,6 +278,9 @@ impl InteractiveTransaction {
 
     /// Why no answer comes.
     fn over(&self) -> Error {
+        if let Some(&expired) = self.expired.get() {
+            return expired.into();
+        }
         match super::ended(&self.failure) {
             Error::Closed => Error::TransactionOver,
             failed => failed,

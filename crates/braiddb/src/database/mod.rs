@@ -386,6 +386,8 @@ fn engine(
         most_open: options.max_open,
         durability: options.durability,
         isolation: options.isolation,
+        interactive_idle: options.interactive_idle,
+        interactive_age: options.interactive_age,
         memory_budget,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,

@@ -1,5 +1,7 @@
 //! How a database is opened and how a transaction is run.
 
+use std::time::Duration;
+
 use super::memory_budget::MemoryBudget;
 use crate::io::DeviceKind;
 #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -57,6 +59,14 @@ pub struct Options {
     /// request fails at once with [`Error::Overloaded`](crate::Error), which may be retried; so does
     /// [`Database::begin`](crate::Database::begin) beyond this many interactive transactions.
     pub max_open: usize,
+    /// How long an interactive transaction ([`Database::begin`](crate::Database::begin)) may wait for its
+    /// next step: then it is aborted, and the next step fails with
+    /// [`Error::TransactionExpired`](crate::Error). So a handle that was leaked, or a client that went away,
+    /// keeps no records from being changed. From a millisecond on; `None` for no limit. Default: 5 minutes.
+    pub interactive_idle: Option<Duration>,
+    /// How long after its beginning an interactive transaction may still be given steps, as
+    /// [`Options::interactive_idle`]. A step that was begun in time is carried out. Default: an hour.
+    pub interactive_age: Option<Duration>,
     /// When a result leaves the engine. Default: [`Durability::Group`].
     pub durability: Durability,
     /// What transactions may notice of one another, unless [`RunOptions`] say otherwise. Default:
@@ -111,6 +121,9 @@ impl Default for Options {
             read_depth: 64,
             memory_budget: MemoryBudget::default(),
             max_open: 16 << 10,
+            // What happens in a simulation must not depend on time.
+            interactive_idle: (!SMALL).then_some(Duration::from_mins(5)),
+            interactive_age: (!SMALL).then_some(Duration::from_hours(1)),
             durability: Durability::default(),
             isolation: Isolation::default(),
             device: DeviceKind::Auto,
@@ -152,6 +165,8 @@ setters! {
     overload: Overload,
     read_depth: usize,
     max_open: usize,
+    interactive_idle: Option<Duration>,
+    interactive_age: Option<Duration>,
     durability: Durability,
     isolation: Isolation,
     device: DeviceKind,
@@ -206,6 +221,13 @@ impl Options {
                  and {MOST_SEGMENT}",
                 self.log_segment_bytes
             ));
+        }
+        for (option, limit) in
+            [("interactive_idle", self.interactive_idle), ("interactive_age", self.interactive_age)]
+        {
+            if limit.is_some_and(|limit| limit < Duration::from_millis(1)) {
+                return Err(format!("{option} is {limit:?}, but must be a millisecond or more"));
+            }
         }
         range("checkpoint_bytes", self.checkpoint_bytes, LEAST_CHECKPOINT, u64::MAX)?;
         Ok(())

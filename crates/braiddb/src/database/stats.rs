@@ -68,6 +68,8 @@ pub struct AbortStats {
     pub panic: u64,
     /// The caller dropped the future or the handle.
     pub dropped: u64,
+    /// An interactive transaction was open for longer than the options allow.
+    pub expired: u64,
     /// The log failed, or the transaction could not be logged.
     pub log: u64,
 }
@@ -187,6 +189,7 @@ impl Stats {
         self.aborted.requested += aborted(AbortCause::Requested);
         self.aborted.panic += aborted(AbortCause::Panic);
         self.aborted.dropped += aborted(AbortCause::Dropped);
+        self.aborted.expired += aborted(AbortCause::Expired);
         self.aborted.log += aborted(AbortCause::Log);
         self.retries += counters.retries.get();
         self.versions_freed += counters.versions_freed.get();

@@ -18,12 +18,14 @@ pub(crate) enum AbortCause {
     Panic,
     /// The caller dropped the future, or the interactive transaction.
     Dropped,
+    /// An interactive transaction was open for too long.
+    Expired,
     /// The log failed, or the transaction could not be logged.
     Log,
 }
 
 impl AbortCause {
-    pub(crate) const COUNT: usize = 7;
+    pub(crate) const COUNT: usize = 8;
 }
 
 /// The statistics of one worker's transactions.

@@ -109,6 +109,9 @@ impl WorkerDriver {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
         self.worker.release_grace_period_waiters();
+        if self.worker.timers.earliest().is_some() {
+            self.worker.timers.release(clock::now());
+        }
         let waiting = self.worker.garbage.borrow().len();
         self.worker.counters().versions_waiting.set(waiting as u64);
         (garbage_left || eviction.at_once, eviction.at)
@@ -134,7 +137,9 @@ impl Driver for WorkerDriver {
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
         let busy = pending || more;
         let memory_due = if busy { None } else { self.worker.give_memory_back() };
-        let deadline = [garbage_due, eviction_due, memory_due].into_iter().flatten().min();
+        let timer_due = self.worker.timers.earliest();
+        let due = [garbage_due, eviction_due, memory_due, timer_due];
+        let deadline = due.into_iter().flatten().min();
         Turn { busy, waits, deadline }
     }
 

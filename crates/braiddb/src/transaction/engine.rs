@@ -1,6 +1,7 @@
 //! What the workers of one database share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -48,6 +49,10 @@ pub(crate) struct EngineOptions {
     pub(crate) durability: Durability,
     /// That of transactions which do not say otherwise.
     pub(crate) isolation: Isolation,
+    /// How long an interactive transaction may wait for its next step.
+    pub(crate) interactive_idle: Option<Duration>,
+    /// How long after its beginning it may be given steps.
+    pub(crate) interactive_age: Option<Duration>,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
@@ -75,6 +80,8 @@ pub(crate) struct Engine {
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
+    pub(crate) interactive_idle: Option<Duration>,
+    pub(crate) interactive_age: Option<Duration>,
     /// Whether the engine has panicked; then nothing is acknowledged any more.
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
@@ -121,6 +128,8 @@ impl Engine {
             memory,
             durability,
             isolation: options.isolation,
+            interactive_idle: options.interactive_idle,
+            interactive_age: options.interactive_age,
             failure: Arc::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
             tables: Tables::new(),

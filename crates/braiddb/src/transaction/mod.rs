@@ -32,6 +32,7 @@ mod stale;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod timers;
 mod turnstile;
 mod worker;
 mod write;

@@ -31,6 +31,8 @@ impl Bench {
             most_open: 4,
             durability: Durability::Volatile,
             isolation: Isolation::default(),
+            interactive_idle: None,
+            interactive_age: None,
             memory_budget: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,

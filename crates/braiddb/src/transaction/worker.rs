@@ -16,6 +16,7 @@ use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::isolation::Mode;
 use super::reading::Reads;
+use super::timers::Timers;
 use crate::log::Lsn;
 use crate::sched::Waiter;
 
@@ -42,6 +43,7 @@ pub(crate) struct WorkerTransactions {
     pub(super) memory: MemoryWatch,
     /// Tasks that wait until the transactions of a moment are over.
     pub(super) grace_period_waiters: RefCell<Vec<(Lsn, Waiter)>>,
+    pub(crate) timers: Timers,
 }
 
 impl std::fmt::Debug for WorkerTransactions {
@@ -73,6 +75,7 @@ impl WorkerTransactions {
             turns: Cell::new(0),
             memory: MemoryWatch::default(),
             grace_period_waiters: RefCell::default(),
+            timers: Timers::default(),
         });
         CURRENT.with(|current| {
             let before = current.borrow_mut().replace(worker.clone());

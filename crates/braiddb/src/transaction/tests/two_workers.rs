@@ -26,6 +26,8 @@ fn engine() -> Arc<Engine> {
         most_open: 32,
         durability: Durability::Volatile,
         isolation: Isolation::default(),
+        interactive_idle: None,
+        interactive_age: None,
         memory_budget: Some(1),
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,

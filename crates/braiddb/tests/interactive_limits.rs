@@ -1,0 +1,165 @@
+//! Interactive transactions that are left open: each is aborted after a while, and what it held goes on.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Error, InteractiveTransaction, Options, Table, Transaction};
+use common::with_limit;
+use futures_channel::oneshot;
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 120;
+const SHORT: Duration = Duration::from_millis(30);
+
+type Numbers = Table<u64, u64>;
+
+fn open(idle: Option<Duration>, age: Option<Duration>) -> (Database, Numbers) {
+    let options = Options::default().workers(1).interactive_idle(idle).interactive_age(age);
+    let db = Database::in_memory(options).unwrap();
+    let table = block_on(db.create_table("t")).unwrap();
+    (db, table)
+}
+
+/// Waits until so many transactions were aborted because they were open for too long.
+fn wait_for_expired(db: &Database, count: u64) {
+    while db.stats().aborted.expired < count {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(db.stats().aborted.expired, count);
+}
+
+/// Begins a transaction that writes a record.
+fn begin_writing(db: &Database, table: &Numbers) -> InteractiveTransaction {
+    let open = block_on(db.begin()).unwrap();
+    block_on(open.put(table, &1, &7)).unwrap();
+    open
+}
+
+fn assert_expired<T: std::fmt::Debug>(result: Result<T, Error>, expected: &str) {
+    let Err(Error::TransactionExpired { option, limit }) = &result else { panic!("{result:?}") };
+    assert_eq!((*option, *limit), (expected, SHORT));
+    let told = result.unwrap_err().to_string();
+    assert!(told.contains(&format!("Options::{expected}")) && told.contains("30ms"), "{told}");
+}
+
+#[test]
+fn a_transaction_that_is_left_alone_gives_its_records_back() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open(Some(SHORT), None);
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let left = begin_writing(&db, &table);
+        let begun = Instant::now();
+        // The worker has nothing to do, and sleeps meanwhile.
+        wait_for_expired(&db, 1);
+        assert!(begun.elapsed() >= SHORT);
+        block_on(db.put(&table, &1, &8)).unwrap();
+        assert_expired(block_on(left.get(&table, &1)), "interactive_idle");
+        assert_expired(block_on(left.commit()), "interactive_idle");
+        // One whose handle is never dropped.
+        std::mem::forget(begin_writing(&db, &table));
+        wait_for_expired(&db, 2);
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(8));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_transaction_with_steps_ends_by_its_age() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open(None, Some(SHORT));
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let old = begin_writing(&db, &table);
+        // The worker is never without a step for long.
+        let failed = loop {
+            let step = block_on(old.get(&table, &1));
+            if step.is_err() {
+                break step;
+            }
+            assert_eq!(step.unwrap(), Some(7));
+        };
+        assert_expired(failed, "interactive_age");
+        assert_eq!(db.stats().aborted.expired, 1);
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_step_that_was_begun_in_time_is_carried_out() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(Some(SHORT), Some(SHORT));
+        let (go_on, waits) = oneshot::channel();
+        let long = block_on(db.begin()).unwrap();
+        let kept = table.clone();
+        let step = async move |tx: &Transaction| {
+            tx.put(&kept, &1, &9).await?;
+            waits.await.expect("it is told to go on");
+            tx.get(&kept, &1).await
+        };
+        let result = std::thread::scope(|scope| {
+            let step = scope.spawn(|| block_on(long.step(step)));
+            std::thread::sleep(3 * SHORT);
+            go_on.send(()).unwrap();
+            step.join().unwrap()
+        });
+        match result {
+            Ok(seen) => {
+                assert_eq!(seen, Some(9));
+                wait_for_expired(&db, 1);
+                assert_expired(block_on(long.commit()), "interactive_age");
+            }
+            // The step came too late, on a slow machine.
+            Err(error) => assert!(matches!(error, Error::TransactionExpired { .. }), "{error}"),
+        }
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_busy_worker_aborts_in_time_too() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open(Some(SHORT), None);
+        let watched = db.clone();
+        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let left = begin_writing(&db, &table);
+        let (kept, watched) = (table.clone(), db.clone());
+        // One transaction that goes on, and is never waited for, until the other one is over.
+        db.run_blocking(async move |tx| {
+            let mut reads = 0;
+            while watched.stats().aborted.expired == 0 {
+                tx.get(&kept, &(reads % 10)).await?;
+                reads += 1;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_expired(block_on(left.abort()), "interactive_idle");
+    });
+}
+
+#[test]
+fn without_limits_a_transaction_stays_open() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for limit in [None, Some(Duration::MAX)] {
+            let (db, table) = open(limit, limit);
+            let open = begin_writing(&db, &table);
+            std::thread::sleep(3 * SHORT);
+            assert_eq!(block_on(open.get(&table, &1)).unwrap(), Some(7));
+            block_on(open.commit()).unwrap();
+            assert_eq!(db.stats().aborted.expired, 0);
+        }
+        for limit in [Duration::ZERO, Duration::from_micros(999)] {
+            for options in [
+                Options::default().interactive_idle(Some(limit)),
+                Options::default().interactive_age(Some(limit)),
+            ] {
+                let refused = Database::in_memory(options);
+                assert!(
+                    matches!(&refused, Err(Error::Options(told)) if told.contains("interactive_"))
+                );
+            }
+        }
+    });
+}
