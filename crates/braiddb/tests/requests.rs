@@ -300,3 +300,28 @@ fn creating_a_table_is_transactional() {
         Err(Error::TableNotFound(_))
     ));
 }
+
+#[test]
+fn a_record_that_stays_written_for_long_is_waited_for() {
+    let (db, table) = open();
+    let held = block_on(db.begin()).unwrap();
+    block_on(held.put(&table, "key", &1)).unwrap();
+    let outcome = std::thread::scope(|scope| {
+        let rival = scope.spawn(|| {
+            let table = table.clone();
+            let put =
+                db.run_with(RunOptions::default(), async move |tx| tx.put(&table, "key", &2).await);
+            block_on(put)
+        });
+        // Longer than attempts last that stand back for rounds alone.
+        while db.stats().suspensions.back_off < 3 && !rival.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        block_on(held.commit()).unwrap();
+        rival.join().unwrap()
+    });
+    let attempts = outcome.unwrap().attempts;
+    assert!((13..64).contains(&attempts), "{attempts}");
+    assert!(db.stats().suspensions.back_off > 0);
+    assert_eq!(get(&db, &table, "key"), Some(2));
+}

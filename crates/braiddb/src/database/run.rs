@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_channel::oneshot;
 
@@ -19,6 +20,7 @@ use crate::sched::{
     self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
     drop_contained,
 };
+use crate::sync::clock;
 use crate::transaction::{
     AbortCause, Changed, NextAttempt, OperationError, TakenTurnstile, TurnedAway,
     WorkerTransactions,
@@ -288,7 +290,7 @@ where
         let next = NextAttempt::keep(&worker);
         worker.counters().retries.add(1);
         match lost {
-            Lost::ToWrite => back_off(attempt).await,
+            Lost::ToWrite => back_off(&worker, attempt).await,
             Lost::ToTurnstile => worker.wait_for_turnstile(&mut turned_away).await,
             // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
             Lost::Certification(_) => {
@@ -344,11 +346,25 @@ impl Lost {
     }
 }
 
-/// Lets others run for a random while that doubles with each attempt.
-async fn back_off(attempt: u32) {
-    const MOST_DOUBLINGS: u32 = 12;
-    for _ in 0..fastrand::u32(0..1 << attempt.min(MOST_DOUBLINGS)) {
-        sched::yield_now(Cause::Undecided).await;
+/// Lets others run for a random while that doubles with each attempt: for rounds of the worker at first, then
+/// for a time, up to a quarter of a second. So a transaction stands back for some seconds in all before it gives
+/// up, and takes no processor time meanwhile.
+async fn back_off(worker: &WorkerTransactions, attempt: u32) {
+    const MOST_ROUNDS: u32 = 1 << 12;
+    const MOST_TIME: Duration = Duration::from_millis(256);
+    let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
+    // What happens in a simulation must not depend on time.
+    if most_rounds <= MOST_ROUNDS || cfg!(braid_simulation) {
+        for _ in 0..fastrand::u32(0..most_rounds.min(MOST_ROUNDS)) {
+            sched::yield_now(Cause::Undecided).await;
+        }
+        return;
+    }
+    let most = Duration::from_millis(u64::from(most_rounds / MOST_ROUNDS)).min(MOST_TIME);
+    let until = clock::now() + most.mul_f64(fastrand::f64());
+    let timer = worker.timers.set(until, sched::current_waiter().await);
+    while !timer.is_over() {
+        sched::park(Cause::BackOff).await;
     }
 }
 

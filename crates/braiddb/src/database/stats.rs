@@ -100,7 +100,7 @@ pub struct WorkerStats {
 pub struct SuspensionStats {
     /// For a cache line.
     pub memory: u64,
-    /// For another worker's decision, or to stand back after a conflict.
+    /// For another worker's decision, or to stand back for a few rounds after a conflict.
     pub undecided: u64,
     /// For a block of storage.
     pub storage: u64,
@@ -110,6 +110,8 @@ pub struct SuspensionStats {
     pub log_space: u64,
     /// For transactions that were active to be over; the engine's upkeep does.
     pub grace_period: u64,
+    /// To stand back for a time after many conflicts.
+    pub back_off: u64,
     /// For a future from outside the engine.
     pub foreign: u64,
 }
@@ -218,6 +220,7 @@ impl Stats {
         self.suspensions.commit += suspended(Cause::Commit);
         self.suspensions.log_space += suspended(Cause::LogSpace);
         self.suspensions.grace_period += suspended(Cause::GracePeriod);
+        self.suspensions.back_off += suspended(Cause::BackOff);
         self.suspensions.foreign += suspended(Cause::Foreign);
     }
 }

@@ -23,7 +23,7 @@ pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
 pub enum Cause {
     /// A cache line it asked for is on the way.
     Memory,
-    /// Another worker is about to decide what it wants to know, or it stands back after a conflict.
+    /// Another worker is about to decide what it wants to know, or it stands back for a few rounds after a conflict.
     Undecided,
     /// A block of storage is on the way.
     Storage,
@@ -33,12 +33,14 @@ pub enum Cause {
     LogSpace,
     /// Transactions that were active are not over yet.
     GracePeriod,
+    /// It stands back after many conflicts, until a moment.
+    BackOff,
     /// It awaits a future from outside the engine.
     Foreign,
 }
 
 impl Cause {
-    pub(crate) const COUNT: usize = 7;
+    pub(crate) const COUNT: usize = 8;
 
     /// Whether a task suspended for it is polled again soon without being resumed.
     pub(super) fn is_hot(self) -> bool {

@@ -1,7 +1,7 @@
 //! A worker's slots and the queues they stand in.
 //!
 //! Invariant: every slot is free, or in exactly one of: the hot queue, the staging area, waiting;
-//! `cold`, `grace` and `foreign` count the waiting ones by what they wait for; `long` the tasks that do
+//! `cold`, `apart` and `foreign` count the waiting ones by what they wait for (`apart`: the end of others, or a moment); `long` the tasks that do
 //! not wait and took [`LONG_STEPS`] or more since they last did.
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub(super) struct Queues<F> {
     pub(super) staged: VecDeque<u32>,
     pub(super) cold: usize,
     pub(super) foreign: usize,
-    grace: usize,
+    apart: usize,
     long: usize,
     mailbox: Arc<Mailbox>,
 }
@@ -48,14 +48,14 @@ pub(super) struct Queues<F> {
 impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
         let (slots, free, hot, staged) = Default::default();
-        Self { slots, free, hot, staged, cold: 0, foreign: 0, grace: 0, long: 0, mailbox }
+        Self { slots, free, hot, staged, cold: 0, foreign: 0, apart: 0, long: 0, mailbox }
     }
 
     /// The same slots and queues for typed tasks of another type.
     pub(super) fn convert<G: Future<Output = ()>>(self) -> Queues<G> {
         let slots = self.slots.into_iter().map(|slot| Box::new(slot.convert())).collect();
-        let Self { free, hot, staged, cold, foreign, grace, long, mailbox, .. } = self;
-        Queues { slots, free, hot, staged, cold, foreign, grace, long, mailbox }
+        let Self { free, hot, staged, cold, foreign, apart, long, mailbox, .. } = self;
+        Queues { slots, free, hot, staged, cold, foreign, apart, long, mailbox }
     }
 
     /// Tasks that have not ended.
@@ -66,7 +66,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     /// Open tasks that use the engine, or wait for what the engine itself will bring about. The others
     /// wait for what may in turn wait for a task that is still to begin.
     pub(super) fn running(&self) -> usize {
-        self.open() - self.foreign - self.grace
+        self.open() - self.foreign - self.apart
     }
 
     pub(super) fn load(&self, batch_open: bool) -> Load {
@@ -139,7 +139,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     fn waiting(&mut self, cause: Cause) -> &mut usize {
         match cause {
             Cause::Foreign => &mut self.foreign,
-            Cause::GracePeriod => &mut self.grace,
+            Cause::GracePeriod | Cause::BackOff => &mut self.apart,
             _ => &mut self.cold,
         }
     }
