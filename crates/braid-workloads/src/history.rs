@@ -181,8 +181,8 @@ async fn find_by(
     Ok(Answer::FoundBy { key, reverse, records })
 }
 
-/// The transactions of a history that committed.
-#[derive(Debug, Default)]
+/// The transactions of a history that committed, in the order in which they were told to have.
+#[derive(Clone, Debug, Default)]
 pub struct History(Vec<(u64, Vec<Answer>)>);
 
 impl History {
@@ -222,6 +222,47 @@ impl History {
             }
         }
         Ok(())
+    }
+}
+
+impl History {
+    /// Looks whether `found` is what a crash may leave after the first `told` transactions were told: what
+    /// those leave that committed up to some LSN. All that were told to have committed are among them; and
+    /// what others were told that only read, up to a later LSN, is still so: it stood on what is there.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn recovered(self, told: usize, found: &BTreeMap<u64, u64>) -> Result<(), String> {
+        let mut told = self.0.clone().into_iter().take(told).collect::<Vec<_>>();
+        let readers = told.extract_if(.., |(_, answers)| !wrote(answers)).collect::<Vec<_>>();
+        let last = told.into_iter().map(|(lsn, _)| lsn).max();
+        let mut writers = self.0;
+        writers.retain(|(_, answers)| wrote(answers));
+        writers.sort_by_key(|(lsn, _)| *lsn);
+        let (mut state, mut writers) = (BTreeMap::new(), writers.iter().peekable());
+        loop {
+            let next = writers.peek().map(|(lsn, _)| *lsn);
+            let all_there = next.is_none_or(|next| last.is_none_or(|last| last < next));
+            let readers_are_right = || {
+                let later = |(lsn, _): &&(u64, Vec<Answer>)| next.is_some_and(|next| *lsn > next);
+                readers.iter().filter(later).all(|(_, answers)| {
+                    let (mut state, mut saved) = (found.clone(), None);
+                    answers.iter().all(|answer| fits(answer, &mut state, &mut saved))
+                })
+            };
+            if all_there && state == *found && readers_are_right() {
+                return Ok(());
+            }
+            let Some((_, answers)) = writers.next() else {
+                return Err(format!(
+                    "{found:?} was recovered: no commits up to one LSN leave that and all that was told"
+                ));
+            };
+            let mut saved = None;
+            for answer in answers {
+                _ = fits(answer, &mut state, &mut saved);
+            }
+        }
     }
 }
 
@@ -340,6 +381,23 @@ mod tests {
         replay(&[(10, &put), (20, &[found(vec![(2, 7), (1, 4)])])]).unwrap();
         let told = replay(&[(10, &put), (20, &[found(vec![(1, 4)])])]);
         assert!(told.unwrap_err().contains("LSN 20"));
+    }
+
+    #[test]
+    fn a_crash_leaves_what_commits_up_to_an_lsn_do_and_all_that_was_told() {
+        let mut history = History::default();
+        history.add(40, vec![Answer::Got(1, Some(1)), Answer::Got(3, None)]);
+        history.add(30, vec![Answer::Put(2, 2)]);
+        history.add(10, vec![Answer::Put(1, 1)]);
+        let left = |told, found: &[(u64, u64)]| {
+            history.clone().recovered(told, &found.iter().copied().collect()).is_ok()
+        };
+        assert!(left(0, &[]) && left(0, &[(1, 1)]) && left(0, &[(1, 1), (2, 2)]));
+        assert!(!left(0, &[(2, 2)]), "the earlier one is missing");
+        assert!(!left(1, &[]), "somebody was told what it read");
+        // That one was not told of the other record.
+        assert!(left(1, &[(1, 1)]) && left(1, &[(1, 1), (2, 2)]));
+        assert!(!left(2, &[(1, 1)]), "somebody was told that it committed");
     }
 
     #[test]

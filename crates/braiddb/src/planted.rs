@@ -48,7 +48,6 @@ pub enum Bug {
     GracePeriodSkipped,
     MissingEntryNotBuried,
     UsableBeforeBuilt,
-    RowOfAnotherDeleted,
     UnbuiltTakenForReady,
 }
 
@@ -87,11 +86,10 @@ impl Bug {
     ];
 
     /// Those of secondary indexes, while they are created and dropped.
-    pub const INDEXES: [Self; 5] = [
+    pub const INDEXES: [Self; 4] = [
         Self::GracePeriodSkipped,
         Self::MissingEntryNotBuried,
         Self::UsableBeforeBuilt,
-        Self::RowOfAnotherDeleted,
         Self::UnbuiltTakenForReady,
     ];
 

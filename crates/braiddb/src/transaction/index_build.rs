@@ -13,7 +13,6 @@ use super::turnstile::TurnedAway;
 use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
-use crate::planted::{Bug, is_planted};
 use crate::record::{Records, Secondary};
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
@@ -162,7 +161,6 @@ async fn delete_row(
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let now = transaction.get(&row.catalog, &row.key).await?;
     let still_there = now.is_some_and(|now| now.bytes() == row.value);
-    let still_there = still_there || is_planted(Bug::RowOfAnotherDeleted);
     if still_there {
         transaction.write_record(&row.catalog, &row.key, Intent::Delete).await?;
     }

@@ -2,13 +2,14 @@
 //! database tells.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::pause;
-use braiddb::{Error, Index, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, Index, IndexOptions, RunOptions, Table, Transaction};
 use fastrand::Rng;
 
+use super::super::work::WRONG;
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 use crate::history::{self, History, Shape};
 
@@ -17,14 +18,18 @@ pub(super) struct Histories {
     table: Table<u64, u64>,
     /// Of some tables.
     index: Option<Index<u64, u64, u64>>,
-    history: Mutex<History>,
+    history: Arc<Mutex<History>>,
     /// Whether a transaction may be committed or not, so that the history is not known whole.
     unknown: AtomicBool,
 }
 
 impl Histories {
-    pub(super) fn new(table: Table<u64, u64>, index: Option<Index<u64, u64, u64>>) -> Self {
-        Self { table, index, history: Mutex::default(), unknown: AtomicBool::new(false) }
+    pub(super) fn new(
+        table: Table<u64, u64>,
+        index: Option<Index<u64, u64, u64>>,
+        history: Arc<Mutex<History>>,
+    ) -> Self {
+        Self { table, index, history, unknown: AtomicBool::new(false) }
     }
 
     /// Holds the history against the order that was told.
@@ -33,9 +38,61 @@ impl Histories {
         if self.unknown.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let history = std::mem::take(&mut *self.history.lock().expect(NO_PANIC));
-        history.replay(&mut BTreeMap::new())
+        self.history.lock().expect(NO_PANIC).clone().replay(&mut BTreeMap::new())
     }
+
+    /// Whether all transactions are known that committed.
+    pub(super) fn is_whole(&self) -> bool {
+        // Relaxed: the clients are over.
+        !self.unknown.load(Ordering::Relaxed)
+    }
+}
+
+/// Everything in the table of histories of what a crash left, if it had one by then; where it has the index,
+/// by that too.
+///
+/// # Errors
+/// What is wrong with the index; what keeps it from reading them.
+pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Error> {
+    let table: Table<u64, u64> = match pollster(db.open_table(NAME)) {
+        Err(Error::TableNotFound(_)) => return Ok(None),
+        opened => opened?,
+    };
+    let rows = pollster(db.indexes())?;
+    let indexed = rows.iter().any(|row| row.name == INDEX && row.table == NAME);
+    let index = indexed.then(|| pollster(open_index(db, &table))).transpose()?;
+    let found = pollster(db.run(async move |tx: &Transaction| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value);
+        }
+        let Some(index) = &index else { return Ok::<_, Error>(found) };
+        let (mut scan, mut by_index) = (tx.scan_by(index, ..)?, BTreeMap::new());
+        while let Some((_, key, value)) = scan.next().await? {
+            by_index.insert(key, value);
+        }
+        if by_index != found {
+            let told = format!("{WRONG}the index leads to {by_index:?}, the table has {found:?}");
+            return Err(Error::Options(told));
+        }
+        Ok(found)
+    }))?;
+    Ok(Some(found))
+}
+
+/// The name of the table in schedules that are of histories, and of its index.
+pub(super) const NAME: &str = "history";
+const INDEX: &str = "by";
+
+/// The table's index.
+///
+/// # Errors
+/// As for creating one.
+pub(super) async fn open_index(
+    db: &Database,
+    table: &Table<u64, u64>,
+) -> Result<Index<u64, u64, u64>, Error> {
+    db.index(table, INDEX, IndexOptions::default(), history::extract).await
 }
 
 impl Clients {

@@ -161,7 +161,7 @@ impl Clients {
     pub(super) fn look_by_index(&self, random: &mut Rng) {
         let number = random.usize(0..INDEXES.len());
         let (table, handles) = (self.indexed.table.clone(), self.indexed.handles.clone());
-        let pauses = random.u32(0..4);
+        let pauses = [0, 2, 20, 60][random.usize(0..4)];
         let options = RunOptions::default().max_attempts(8);
         let compared = pollster(self.db.run_with(options, async move |tx: &Transaction| {
             for _ in 0..pauses {

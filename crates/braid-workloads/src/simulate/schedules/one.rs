@@ -9,16 +9,16 @@ use braiddb::simulation::{
     CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
     describe_by, found_wrong, pause, spawn, switch_threads,
 };
-use braiddb::{Database, Error, IndexOptions, Options, Policy, Transaction, Width};
+use braiddb::{Database, Error, Options, Policy, Transaction, Width};
 use fastrand::Rng;
 
-use super::super::oracle::{Contents, Oracle};
+use super::super::oracle::Oracle;
 use super::super::work::{Scale, Tables};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
-use super::histories::Histories;
+use super::histories::{self, Histories};
 use super::indexed::{self, Indexed};
 use super::records::{self, Records};
-use crate::history;
+use crate::history::History;
 
 /// Steps after which a schedule makes no progress: many times what the longest takes.
 const MOST_STEPS: u64 = 1_000_000;
@@ -39,6 +39,8 @@ pub(super) struct Counts {
     pub(super) segments_freed: u64,
     pub(super) crashes: u64,
     pub(super) closed_early: u64,
+    /// Crashes after which a history was there.
+    pub(super) histories_recovered: u64,
 }
 
 impl Counts {
@@ -56,6 +58,7 @@ impl Counts {
         self.segments_freed += other.segments_freed;
         self.crashes += other.crashes;
         self.closed_early += other.closed_early;
+        self.histories_recovered += other.histories_recovered;
     }
 }
 
@@ -96,8 +99,32 @@ struct Schedule {
     closes_early: bool,
 }
 
+/// What clients were told, of turns and of histories.
+#[derive(Clone, Default)]
+struct Witness {
+    oracle: Arc<Mutex<Oracle>>,
+    history: Arc<Mutex<History>>,
+    /// Whether the history is known whole.
+    whole: bool,
+}
+
+impl Witness {
+    /// How much has been told.
+    fn told(&self) -> Told {
+        let turns = self.oracle.lock().expect(NO_PANIC).told();
+        Told { turns, history: self.history.lock().expect(NO_PANIC).len() }
+    }
+}
+
+/// How much had been told at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    turns: usize,
+    history: usize,
+}
+
 /// A disk as the crash left it, and how much had been told by then.
-type Crash = Arc<Mutex<Option<(SimulatedDisk, usize)>>>;
+type Crash = Arc<Mutex<Option<(SimulatedDisk, Told)>>>;
 
 impl Schedule {
     fn draw(seed: u64, workers: (usize, usize)) -> Self {
@@ -154,35 +181,34 @@ impl Schedule {
     /// Runs it, on the schedule's main thread.
     fn run(mut self) -> Result<Counts> {
         let disk = SimulatedDisk::new(self.seed);
-        let (oracle, crash) =
-            (Arc::new(Mutex::new(Oracle::new(Contents::default()))), Crash::default());
-        self.watch(&disk, &oracle, &crash);
+        let (mut witness, crash) = (Witness::default(), Crash::default());
+        self.watch(&disk, &witness, &crash);
         disk.set_faults(Faults { errors: 0, failed_syncs: 0, ..self.faults });
         let (options, seed) = (self.options(), self.random.u64(..));
         let db = Database::open_simulated(&disk, options, seed).context("making the database")?;
         let told = db.clone();
         describe_by(move || format!("{:#?}", told.stats()));
-        let mut counts = self.serve(db, &disk, &oracle)?;
+        let mut counts = self.serve(db, &disk, &mut witness)?;
         disk.unwatch();
         disk.set_faults(Faults::default());
-        let oracle = oracle.lock().expect(NO_PANIC);
-        counts.committed = oracle.committed();
+        counts.committed = witness.oracle.lock().expect(NO_PANIC).committed();
         let crash = crash.lock().expect(NO_PANIC).take();
         if let Some((disk, told)) = crash {
             counts.crashes += 1;
-            self.recover(&disk, &oracle, told).context("after the crash")?;
+            counts.histories_recovered +=
+                self.recover(&disk, &witness, told).context("after the crash")?;
         } else if self.random.u32(0..8) == 0 {
-            self.recover(&disk, &oracle, oracle.told()).context("opened again")?;
+            self.recover(&disk, &witness, witness.told()).context("opened again")?;
         }
         Ok(counts)
     }
 
-    fn watch(&mut self, disk: &SimulatedDisk, oracle: &Arc<Mutex<Oracle>>, crash: &Crash) {
+    fn watch(&mut self, disk: &SimulatedDisk, witness: &Witness, crash: &Crash) {
         let Some(crash_at) = self.crash_at else { return };
-        let (oracle, crash, seed) = (oracle.clone(), crash.clone(), self.random.u64(..));
+        let (witness, crash, seed) = (witness.clone(), crash.clone(), self.random.u64(..));
         disk.watch(move |moment| {
             if moment.operation() == crash_at {
-                let told = oracle.lock().expect(NO_PANIC).told();
+                let told = witness.told();
                 let disk = moment.crash(seed, &mut CrashCounts::default());
                 *crash.lock().expect(NO_PANIC) = Some((disk, told));
             }
@@ -194,17 +220,17 @@ impl Schedule {
         &mut self,
         db: Database,
         disk: &SimulatedDisk,
-        oracle: &Arc<Mutex<Oracle>>,
+        witness: &mut Witness,
     ) -> Result<Counts> {
         let (scale, disk_fails, random) = (self.scale(), self.fails(), &mut self.random);
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
         let table = pollster(db.open_or_create_table::<u64, u64>("records")).context("tables")?;
         let mix = Mix::draw(self.seed, random);
-        let name = if mix == Mix::History { "history" } else { "records" };
+        let name = if mix == Mix::History { histories::NAME } else { "records" };
         let noted = pollster(db.open_or_create_table::<u64, u64>(name)).context("tables")?;
         let index = (mix == Mix::History && random.bool())
-            .then(|| pollster(db.index(&noted, "by", IndexOptions::default(), history::extract)))
+            .then(|| pollster(histories::open_index(&db, &noted)))
             .transpose()
             .context("the index of a history")?;
         let indexed = pollster(Indexed::open(&db)).context("tables")?;
@@ -225,12 +251,12 @@ impl Schedule {
             tables,
             records,
             mix,
-            histories: Histories::new(noted, index),
+            histories: Histories::new(noted, index, witness.history.clone()),
             indexed,
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,
-            oracle: oracle.clone(),
+            oracle: witness.oracle.clone(),
             numbers: AtomicU64::new(1),
             floors: Mutex::default(),
             problem: Mutex::default(),
@@ -256,6 +282,7 @@ impl Schedule {
             bail!(problem);
         }
         clients.histories.check().map_err(|told| anyhow!("what is not serializable: {told}"))?;
+        witness.whole = clients.histories.is_whole();
         if !self.closes_early && !self.fails() {
             self.contents_are_right(&clients).context("at the end")?;
         }
@@ -311,8 +338,8 @@ impl Schedule {
         })
     }
 
-    /// Opens what is on a disk, and holds it against what was told.
-    fn recover(&mut self, disk: &SimulatedDisk, oracle: &Oracle, told: usize) -> Result<()> {
+    /// Opens what is on a disk, and holds it against what was told. How many histories were recovered.
+    fn recover(&mut self, disk: &SimulatedDisk, witness: &Witness, told: Told) -> Result<u64> {
         let scale = self.scale();
         let (options, seed) = (self.options(), self.random.u64(..));
         let db = Database::open_simulated(disk, options, seed).context("opening")?;
@@ -321,7 +348,12 @@ impl Schedule {
             tables.contents(tx).await
         };
         let found = db.run_blocking(read).context("reading everything")?;
-        oracle.check(&found, told)?;
+        witness.oracle.lock().expect(NO_PANIC).check(&found, told.turns)?;
+        let recovered = histories::recovered(&db).context("reading the history")?;
+        if let Some(found) = recovered.as_ref().filter(|_| witness.whole) {
+            let history = witness.history.lock().expect(NO_PANIC).clone();
+            history.recovered(told.history, found).map_err(|problem| anyhow!(problem))?;
+        }
         if !pollster(db.indexes())?.is_empty()
             && let Some(problem) = indexed::problem(&db)?
         {
@@ -338,6 +370,6 @@ impl Schedule {
         drop(db);
         let bytes = memory.bytes();
         ensure!(bytes == 0, "{bytes} bytes of versions, nodes and keys are never freed");
-        Ok(())
+        Ok(u64::from(recovered.is_some_and(|found| !found.is_empty())))
     }
 }
