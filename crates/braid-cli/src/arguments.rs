@@ -141,6 +141,9 @@ pub enum Verb {
     /// Kill a database under load over and over, and check that it loses nothing.
     #[cfg(not(braid_simulation))]
     Torture(braid_workloads::torture::Command),
+    /// Let a checker of isolation look for cycles among what many transactions were told.
+    #[cfg(not(braid_simulation))]
+    Histories(braid_workloads::histories::Command),
     /// Crash a simulated disk at its operations, and check what is recovered.
     #[cfg(braid_simulation)]
     Simulate(braid_workloads::simulate::Command),

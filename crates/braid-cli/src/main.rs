@@ -79,6 +79,11 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
             torture.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
+        #[cfg(not(braid_simulation))]
+        Verb::Histories(histories) => {
+            histories.run(arguments.json)?;
+            Ok(ExitCode::SUCCESS)
+        }
         #[cfg(braid_simulation)]
         Verb::Simulate(simulate) => {
             simulate.run(arguments.json)?;

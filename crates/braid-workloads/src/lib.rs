@@ -3,7 +3,8 @@
 //! Layers, each importing only those below it: `bench` (the command), `workload` (one file each),
 //! `engine` (databases under test and how they are driven) beside `reference` (bare baselines),
 //! `scale` (arguments and settings), `harness` (measuring and telling), `random` and `error`. Apart
-//! from them are `history`, which holds what transactions were told against a serial order, `torture`, and `simulate`, which builds with `--cfg braid_simulation` have instead of
+//! from them are `history`, which holds what transactions were told against a serial order, `histories`, which
+//! lets a checker of others look for cycles among them, `torture`, and `simulate`, which builds with `--cfg braid_simulation` have instead of
 //! all the others.
 
 #[cfg(not(braid_simulation))]
@@ -14,6 +15,8 @@ mod engine;
 mod error;
 #[cfg(not(braid_simulation))]
 mod harness;
+#[cfg(not(braid_simulation))]
+pub mod histories;
 pub mod history;
 #[cfg(not(braid_simulation))]
 mod random;

@@ -34,7 +34,12 @@ impl Progress {
 
     /// One step done.
     pub(crate) fn step(&self) {
-        self.bar.inc(1);
+        self.steps(1);
+    }
+
+    /// So many steps done.
+    pub(crate) fn steps(&self, count: u64) {
+        self.bar.inc(count);
     }
 
     /// Makes room for `steps` more.
