@@ -155,7 +155,7 @@ impl Transaction {
     {
         let (mut keys, mut deleted) = (self.keys(table, range)?, 0);
         while let Some(key) = keys.next_encoded().await? {
-            deleted += u64::from(self.write_encoded(table, &key, Intent::Delete).await?);
+            deleted += u64::from(self.write_encoded(table, key, Intent::Delete).await?);
         }
         Ok(deleted)
     }

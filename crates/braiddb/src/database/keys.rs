@@ -13,6 +13,8 @@ use crate::types::{Key, KeyBuffer, Value};
 pub struct Keys<'tx, K: ?Sized> {
     core: transaction::Scan<'tx>,
     left: u64,
+    /// Whether the key that is ready was given out.
+    given: bool,
     types: PhantomData<fn(&K)>,
 }
 
@@ -44,7 +46,7 @@ impl Transaction {
         let bounds = Bounds { low: low.map(encode), high: high.map(encode) };
         let mut core = self.core.scan(self.records(table)?, bounds);
         core.set_keys_only();
-        Ok(Keys { core, left: u64::MAX, types: PhantomData })
+        Ok(Keys { core, left: u64::MAX, given: false, types: PhantomData })
     }
 }
 
@@ -64,26 +66,32 @@ impl<K: Key + ?Sized> Keys<'_, K> {
         self
     }
 
-    /// The next key, or `None` after the last. Dropping the future loses no key; an error passes over the
-    /// key that does not decode.
+    /// The next key, or `None` after the last. Dropping the future, or an error, loses no key: the next
+    /// call gives the one that this would have given, or tries it again.
     ///
     /// # Errors
     /// When a stored key does not decode.
     pub async fn next(&mut self) -> Result<Option<K::Owned>> {
-        let key = self.next_encoded().await?;
-        Ok(key.map(|key| K::decode(&key)).transpose()?)
+        let Some(key) = self.next_encoded().await? else { return Ok(None) };
+        match K::decode(key) {
+            Ok(key) => Ok(Some(key)),
+            Err(error) => {
+                (self.given, self.left) = (false, self.left + 1);
+                Err(error.into())
+            }
+        }
     }
 
     /// The next key as it is stored.
-    pub(super) async fn next_encoded(&mut self) -> Result<Option<KeyBuffer>> {
+    pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
+        if std::mem::take(&mut self.given) {
+            self.core.pass();
+        }
         if self.left == 0 || !engine_code(self.core.load()).await? {
             return Ok(None);
         }
-        let (key, _) = self.core.current().expect("loaded");
-        let key = key.clone();
-        self.core.pass();
-        self.left -= 1;
-        Ok(Some(key))
+        (self.given, self.left) = (true, self.left - 1);
+        Ok(self.core.current().map(|(key, _)| key))
     }
 }
 
