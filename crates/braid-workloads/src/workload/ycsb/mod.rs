@@ -2,15 +2,16 @@
 //! over skew and length; how much is aborted.
 
 mod distribution;
+mod numbers;
 mod transaction;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use braiddb::{Database, Isolation, RunOptions, SourceRun, Table, Transaction};
 use clap::{Args, ValueEnum};
 use distribution::{Chooser, Distribution, key_of};
+use numbers::Numbers;
 use transaction::{Client, Core, FIELD_BYTES, FIELDS, Records};
 
 use super::bars;
@@ -161,8 +162,8 @@ impl YcsbField {
             running.push_back(database.run_source(worker, [numbers], body)?);
         }
         running.into_iter().try_for_each(SourceRun::wait)?;
-        let inserted = Arc::new(AtomicU64::new(settings.records));
-        Ok(Self { database, records: Records { table, inserted }, value })
+        let numbers = Arc::new(Numbers::after(settings.records));
+        Ok(Self { database, records: Records { table, numbers }, value })
     }
 
     fn subject(

@@ -2,12 +2,12 @@
 //! workload has.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use braiddb::{Error as Failure, Table, Transaction};
 use clap::ValueEnum;
 
 use super::distribution::{Chooser, Distribution, key_of};
+use super::numbers::Numbers;
 use crate::engine::drive::Procedure;
 
 /// Fields of a record, and bytes of each; a record is one value, its fields one after the other.
@@ -55,17 +55,33 @@ impl Core {
 #[derive(Clone)]
 pub(super) struct Records {
     pub(super) table: Table<u64, [u8]>,
-    /// Numbers that were given out for records, a little ahead of what is there.
-    pub(super) inserted: Arc<AtomicU64>,
+    pub(super) numbers: Arc<Numbers>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Operation {
+enum Operation {
     Read(u64),
     Update(u64),
+    /// Of the record with this number; the others have keys.
     Insert(u64),
     Scan(u64, u64),
     ReadModifyWrite(u64),
+}
+
+/// What one transaction does. The engine drops it when it is committed; a failure ends the measurement.
+pub(super) struct Operations {
+    operations: Vec<Operation>,
+    numbers: Arc<Numbers>,
+}
+
+impl Drop for Operations {
+    fn drop(&mut self) {
+        for operation in &self.operations {
+            if let Operation::Insert(number) = operation {
+                self.numbers.acknowledge(*number);
+            }
+        }
+    }
 }
 
 /// Draws and runs transactions of one workload.
@@ -85,12 +101,9 @@ impl Client {
         let percent = self.random.u32(0..100);
         let (core, inserts) = (self.core, matches!(self.core, Core::D | Core::E));
         if inserts && percent >= 95 {
-            // Relaxed: only the number counts.
-            let number = self.records.inserted.fetch_add(1, Ordering::Relaxed);
-            return Operation::Insert(key_of(number));
+            return Operation::Insert(self.records.numbers.next());
         }
-        // Relaxed: a record that is not there yet is passed over.
-        let records = self.records.inserted.load(Ordering::Relaxed);
+        let records = self.records.numbers.acknowledged();
         let key = key_of(self.chooser.record(records, &mut self.random));
         match core {
             Core::A if percent >= 50 => Operation::Update(key),
@@ -105,11 +118,12 @@ impl Client {
         let table = &self.records.table;
         match operation {
             Operation::Read(key) => {
-                // All fields; what is being inserted may not be there yet.
-                std::hint::black_box(tx.get(table, &key).await?);
+                // All fields.
+                let record = tx.get(table, &key).await?.ok_or(Failure::KeyNotFound)?;
+                std::hint::black_box(record);
             }
             Operation::Update(key) => tx.update(table, &key, &self.value).await?,
-            Operation::Insert(key) => tx.insert(table, &key, &self.value).await?,
+            Operation::Insert(number) => tx.insert(table, &key_of(number), &self.value).await?,
             Operation::Scan(key, length) => {
                 let mut scan = tx.scan(table, key..)?.limit(length);
                 while let Some(record) = scan.next().await? {
@@ -117,9 +131,7 @@ impl Client {
                 }
             }
             Operation::ReadModifyWrite(key) => {
-                let Some(record) = tx.get(table, &key).await? else {
-                    return Err(Failure::KeyNotFound);
-                };
+                let record = tx.get(table, &key).await?.ok_or(Failure::KeyNotFound)?;
                 let mut record = record.to_vec();
                 let field = (key % FIELDS as u64) as usize * FIELD_BYTES;
                 record[field..field + FIELD_BYTES].copy_from_slice(&self.value[..FIELD_BYTES]);
@@ -131,14 +143,15 @@ impl Client {
 }
 
 impl Procedure for Client {
-    type Input = Vec<Operation>;
+    type Input = Operations;
 
-    fn draw(&mut self) -> Vec<Operation> {
-        (0..self.operations).map(|_| self.operation()).collect()
+    fn draw(&mut self) -> Operations {
+        let operations = (0..self.operations).map(|_| self.operation()).collect();
+        Operations { operations, numbers: self.records.numbers.clone() }
     }
 
-    async fn run(&self, tx: &Transaction, operations: &Vec<Operation>) -> Result<(), Failure> {
-        for operation in operations {
+    async fn run(&self, tx: &Transaction, operations: &Operations) -> Result<(), Failure> {
+        for operation in &operations.operations {
             self.run_one(tx, *operation).await?;
         }
         Ok(())
