@@ -2,6 +2,10 @@
 //! transaction that wrote stands at its commit LSN; one that did not, where it read: before all that
 //! committed at that LSN or later. Every answer must be the one that a map gives in that order.
 
+mod graph;
+#[cfg(all(test, not(braid_simulation)))]
+mod real;
+
 use std::collections::BTreeMap;
 
 use braiddb::{Error, Index, IndexKeys, Table, Transaction};
@@ -183,12 +187,21 @@ async fn find_by(
 
 /// The transactions of a history that committed, in the order in which they were told to have.
 #[derive(Clone, Debug, Default)]
-pub struct History(Vec<(u64, Vec<Answer>)>);
+pub struct History(Vec<Entry>);
+
+/// A transaction that committed.
+#[derive(Clone, Debug)]
+struct Entry {
+    begin: u64,
+    commit: u64,
+    answers: Vec<Answer>,
+}
 
 impl History {
-    /// Adds a transaction that committed at an LSN, or that wrote nothing and read there.
-    pub fn add(&mut self, commit_lsn: u64, answers: Vec<Answer>) {
-        self.0.push((commit_lsn, answers));
+    /// Adds a transaction that saw what was committed before one LSN, and committed at another, or wrote
+    /// nothing.
+    pub fn add(&mut self, snapshot_lsn: u64, commit_lsn: u64, answers: Vec<Answer>) {
+        self.0.push(Entry { begin: snapshot_lsn, commit: commit_lsn, answers });
     }
 
     /// How many transactions committed.
@@ -209,8 +222,8 @@ impl History {
     /// The first answer that does not fit, and what it should have been answered from.
     pub fn replay(mut self, state: &mut BTreeMap<u64, u64>) -> Result<(), String> {
         // Of those with one LSN, those that wrote nothing read before it.
-        self.0.sort_by_key(|(lsn, answers)| (*lsn, wrote(answers)));
-        for (lsn, answers) in self.0 {
+        self.0.sort_by_key(|entry| (entry.commit, wrote(&entry.answers)));
+        for Entry { commit: lsn, answers, .. } in self.0 {
             let mut saved = None;
             for answer in answers {
                 if !fits(&answer, state, &mut saved) {
@@ -234,26 +247,26 @@ impl History {
     /// Why it is not.
     pub fn recovered(self, told: usize, found: &BTreeMap<u64, u64>) -> Result<(), String> {
         let mut told = self.0.clone().into_iter().take(told).collect::<Vec<_>>();
-        let readers = told.extract_if(.., |(_, answers)| !wrote(answers)).collect::<Vec<_>>();
-        let last = told.into_iter().map(|(lsn, _)| lsn).max();
+        let readers = told.extract_if(.., |entry| !wrote(&entry.answers)).collect::<Vec<_>>();
+        let last = told.into_iter().map(|entry| entry.commit).max();
         let mut writers = self.0;
-        writers.retain(|(_, answers)| wrote(answers));
-        writers.sort_by_key(|(lsn, _)| *lsn);
+        writers.retain(|entry| wrote(&entry.answers));
+        writers.sort_by_key(|entry| entry.commit);
         let (mut state, mut writers) = (BTreeMap::new(), writers.iter().peekable());
         loop {
-            let next = writers.peek().map(|(lsn, _)| *lsn);
+            let next = writers.peek().map(|entry| entry.commit);
             let all_there = next.is_none_or(|next| last.is_none_or(|last| last < next));
             let readers_are_right = || {
-                let later = |(lsn, _): &&(u64, Vec<Answer>)| next.is_some_and(|next| *lsn > next);
-                readers.iter().filter(later).all(|(_, answers)| {
+                let later = |entry: &&Entry| next.is_some_and(|next| entry.commit > next);
+                readers.iter().filter(later).all(|entry| {
                     let (mut state, mut saved) = (found.clone(), None);
-                    answers.iter().all(|answer| fits(answer, &mut state, &mut saved))
+                    entry.answers.iter().all(|answer| fits(answer, &mut state, &mut saved))
                 })
             };
             if all_there && state == *found && readers_are_right() {
                 return Ok(());
             }
-            let Some((_, answers)) = writers.next() else {
+            let Some(Entry { answers, .. }) = writers.next() else {
                 return Err(format!(
                     "{found:?} was recovered: no commits up to one LSN leave that and all that was told"
                 ));
@@ -343,7 +356,7 @@ mod tests {
     fn replay(entries: &[(u64, &[Answer])]) -> Result<(), String> {
         let mut history = History::default();
         for (lsn, answers) in entries.iter().rev() {
-            history.add(*lsn, answers.to_vec());
+            history.add(*lsn, *lsn, answers.to_vec());
         }
         history.replay(&mut BTreeMap::new())
     }
@@ -386,9 +399,9 @@ mod tests {
     #[test]
     fn a_crash_leaves_what_commits_up_to_an_lsn_do_and_all_that_was_told() {
         let mut history = History::default();
-        history.add(40, vec![Answer::Got(1, Some(1)), Answer::Got(3, None)]);
-        history.add(30, vec![Answer::Put(2, 2)]);
-        history.add(10, vec![Answer::Put(1, 1)]);
+        history.add(40, 40, vec![Answer::Got(1, Some(1)), Answer::Got(3, None)]);
+        history.add(30, 30, vec![Answer::Put(2, 2)]);
+        history.add(10, 10, vec![Answer::Put(1, 1)]);
         let left = |told, found: &[(u64, u64)]| {
             history.clone().recovered(told, &found.iter().copied().collect()).is_ok()
         };

@@ -57,6 +57,6 @@ pub use io::DeviceKind;
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
 pub use sched::{Policy, Width};
-pub use transaction::{Durability, Isolation};
+pub use transaction::{Certifier, Durability, Isolation};
 pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};
 pub use version::MAX_VALUE_BYTES;

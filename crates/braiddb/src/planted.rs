@@ -49,6 +49,8 @@ pub enum Bug {
     MissingEntryNotBuried,
     UsableBeforeBuilt,
     UnbuiltTakenForReady,
+    ExtensionNotCertified,
+    ReadersNotAwaited,
 }
 
 #[cfg(braid_simulation)]
@@ -75,7 +77,7 @@ impl Bug {
     ];
 
     /// Those that only a serializable transaction suffers from.
-    pub const CERTIFICATION: [Self; 7] = [
+    pub const CERTIFICATION: [Self; 9] = [
         Self::CertifiedBeforeDraw,
         Self::CertifiedBesideCommitting,
         Self::AbsenceNotNoted,
@@ -83,6 +85,8 @@ impl Bug {
         Self::UnseenNotCertified,
         Self::RangeTrimmedShort,
         Self::UndoneWriteNotNoted,
+        Self::ExtensionNotCertified,
+        Self::ReadersNotAwaited,
     ];
 
     /// Those of secondary indexes, while they are created and dropped.

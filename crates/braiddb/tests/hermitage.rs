@@ -4,7 +4,9 @@
 
 mod common;
 
-use braiddb::{Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table};
+use braiddb::{
+    Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
+};
 use common::with_limit;
 use pollster::block_on;
 
@@ -25,11 +27,16 @@ enum End {
 
 const BOTH: [Isolation; 2] = [Isolation::Serializable, Isolation::Snapshot];
 
-/// Runs `test` at the given levels.
+/// Runs `test` at the given levels; whichever certifies where serializable.
 fn at(levels: &[Isolation], test: impl Fn(&Bench, Isolation) + Copy + Send + 'static) {
-    for &level in levels {
+    let certified = |level, certifier| {
+        level == Isolation::Serializable || certifier == Certifier::ReadValidation
+    };
+    let both = [Certifier::ReadValidation, Certifier::SerialSafetyNet];
+    let all = levels.iter().flat_map(|&level| both.map(|certifier| (level, certifier)));
+    for (level, certifier) in all.filter(|(level, certifier)| certified(*level, *certifier)) {
         with_limit(60, move |limit| {
-            let options = Options::default().workers(2).isolation(level);
+            let options = Options::default().workers(2).isolation(level).certifier(certifier);
             let db = Database::in_memory(options).unwrap();
             let table: Table<u64, u64> = block_on(db.create_table("test")).unwrap();
             let bench = Bench { db, table };

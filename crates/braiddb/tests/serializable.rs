@@ -387,6 +387,7 @@ fn histories_are_those_of_the_order_that_is_told() {
         let (entries, stats) = history(Options::default(), Isolation::Serializable, 6_000, limit);
         assert_eq!(entries.len(), 12_000);
         assert!(stats.aborted.certification > 0 && stats.aborted.conflict > 0, "{stats:?}");
+        assert!(stats.aborted.stale_read > 0 && stats.snapshots_extended > 0, "{stats:?}");
         assert_eq!(replay(entries), None);
     });
 }

@@ -139,14 +139,17 @@ fn a_write_after_a_stale_read_is_turned_back() {
     });
 }
 
-/// Whoever has written is turned back where it reads what has changed.
+/// Whoever has written, and was told something else that has changed, is turned back where it reads what has
+/// changed.
 #[test]
 fn a_stale_read_after_a_write_is_turned_back() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
             let (db, table, tx) = changed(exists, RunOptions::default(), |tx, table| {
                 block_on(tx.put(table, &100, &1)).unwrap();
+                assert_eq!(block_on(tx.get(table, &1)).unwrap(), None);
             });
+            put(&db, &table, 1, Some(1));
             assert!(is_of_five(&reading(&tx, &table).unwrap_err()), "{what}");
             assert!(is_of_five(&block_on(tx.commit()).unwrap_err()), "{what}");
             assert_eq!(causes(&db.stats()), [1, 0, 0], "{what}");

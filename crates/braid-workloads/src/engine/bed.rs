@@ -1,6 +1,6 @@
 //! A bed: a database opened in one way with a table of records, kept while subjects run on it.
 
-use braiddb::{Database, Durability, Options, Policy, Table, Width};
+use braiddb::{Certifier, Database, Durability, Options, Policy, Table, Width};
 
 use super::load;
 use crate::error::Error;
@@ -19,6 +19,7 @@ pub(crate) struct Opening {
     pub(crate) workers: usize,
     pub(crate) pin: bool,
     pub(crate) durability: Durability,
+    pub(crate) certifier: Certifier,
 }
 
 impl Opening {
@@ -30,6 +31,7 @@ impl Opening {
             workers: settings.workers,
             pin: settings.pin,
             durability: Durability::Volatile,
+            certifier: Certifier::default(),
         }
     }
 
@@ -41,7 +43,13 @@ impl Opening {
             workers: 1,
             pin: settings.pin,
             durability: Durability::Volatile,
+            certifier: Certifier::default(),
         }
+    }
+
+    /// The same with another certifier.
+    pub(crate) fn certifier(self, certifier: Certifier) -> Self {
+        Self { certifier, ..self }
     }
 
     /// The same with another durability.
@@ -57,6 +65,7 @@ impl Opening {
             .policy(self.policy)
             .hot_width(self.width)
             .durability(self.durability)
+            .certifier(self.certifier)
     }
 }
 

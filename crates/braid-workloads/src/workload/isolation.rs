@@ -1,7 +1,7 @@
-//! `isolation`: what serializability costs. The same transactions under both levels, and declared
-//! read-only where they only read, in one run: uniform and skewed, short and long.
+//! `isolation`: what serializability costs. The same transactions under both levels, certified in both ways,
+//! and declared read-only where they only read, in one run: uniform and skewed, short and long.
 
-use braiddb::{Error as Failure, Isolation, RunOptions, Table, Transaction};
+use braiddb::{Certifier, Error as Failure, Isolation, RunOptions, Table, Transaction};
 use clap::Args;
 
 use super::bars;
@@ -201,30 +201,40 @@ impl Shaped {
     }
 }
 
+/// A database for each certifier.
+struct Beds {
+    bed: Bed,
+    net: Bed,
+}
+
 /// Each shape is a report of its own: its subjects run in turn.
 fn compare(stage: &mut Stage, settings: &Settings) -> Result<Vec<Report>, Error> {
     let bed = stage.beds.get(Opening::braided(settings), settings.records, &stage.progress)?;
+    let opening = Opening::braided(settings).certifier(Certifier::SerialSafetyNet);
+    let net = stage.beds.get(opening, settings.records, &stage.progress)?;
+    let beds = Beds { bed, net };
     let skewed = Skewed::below(settings.records, THETA, settings.seed);
-    SHAPES.iter().map(|shape| measure(stage, settings, &bed, &skewed, shape)).collect()
+    SHAPES.iter().map(|shape| measure(stage, settings, &beds, &skewed, shape)).collect()
 }
 
 fn measure(
     stage: &mut Stage,
     settings: &Settings,
-    bed: &Bed,
+    beds: &Beds,
     skewed: &Skewed,
     shape: &Shape,
 ) -> Result<Report, Error> {
     let name = |level: &str| format!("{}, {level}", shape.name);
     let under = |isolation| RunOptions::default().isolation(isolation);
     let mut levels = vec![
-        ("snapshot", under(Isolation::Snapshot)),
-        ("serializable", under(Isolation::Serializable)),
+        ("snapshot", &beds.bed, under(Isolation::Snapshot)),
+        ("serializable", &beds.bed, under(Isolation::Serializable)),
+        ("serial safety net", &beds.net, under(Isolation::Serializable)),
     ];
     if shape.read_only.is_some() {
-        levels.push(("read-only", RunOptions::default().read_only(true)));
+        levels.push(("read-only", &beds.bed, RunOptions::default().read_only(true)));
     }
-    let subjects = levels.into_iter().map(|(level, options)| {
+    let subjects = levels.into_iter().map(|(level, bed, options)| {
         let (bed_of, skewed, kind, is_skewed) =
             (bed.clone(), skewed.clone(), shape.kind, shape.skewed);
         let make = move |seed| Shaped {
@@ -241,7 +251,8 @@ fn measure(
         Box::new(driven.under(options)) as Box<dyn Subject>
     });
     let subjects = subjects.collect();
-    let what = format!("transactions of {}, in memory, under both levels", shape.name);
+    let what =
+        format!("transactions of {}, in memory, under both levels and certifiers", shape.name);
     let mut report = stage.measure("isolation", what, settings, subjects)?;
     for measured in &report.measured.clone() {
         let attempts = measured.conflicts + measured.transactions;

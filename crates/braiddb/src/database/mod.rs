@@ -388,6 +388,7 @@ fn engine(
         isolation: options.isolation,
         interactive_idle: options.interactive_idle,
         interactive_age: options.interactive_age,
+        certifier: options.certifier,
         memory_budget,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,

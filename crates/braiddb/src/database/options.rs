@@ -9,7 +9,7 @@ use crate::log::HoleTracker;
 use crate::log::LARGEST_RING;
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
-use crate::transaction::{Durability, Isolation, Mode};
+use crate::transaction::{Certifier, Durability, Isolation, Mode};
 
 /// Schedules and simulations use small databases, in which everything happens soon.
 const SMALL: bool = cfg!(braid_simulation);
@@ -72,6 +72,8 @@ pub struct Options {
     /// What transactions may notice of one another, unless [`RunOptions`] say otherwise. Default:
     /// [`Isolation::Serializable`].
     pub isolation: Isolation,
+    /// How serializable transactions are certified. Default: [`Certifier::ReadValidation`].
+    pub certifier: Certifier,
     /// How the disk is reached. Default: io_uring, or blocking calls where it is refused.
     pub device: DeviceKind,
     /// Bytes of the log's ring in memory; a power of two from 64 MiB to 2 GiB. More than 39 workers
@@ -126,6 +128,7 @@ impl Default for Options {
             interactive_age: (!SMALL).then_some(Duration::from_hours(1)),
             durability: Durability::default(),
             isolation: Isolation::default(),
+            certifier: Certifier::default(),
             device: DeviceKind::Auto,
             log_ring_bytes: 64 << 20,
             log_segment_bytes: 64 << 20,
@@ -169,6 +172,7 @@ setters! {
     interactive_age: Option<Duration>,
     durability: Durability,
     isolation: Isolation,
+    certifier: Certifier,
     device: DeviceKind,
     log_ring_bytes: usize,
     log_segment_bytes: u64,

@@ -21,6 +21,9 @@ pub struct Stats {
     pub aborted: AbortStats,
     /// Attempts after the first that `run` made.
     pub retries: u64,
+    /// Times that a transaction met what was written after it began, and went on as if it had begun then, as
+    /// all that it had been told was still so.
+    pub snapshots_extended: u64,
     /// Superseded versions that were freed.
     pub versions_freed: u64,
     /// Superseded versions that were freed although an old snapshot was open, because no snapshot
@@ -194,6 +197,7 @@ impl Stats {
         self.aborted.expired += aborted(AbortCause::Expired);
         self.aborted.log += aborted(AbortCause::Log);
         self.retries += counters.retries.get();
+        self.snapshots_extended += counters.extended.get();
         self.versions_freed += counters.versions_freed.get();
         self.versions_pruned += counters.versions_pruned.get();
         self.versions_evicted += counters.evicted.get();

@@ -26,6 +26,9 @@ pub struct Transaction {
 
 impl Transaction {
     pub(super) fn new(core: transaction::Transaction, attempt: u32) -> Self {
+        if attempt > 1 {
+            core.set_repeated();
+        }
         Self { core, attempt }
     }
 

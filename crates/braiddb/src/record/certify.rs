@@ -27,16 +27,18 @@ use crate::version::{Link, Outcome, Stamp, Version};
 
 /// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
 /// within a few instructions, unless its thread was interrupted.
-const MOST_LOOKS: u32 = 100;
+const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
 
 /// What a version says of the time between a begin stamp and a commit.
-enum Verdict {
+pub(super) enum Verdict {
     /// It was committed before both.
     Before,
     /// It was committed between them.
     Between,
     /// It was not committed before the later one.
     After,
+    /// That cannot be told at once.
+    Untold,
 }
 
 impl Records {
@@ -49,12 +51,13 @@ impl Records {
         until: Lsn,
         operation: &OperationGuard,
     ) -> bool {
-        !matches!(self.deciding(rid, view, until, operation), Some((_, Verdict::Between)))
+        let decided = self.deciding(rid, view, until, operation);
+        !matches!(decided, Some((_, Verdict::Between | Verdict::Untold)))
     }
 
     /// The first version of a record, from the newest on, that says something of the time before `until`;
     /// `None` if there is none, or an address, which is before `view`'s begin stamp.
-    fn deciding<'o>(
+    pub(super) fn deciding<'o>(
         &self,
         rid: Rid,
         view: View<'_>,
@@ -152,7 +155,7 @@ fn verdict(version: Version<'_>, view: View<'_>, until: Lsn) -> Verdict {
             Outcome::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
             Outcome::Committing(Some(_)) => return Verdict::After,
             Outcome::Committing(None) if until == Lsn::MAX => return Verdict::After,
-            Outcome::Committing(None) if looks == MOST_LOOKS => return Verdict::Between,
+            Outcome::Committing(None) if looks == MOST_LOOKS => return Verdict::Untold,
             Outcome::Committing(None) => {
                 looks += 1;
                 sync::spin_loop();

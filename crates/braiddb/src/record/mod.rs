@@ -2,7 +2,10 @@
 //! record ids to version chains, and the rules by which chains are read and extended
 //! (MosaicDB §2.1, CoroBase §2; first updater wins).
 
+mod access;
 mod certify;
+#[cfg(all(test, loom))]
+mod certify_model;
 mod chunks;
 mod cold;
 mod copies;
@@ -18,6 +21,7 @@ mod rids;
 mod secondary;
 mod write;
 
+pub(crate) use access::wait;
 pub(crate) use cold::LogPlace;
 pub(crate) use copies::Copies;
 pub(crate) use evict::may_lose_payload;

@@ -66,7 +66,8 @@ impl Shared {
         }
         self.status.committing(name);
         let lsn = Lsn(self.tail.fetch_add(BLOCK_BYTES, Ordering::AcqRel));
-        self.status.committed(name, lsn);
+        self.status.drew(name, lsn);
+        self.status.committed(name);
         version.set_stamp(Stamp::committed(lsn));
         // The context serves its next transaction: names from before are stale now.
         let next = self.status.begin(0, 0);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use super::access::AccessStamps;
 use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
@@ -37,6 +38,8 @@ pub(crate) struct Records {
     name: OnceLock<Box<str>>,
     pub(super) secondaries: Secondaries,
     array: IndirectionArray,
+    /// Who last read its records, where the serial safety net certifies.
+    access: Option<Box<AccessStamps>>,
     rids: RidAllocator,
     memory: Arc<MemoryCounters>,
     /// Where evicted records are read; none without a log.
@@ -70,6 +73,7 @@ impl Records {
             name,
             secondaries,
             array,
+            access: None,
             rids,
             memory,
             store,
@@ -78,6 +82,12 @@ impl Records {
             caches,
             hand,
         }
+    }
+
+    /// The table with access stamps.
+    pub(crate) fn with_access_stamps(mut self) -> Self {
+        self.access = Some(Box::default());
+        self
     }
 
     /// Makes the table one that only a transaction under way may use: it creates it.
@@ -169,7 +179,9 @@ impl Records {
     /// # Errors
     /// When there are no more, or no memory for more.
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
-        self.rids.take(&self.array, &self.memory)
+        let rid = self.rids.take(&self.array, &self.memory)?;
+        self.make_room_for_readers(rid).inspect_err(|_| self.rids.give_back(rid))?;
+        Ok(rid)
     }
 
     /// Makes sure that ids up to `rid` count as handed out; for recovery.
@@ -177,7 +189,19 @@ impl Records {
     /// # Errors
     /// When the table cannot have such an id, or there is no memory for it.
     pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
-        self.rids.raise(&self.array, &self.memory, rid)
+        self.rids.raise(&self.array, &self.memory, rid)?;
+        self.make_room_for_readers(rid)
+    }
+
+    fn make_room_for_readers(&self, rid: Rid) -> Result<(), TableFull> {
+        if let Some(access) = &self.access {
+            access.grow(rid.number())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn access_stamps(&self) -> Option<&AccessStamps> {
+        self.access.as_deref()
     }
 
     /// Whether the indirection array is too large to stay cached.

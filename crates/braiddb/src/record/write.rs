@@ -26,8 +26,10 @@ pub(crate) enum Base<'a> {
 /// Why a version cannot be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Another transaction wrote the record first.
+    /// Another transaction is writing the record.
     Conflict,
+    /// Another transaction wrote the record, and committed at or after the writer's begin stamp.
+    Newer,
     /// The record is gone for everyone; its index entry is about to be removed.
     Dead,
 }
@@ -87,7 +89,7 @@ impl Records {
             return if committed < view.begin || is_planted(Bug::NewerVersionWrittenOver) {
                 Ok(Base::Committed(version, committed))
             } else {
-                Err(Refusal::Conflict)
+                Err(Refusal::Newer)
             };
         }
     }

@@ -5,7 +5,6 @@ use std::cell::{Cell, RefCell};
 use super::context::Transaction;
 use super::error::OperationError;
 use super::garbage::Garbage;
-use super::isolation::Mode;
 use super::write_set::{Replaced, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -102,7 +101,7 @@ impl Transaction {
     /// That a write succeeded told something too, which first updater wins protects only as long as the
     /// write stands: so what it was installed on is noted as read.
     fn note_undone(&self, writes: &WriteSet, write: &Write) {
-        if self.mode() != Mode::Serializable || is_planted(Bug::UndoneWriteNotNoted) {
+        if !self.mode().notes() || is_planted(Bug::UndoneWriteNotNoted) {
             return;
         }
         // SAFETY: tables live as long as the engine, which `self` holds.

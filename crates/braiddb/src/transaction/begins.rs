@@ -3,6 +3,9 @@
 //! A worker reads the log's tail for each begin stamp, and the tail never goes back; so transactions
 //! that begin later stand later in the list, whose first is the oldest. Beginning, ending and finding the
 //! oldest take the same time however many are active.
+//!
+//! A transaction whose snapshot is extended has two: its first, by which it stands in the list and bounds the
+//! horizon until it is over, and the last, by which it looks for versions.
 
 use crate::log::Lsn;
 
@@ -14,6 +17,8 @@ const NONE: u32 = u32::MAX;
 struct ContextBegin {
     /// [`Lsn::MAX`] while the context has no active transaction; then the rest means nothing.
     begin: Lsn,
+    /// The same, or what it was extended to.
+    last: Lsn,
     before: u32,
     after: u32,
 }
@@ -49,7 +54,12 @@ impl Begins {
 
     /// The number of another context, without a transaction.
     pub(super) fn add_context(&mut self) -> usize {
-        self.contexts.push(ContextBegin { begin: Lsn::MAX, before: NONE, after: NONE });
+        self.contexts.push(ContextBegin {
+            begin: Lsn::MAX,
+            last: Lsn::MAX,
+            before: NONE,
+            after: NONE,
+        });
         self.contexts.len() - 1
     }
 
@@ -58,7 +68,7 @@ impl Begins {
         let last = self.last;
         let added = &mut self.contexts[context];
         assert!(added.begin == Lsn::MAX, "a context serves one transaction at a time");
-        *added = ContextBegin { begin, before: last, after: NONE };
+        *added = ContextBegin { begin, last: begin, before: last, after: NONE };
         let number = context as u32;
         if last == NONE {
             self.first = number;
@@ -71,9 +81,16 @@ impl Begins {
         self.active += 1;
     }
 
+    /// The transaction of a context sees what was committed before a later stamp from now on.
+    pub(super) fn extend(&mut self, context: usize, begin: Lsn) {
+        let extended = &mut self.contexts[context];
+        assert!(extended.begin != Lsn::MAX && extended.last <= begin, "it is active, and goes on");
+        extended.last = begin;
+    }
+
     /// The transaction of a context is over.
     pub(super) fn end(&mut self, context: usize) {
-        let ContextBegin { begin, before, after } = self.contexts[context];
+        let ContextBegin { begin, before, after, .. } = self.contexts[context];
         assert!(begin != Lsn::MAX, "it is active");
         self.contexts[context].begin = Lsn::MAX;
         match before {
@@ -92,11 +109,14 @@ impl Begins {
         self.contexts.get(self.first as usize).map(|context| context.begin)
     }
 
-    /// The begin stamps of all active transactions, ascending.
+    /// The begin stamps of all active transactions, the first and the last of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = Lsn> + '_ {
         let first = self.contexts.get(self.first as usize);
         let all = std::iter::successors(first, |context| self.contexts.get(context.after as usize));
-        all.map(|context| context.begin)
+        all.flat_map(|context| {
+            let last = Some(context.last).filter(|last| *last != context.begin);
+            [Some(context.begin), last].into_iter().flatten()
+        })
     }
 }
 
@@ -115,16 +135,27 @@ mod tests {
             if random.usize(0..40) > model.len() || random.bool() {
                 let context = free.pop().unwrap_or_else(|| begins.add_context());
                 begins.begin(context, Lsn(tail));
-                model.push((context, Lsn(tail)));
+                model.push((context, Lsn(tail), Lsn(tail)));
+            }
+            if !model.is_empty() && random.u8(0..4) == 0 {
+                let place = random.usize(0..model.len());
+                model[place].2 = Lsn(tail);
+                begins.extend(model[place].0, Lsn(tail));
             }
             if !model.is_empty() && random.u8(0..3) > 0 {
-                let (context, _) = model.remove(random.usize(0..model.len()));
+                let (context, ..) = model.remove(random.usize(0..model.len()));
                 begins.end(context);
                 free.push(context);
             }
             assert_eq!(begins.active(), model.len());
-            assert_eq!(begins.oldest(), model.iter().map(|(_, begin)| *begin).min());
-            assert!(begins.iter().eq(model.iter().map(|(_, begin)| *begin)));
+            assert_eq!(begins.oldest(), model.iter().map(|(_, begin, _)| *begin).min());
+            let mut told: Vec<_> = begins.iter().collect();
+            let mut stamps: Vec<_> = model.iter().flat_map(|one| [one.1, one.2]).collect();
+            told.sort_unstable();
+            stamps.sort_unstable();
+            told.dedup();
+            stamps.dedup();
+            assert_eq!(told, stamps);
         }
         assert!(begins.contexts() > 20, "many were active at a time");
     }

@@ -11,7 +11,9 @@ use super::read_set::Changed;
 use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
+use crate::record::Records;
+use crate::rid::Rid;
 use crate::sched::{self, run_now};
 
 /// How many records ahead an entry is brought near, and the version it leads to.
@@ -28,10 +30,18 @@ const RECORDS_PER_STEP: usize = 16;
 impl Transaction {
     /// Looks, without a suspension, whether what the transaction read is unchanged as of `until`.
     pub(super) fn certify(&self, until: Lsn) -> Result<(), Changed> {
+        if self.mode().is_safety_net() {
+            return self.pass_safety_net(until);
+        }
+        self.certify_up_to(until, usize::MAX)
+    }
+
+    /// As `certify`; a range in which more entries of the index than `most` are counts as changed.
+    pub(super) fn certify_up_to(&self, until: Lsn, most: usize) -> Result<(), Changed> {
         let reads = self.reads();
         self.certify_points(0, reads.points(), until)?;
         (0..reads.projections()).try_for_each(|number| self.certify_part(number, until))?;
-        (0..reads.ranges()).try_for_each(|number| run_now(self.certify_range(number, until)))
+        (0..reads.ranges()).try_for_each(|number| run_now(self.certify_range(number, until, most)))
     }
 
     /// As `certify`, as of now, for a set that is large: suspends. It only keeps a transaction that must
@@ -47,7 +57,7 @@ impl Transaction {
             self.certify_part(number, Lsn::MAX)?;
         }
         for number in 0..ranges {
-            self.certify_range(number, Lsn::MAX).await?;
+            self.certify_range(number, Lsn::MAX, usize::MAX).await?;
         }
         Ok(())
     }
@@ -92,9 +102,33 @@ impl Transaction {
         if unchanged { Ok(()) } else { Err(self.reads().name_projection(number)) }
     }
 
+    /// Calls `each` with what every entry of a range leads to.
+    pub(super) fn entries_of_range(
+        &self,
+        number: usize,
+        operation: &OperationGuard,
+        mut each: impl FnMut(&Records, Rid),
+    ) {
+        let cursor = self.reads().with_range(number, |table, low, high| {
+            // SAFETY: as for points.
+            let table = unsafe { table.get() };
+            (table, table.index.cursor(low, high, false))
+        });
+        let Some((table, mut cursor)) = cursor else { return };
+        let mut entries = Vec::<LeafEntry<'_>>::new();
+        while run_now(cursor.next_batch(operation, &mut entries, BATCH)) {
+            entries.iter().for_each(|entry| each(table, entry.rid));
+        }
+    }
+
     /// Reads a range again. What was entered in the index meanwhile counts, and so does every record of
-    /// which the transaction saw nothing.
-    async fn certify_range(&self, number: usize, until: Lsn) -> Result<(), Changed> {
+    /// which the transaction saw nothing. With more than `most` entries it counts as changed.
+    async fn certify_range(
+        &self,
+        number: usize,
+        until: Lsn,
+        mut most: usize,
+    ) -> Result<(), Changed> {
         let operation = reclaim::enter();
         let reads = self.reads();
         let cursor = reads.with_range(number, |table, low, high| {
@@ -105,6 +139,10 @@ impl Transaction {
         let Some((table, mut cursor)) = cursor else { return Ok(()) };
         let mut entries = Vec::<LeafEntry<'_>>::new();
         while cursor.next_batch(&operation, &mut entries, BATCH).await {
+            let Some(left) = most.checked_sub(entries.len()) else {
+                return Err(reads.name_range(number));
+            };
+            most = left;
             if until == Lsn::MAX {
                 sched::count_steps((entries.len() / RECORDS_PER_STEP) as u32 + 1).await;
             }

@@ -53,7 +53,8 @@ struct Recent {
 
 /// An active transaction. It lives and dies on one worker's thread; dropping it aborts it.
 ///
-/// Invariants: while it exists, its begin stamp keeps every superseded version it may see allocated. A
+/// Invariants: while it exists, its first begin stamp, and the last, keep every superseded version it may see
+/// allocated. A
 /// `RefCell` of it is never borrowed across a suspension.
 #[derive(Debug)]
 pub(crate) struct Transaction {
@@ -61,12 +62,15 @@ pub(crate) struct Transaction {
     /// Present until the transaction is over.
     context: Option<Box<TransactionContext>>,
     name: TransactionName,
-    begin: Lsn,
+    begin: Cell<Lsn>,
+    extensions: Cell<u32>,
     mode: Mode,
     /// The latest commit that anything it was told depends on: a value or a deletion that it saw, or
     /// what a write of its own was installed on or refused for.
     depends_on: Cell<Lsn>,
     recent: Cell<Option<Recent>>,
+    /// Whether an earlier attempt at it failed.
+    repeated: Cell<bool>,
     conflict: Cell<Conflict>,
     /// The first record that it was told of although another had changed it.
     stale: OnceCell<Box<Changed>>,
@@ -90,10 +94,12 @@ impl Transaction {
             worker,
             context: Some(context),
             name,
-            begin,
+            begin: Cell::new(begin),
+            extensions: Cell::new(0),
             mode,
             depends_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
+            repeated: Cell::new(false),
             conflict: Cell::default(),
             stale: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
@@ -144,14 +150,14 @@ impl Transaction {
     /// Notes that the transaction was told of a record.
     #[inline(always)]
     pub(super) fn note_record(&self, table: &Records, rid: Rid, key: &[u8]) {
-        if self.mode == Mode::Serializable {
+        if self.mode.notes() {
             self.reads().note_point(RecordsRef::new(table), rid, key);
         }
     }
 
     /// Notes that the transaction was told a part of a record; `same` tells whether a value has the same.
     pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: SamePart) {
-        if self.mode == Mode::Serializable {
+        if self.mode.notes() {
             self.reads().note_part(RecordsRef::new(table), rid, key, same);
         }
     }
@@ -159,7 +165,7 @@ impl Transaction {
     /// Notes that the transaction was told that a key has no record.
     #[inline(always)]
     pub(super) fn note_absence(&self, table: &Records, key: &[u8]) {
-        if self.mode == Mode::Serializable && !is_planted(Bug::AbsenceNotNoted) {
+        if self.mode.notes() && !is_planted(Bug::AbsenceNotNoted) {
             self.reads().note_absent(RecordsRef::new(table), key);
         }
     }
@@ -186,14 +192,43 @@ impl Transaction {
         table.may_be_used_by(self.name)
     }
 
-    /// What the transaction sees: versions committed before this LSN, and its own.
+    /// What the transaction sees: versions committed before this LSN, and its own. It may become a later
+    /// one whenever an operation of the transaction is under way (`transaction/extend.rs`).
     pub(crate) fn begin(&self) -> Lsn {
-        self.begin
+        self.begin.get()
+    }
+
+    /// How often the begin stamp was moved.
+    pub(super) fn extensions(&self) -> u32 {
+        self.extensions.get()
+    }
+
+    /// Moves the begin stamp to a later one, at which all that the transaction was told holds.
+    pub(super) fn begin_again(&self, begin: Lsn) {
+        let context = self.context.as_ref().expect("an active transaction has a context");
+        self.worker.extend(context.number, begin);
+        self.begin.set(begin);
+        self.extensions.set(self.extensions.get() + 1);
+    }
+
+    /// Whether the transaction has another begin stamp by now.
+    #[inline(always)]
+    pub(super) fn has_moved_on_from(&self, begin: Lsn) -> bool {
+        self.begin.get() != begin
+    }
+
+    /// Notes that an earlier attempt at the transaction failed.
+    pub(crate) fn set_repeated(&self) {
+        self.repeated.set(true);
+    }
+
+    pub(super) fn is_repeated(&self) -> bool {
+        self.repeated.get()
     }
 
     pub(crate) fn view(&self) -> View<'_> {
         // SAFETY: it is active as long as it is borrowed: ending it takes it.
-        unsafe { View::new(self.begin, self.name, &self.engine().status) }
+        unsafe { View::new(self.begin.get(), self.name, &self.engine().status) }
     }
 
     /// The latest commit that anything it was told depends on.
@@ -253,11 +288,21 @@ impl Transaction {
         OperationError::Conflict
     }
 
+    /// As `conflict`, for a record that was written since the transaction began.
+    pub(super) fn conflict_with_newer(&self) -> OperationError {
+        self.set_conflict(Conflict::NewerWrite);
+        OperationError::Conflict
+    }
+
     /// Notes what keeps the transaction from committing, unless something does already.
     pub(super) fn set_conflict(&self, conflict: Conflict) {
         if self.conflict.get() == Conflict::None {
             self.conflict.set(conflict);
         }
+    }
+
+    pub(super) fn replace_conflict(&self, conflict: Conflict) {
+        self.conflict.set(conflict);
     }
 
     pub(super) fn conflict_met(&self) -> Conflict {
@@ -286,7 +331,7 @@ impl Transaction {
     pub(super) fn cause(&self) -> AbortCause {
         match self.conflict.get() {
             Conflict::None => self.cause.get(),
-            Conflict::Write => AbortCause::Conflict,
+            Conflict::Write | Conflict::NewerWrite => AbortCause::Conflict,
             Conflict::StaleRead => AbortCause::StaleRead,
         }
     }

@@ -35,6 +35,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) committed_read_only: WorkerCounter,
     pub(crate) aborted: [WorkerCounter; AbortCause::COUNT],
     pub(crate) retries: WorkerCounter,
+    pub(crate) extended: WorkerCounter,
     pub(crate) versions_freed: WorkerCounter,
     pub(crate) versions_pruned: WorkerCounter,
     pub(crate) records_reclaimed: WorkerCounter,

@@ -9,7 +9,8 @@ use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
-use super::isolation::Isolation;
+use super::isolation::{Certifier, Isolation};
+use super::safety_net::SafetyNet;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
@@ -53,6 +54,7 @@ pub(crate) struct EngineOptions {
     pub(crate) interactive_idle: Option<Duration>,
     /// How long after its beginning it may be given steps.
     pub(crate) interactive_age: Option<Duration>,
+    pub(crate) certifier: Certifier,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
@@ -99,6 +101,8 @@ pub(crate) struct Engine {
     drained: AtomicU32,
     pub(super) waiting: WaitingWorkers,
     pub(super) turnstile: CachePadded<Turnstile>,
+    /// What certifies, if not read validation.
+    pub(super) safety_net: Option<SafetyNet>,
 }
 
 impl Engine {
@@ -138,6 +142,8 @@ impl Engine {
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
             turnstile: CachePadded::default(),
+            safety_net: (options.certifier == Certifier::SerialSafetyNet)
+                .then(|| SafetyNet::new(workers)),
         }
     }
 
@@ -149,7 +155,8 @@ impl Engine {
     pub(crate) fn table(&self, id: TableId) -> Arc<Records> {
         let make = || {
             let evicts = self.budget.is_some();
-            Records::new(id, self.memory.clone(), self.store.clone(), evicts)
+            let table = Records::new(id, self.memory.clone(), self.store.clone(), evicts);
+            if self.safety_net.is_some() { table.with_access_stamps() } else { table }
         };
         self.tables.get_or_make(id, make)
     }

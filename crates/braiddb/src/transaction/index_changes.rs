@@ -93,8 +93,11 @@ impl Transaction {
             }
             let mut fetched = Fetched::new();
             loop {
+                let before = self.moment();
                 let attempt = self.try_write(table, &indexes, key, intent, &fetched);
                 match attempt.await {
+                    Ok(Err(OperationError::Conflict))
+                        if self.extend_past_conflict(self.moment() == before) => {}
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
@@ -274,6 +277,7 @@ impl Transaction {
             Ok(base) => base,
             Err(Refusal::Dead) => return Ok(()),
             Err(Refusal::Conflict) => return Err(self.conflict()),
+            Err(Refusal::Newer) => return Err(self.conflict_with_newer()),
         };
         if let Base::Committed(_, lsn) = base {
             self.note_lsn(lsn);

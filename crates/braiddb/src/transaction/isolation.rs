@@ -16,15 +16,64 @@ pub enum Isolation {
     Snapshot,
 }
 
+/// How serializable transactions are certified; the same for all of one database, as long as it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Certifier {
+    /// What a transaction that wrote had read must still be so at its commit. Transactions are serial in the
+    /// order of their commit LSNs, and reading leaves no trace.
+    #[default]
+    ReadValidation,
+    /// SSN, for comparison: what was read may have changed, as long as the transaction comes in the serial order
+    /// before those who changed it. Fewer transactions fail; but each read leaves a stamp, those that only read
+    /// draw an LSN too and may fail, none is extended, and the serial order is not that of LSNs, nor
+    /// told. It takes 8 bytes more for each record. It does not reckon with what transactions
+    /// under [`Isolation::Snapshot`] read.
+    SerialSafetyNet,
+}
+
 /// How a transaction takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Mode {
     /// What it reads is noted, and certified if it writes.
     Serializable,
+    /// What it reads is noted, and certified by the serial safety net.
+    SafetyNet,
+    /// As `SafetyNet`, and it refuses to write.
+    SafetyNetReadOnly,
     /// What it reads is not noted.
     Snapshot,
     /// It refuses to write, so that what it reads need not be noted.
     ReadOnly,
+}
+
+impl Mode {
+    /// Whether what the transaction reads is noted.
+    #[inline(always)]
+    pub(super) fn notes(self) -> bool {
+        self as u8 <= Mode::SafetyNetReadOnly as u8
+    }
+
+    pub(super) fn is_read_only(self) -> bool {
+        matches!(self, Mode::SafetyNetReadOnly | Mode::ReadOnly)
+    }
+
+    /// Whether the serial safety net certifies it.
+    #[inline(always)]
+    pub(super) fn is_safety_net(self) -> bool {
+        matches!(self, Mode::SafetyNet | Mode::SafetyNetReadOnly)
+    }
+
+    /// The same in a database that certifies by the serial safety net.
+    #[cold]
+    pub(super) fn under_safety_net(self) -> Self {
+        match self {
+            Mode::Serializable => Mode::SafetyNet,
+            Mode::ReadOnly => Mode::SafetyNetReadOnly,
+            other => other,
+        }
+    }
 }
 
 impl From<Isolation> for Mode {

@@ -31,56 +31,72 @@ impl Transaction {
         table: &Records,
         key: &[u8],
     ) -> Result<Option<Found<'_>>, OperationError> {
-        let Some((found, seen)) = self.get_unnoted(table, key).await? else { return Ok(None) };
-        if let SeenRecord::Others { rid, stale } = seen {
-            self.note_record(table, rid, key);
-            if stale {
-                self.told_stale(table, key)?;
+        loop {
+            let Some((found, seen)) = self.get_unnoted(table, key).await? else {
+                return Ok(None);
+            };
+            if let SeenRecord::Others { rid, stale } = seen {
+                if stale && self.extend() {
+                    continue;
+                }
+                self.note_record(table, rid, key);
+                if stale {
+                    self.told_stale(table, key)?;
+                }
             }
+            return Ok(Some(found));
         }
-        Ok(Some(found))
     }
 
-    /// As `get`; that there was a record is for the caller to note.
+    /// As `get`; that there was a record is for the caller to note, without a suspension before.
     pub(crate) async fn get_unnoted(
         &self,
         table: &Records,
         key: &[u8],
     ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
-        let operation = reclaim::enter();
-        sched::count_steps(1).await;
-        let Some(rid) = table.index.get(key, &operation).await else {
-            self.note_absence(table, key);
-            return Ok(None);
-        };
-        let place = match table.find(rid, self.view(), &operation).await {
-            Ok(seen) => {
-                let Some(value) = self.note(seen) else {
-                    self.note_absence(table, key);
-                    if self.is_stale(table, rid, seen, &operation) {
-                        self.told_stale(table, key)?;
-                    }
-                    return Ok(None);
-                };
-                let own = seen.is_some_and(Seen::is_own);
-                let stale = self.is_stale(table, rid, seen, &operation);
-                self.remember(table, key, rid);
-                let value = NonNull::from(value);
-                // SAFETY: found under the guard, and seen by this transaction.
-                let found = unsafe { Found::in_memory(self, table, value, operation) };
-                return Ok(Some((
-                    found,
-                    if own { SeenRecord::Own } else { SeenRecord::Others { rid, stale } },
-                )));
+        loop {
+            let operation = reclaim::enter();
+            sched::count_steps(1).await;
+            let Some(rid) = table.index.get(key, &operation).await else {
+                self.note_absence(table, key);
+                return Ok(None);
+            };
+            let begin = self.begin();
+            let place = match table.find(rid, self.view(), &operation).await {
+                _ if self.has_moved_on_from(begin) => continue,
+                Ok(seen) => {
+                    let stale = self.is_stale(table, rid, seen, &operation);
+                    let Some(value) = self.note(seen) else {
+                        if stale && self.extend() {
+                            continue;
+                        }
+                        self.note_absence(table, key);
+                        if stale {
+                            self.told_stale(table, key)?;
+                        }
+                        return Ok(None);
+                    };
+                    let own = seen.is_some_and(Seen::is_own);
+                    self.remember(table, key, rid);
+                    let value = NonNull::from(value);
+                    // SAFETY: found under the guard, and seen by this transaction.
+                    let found = unsafe { Found::in_memory(self, table, value, operation) };
+                    let others = SeenRecord::Others { rid, stale };
+                    return Ok(Some((found, if own { SeenRecord::Own } else { others })));
+                }
+                Err(place) => place,
+            };
+            let stale = self.is_overwritten(table, rid, &operation);
+            drop(operation);
+            let (record, permit) = self.fetch(table, rid, place).await?;
+            if self.has_moved_on_from(begin) {
+                continue;
             }
-            Err(place) => place,
-        };
-        let stale = self.is_overwritten(table, rid, &operation);
-        drop(operation);
-        let (record, permit) = self.fetch(table, rid, place).await?;
-        self.note_lsn(place.lsn());
-        self.remember(table, key, rid);
-        Ok(Some((Found::in_log(self, record, permit), SeenRecord::Others { rid, stale })))
+            self.note_lsn(place.lsn());
+            self.remember(table, key, rid);
+            let found = Found::in_log(self, record, permit);
+            return Ok(Some((found, SeenRecord::Others { rid, stale })));
+        }
     }
 
     /// Whether `key` has a record that the transaction sees. Storage is not read.
@@ -92,28 +108,37 @@ impl Transaction {
         table: &Records,
         key: &[u8],
     ) -> Result<bool, OperationError> {
-        let operation = reclaim::enter();
-        sched::count_steps(1).await;
-        let Some(rid) = table.index.get(key, &operation).await else {
-            self.note_absence(table, key);
-            return Ok(false);
-        };
-        let (found, stale) = match table.find(rid, self.view(), &operation).await {
-            Ok(seen) if seen.is_some_and(Seen::is_own) => return Ok(self.note(seen).is_some()),
-            Ok(seen) => (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation)),
-            Err(place) => {
-                self.note_lsn(place.lsn());
-                (true, self.is_overwritten(table, rid, &operation))
+        loop {
+            let operation = reclaim::enter();
+            sched::count_steps(1).await;
+            let Some(rid) = table.index.get(key, &operation).await else {
+                self.note_absence(table, key);
+                return Ok(false);
+            };
+            let begin = self.begin();
+            let (found, stale) = match table.find(rid, self.view(), &operation).await {
+                _ if self.has_moved_on_from(begin) => continue,
+                Ok(seen) if seen.is_some_and(Seen::is_own) => return Ok(self.note(seen).is_some()),
+                Ok(seen) => {
+                    (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation))
+                }
+                Err(place) => {
+                    self.note_lsn(place.lsn());
+                    (true, self.is_overwritten(table, rid, &operation))
+                }
+            };
+            if stale && self.extend() {
+                continue;
             }
-        };
-        match found {
-            true => self.note_record(table, rid, key),
-            false => self.note_absence(table, key),
+            match found {
+                true => self.note_record(table, rid, key),
+                false => self.note_absence(table, key),
+            }
+            if stale {
+                self.told_stale(table, key)?;
+            }
+            return Ok(found);
         }
-        if stale {
-            self.told_stale(table, key)?;
-        }
-        Ok(found)
     }
 
     /// Where in the log the version of a record is that the transaction sees; `None` if it sees

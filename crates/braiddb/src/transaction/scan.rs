@@ -13,7 +13,6 @@ use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::isolation::Mode;
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
 use crate::planted::{Bug, is_planted};
@@ -265,7 +264,7 @@ impl<'tx> Scan<'tx> {
     /// for, and to as many bytes as a batch has; `None` at the end of the range.
     async fn look(&mut self, table: &'tx Records) -> Option<Batch> {
         let operation = reclaim::enter();
-        if self.noted.is_none() && self.transaction.mode() == Mode::Serializable {
+        if self.noted.is_none() && self.transaction.mode().notes() {
             let (low, high) = (as_bytes(&self.bounds.low), as_bytes(&self.bounds.high));
             let reads = self.transaction.reads();
             self.noted = Some(reads.note_range(self.table, low, high));

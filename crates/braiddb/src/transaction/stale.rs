@@ -17,6 +17,8 @@ pub(super) enum Conflict {
     None,
     /// Another one wrote a record first that this one was to write.
     Write,
+    /// As `Write`, and that one had committed: the snapshot may be extended.
+    NewerWrite,
     /// Another one has changed what this one read, and this one writes.
     StaleRead,
 }
@@ -89,7 +91,7 @@ impl Transaction {
     pub(crate) fn lost(&self) -> Option<OperationError> {
         match self.conflict_met() {
             Conflict::None => None,
-            Conflict::Write => Some(OperationError::Conflict),
+            Conflict::Write | Conflict::NewerWrite => Some(OperationError::Conflict),
             Conflict::StaleRead => {
                 let changed = self.stale().get().expect("the conflict is about it");
                 Some(OperationError::NotSerializable(changed.clone()))

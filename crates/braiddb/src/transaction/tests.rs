@@ -1,5 +1,6 @@
 //! Races between transactions, driven by hand on a worker that has no scheduler.
 
+mod extension;
 mod two_workers;
 
 use std::ops::Bound::Unbounded;
@@ -33,6 +34,7 @@ impl Bench {
             isolation: Isolation::default(),
             interactive_idle: None,
             interactive_age: None,
+            certifier: Certifier::default(),
             memory_budget: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,

@@ -129,6 +129,10 @@ impl WorkerTransactions {
     /// # Errors
     /// When every context is in use.
     pub(crate) fn begin_as(self: &Rc<Self>, mode: Mode) -> Result<Transaction, NoContext> {
+        let mode = match &self.engine.safety_net {
+            None => mode,
+            Some(_) => mode.under_safety_net(),
+        };
         let context = self.take_context()?;
         let name = self.engine.status.begin(self.number, context.number);
         // The worker's published stamp, an earlier tail, bounds this one from below.
@@ -163,6 +167,11 @@ impl WorkerTransactions {
         context.copies.free(&self.engine.memory);
         self.begins.borrow_mut().end(context.number);
         self.free.borrow_mut().push(context);
+    }
+
+    /// The transaction of a context goes on with a later begin stamp.
+    pub(super) fn extend(&self, context: usize, begin: Lsn) {
+        self.begins.borrow_mut().extend(context, begin);
     }
 
     /// The begin stamps of the worker's active transactions.

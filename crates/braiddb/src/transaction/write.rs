@@ -2,7 +2,6 @@
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::isolation::Mode;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
@@ -57,14 +56,19 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
-        if self.mode() == Mode::ReadOnly {
+        if self.mode().is_read_only() {
             return Err(OperationError::ReadOnly);
         }
         check_lengths(key, &intent)?;
         if table.is_indexed() {
             return self.write_indexed(table, key, intent).await;
         }
-        self.write_record(table, key, intent).await
+        loop {
+            match self.write_record(table, key, intent).await {
+                Err(OperationError::Conflict) if self.extend_past_conflict(true) => {}
+                written => return written,
+            }
+        }
     }
 
     /// Carries out a write to one table alone.
@@ -128,6 +132,7 @@ impl Transaction {
                 Ok(base) => base,
                 Err(Refusal::Dead) => return Err(Dead),
                 Err(Refusal::Conflict) => return Ok(Err(self.conflict())),
+                Err(Refusal::Newer) => return Ok(Err(self.conflict_with_newer())),
             };
             // Whether the record is there is told by what the write comes to.
             if let Base::Committed(_, lsn) = base

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::pause;
-use braiddb::{Database, Error, Index, IndexOptions, RunOptions, Table, Transaction};
+use braiddb::{Certifier, Database, Error, Index, IndexOptions, RunOptions, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::WRONG;
@@ -19,6 +19,7 @@ pub(super) struct Histories {
     /// Of some tables.
     index: Option<Index<u64, u64, u64>>,
     history: Arc<Mutex<History>>,
+    certifier: Certifier,
     /// Whether a transaction may be committed or not, so that the history is not known whole.
     unknown: AtomicBool,
 }
@@ -28,8 +29,9 @@ impl Histories {
         table: Table<u64, u64>,
         index: Option<Index<u64, u64, u64>>,
         history: Arc<Mutex<History>>,
+        certifier: Certifier,
     ) -> Self {
-        Self { table, index, history, unknown: AtomicBool::new(false) }
+        Self { table, index, history, certifier, unknown: AtomicBool::new(false) }
     }
 
     /// Holds the history against the order that was told.
@@ -38,13 +40,17 @@ impl Histories {
         if self.unknown.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.history.lock().expect(NO_PANIC).clone().replay(&mut BTreeMap::new())
+        let history = self.history.lock().expect(NO_PANIC).clone();
+        match self.certifier {
+            Certifier::ReadValidation => history.replay(&mut BTreeMap::new()),
+            Certifier::SerialSafetyNet => history.check_graph(),
+        }
     }
 
-    /// Whether all transactions are known that committed.
+    /// Whether all transactions are known that committed, and that they were serial in the order of LSNs.
     pub(super) fn is_whole(&self) -> bool {
         // Relaxed: the clients are over.
-        !self.unknown.load(Ordering::Relaxed)
+        self.certifier == Certifier::ReadValidation && !self.unknown.load(Ordering::Relaxed)
     }
 }
 
@@ -109,25 +115,28 @@ impl Clients {
             if pauses {
                 Pause(false).await;
             }
-            Ok::<_, Error>(answers)
+            Ok::<_, Error>((tx.snapshot_lsn(), answers))
         };
         let told = match random.u8(..3) {
             0 => pollster(async {
                 let options = RunOptions::default().read_only(read_only);
                 let tx = self.db.begin_with(options).await?;
-                let mut answers = tx.step(body.clone()).await?;
+                let (_, mut answers) = tx.step(body.clone()).await?;
                 pause(random.u64(0..400));
-                answers.append(&mut tx.step(body).await?);
-                Ok((tx.commit().await?, answers))
+                let (snapshot, mut more) = tx.step(body).await?;
+                answers.append(&mut more);
+                Ok((snapshot, tx.commit().await?, answers))
             }),
             _ => {
                 let options = RunOptions::default().read_only(read_only).max_attempts(6);
                 let ran = pollster(self.db.run_with(options, body));
-                ran.map(|outcome| (outcome.commit_lsn, outcome.value))
+                ran.map(|outcome| (outcome.value.0, outcome.commit_lsn, outcome.value.1))
             }
         };
         match told {
-            Ok((lsn, answers)) => self.histories.history.lock().expect(NO_PANIC).add(lsn, answers),
+            Ok((snapshot, lsn, answers)) => {
+                self.histories.history.lock().expect(NO_PANIC).add(snapshot, lsn, answers);
+            }
             Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => {}
             Err(error) => {
                 // Relaxed: looked at when the clients are over.

@@ -9,7 +9,7 @@ use braiddb::simulation::{
     CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
     describe_by, found_wrong, pause, spawn, switch_threads,
 };
-use braiddb::{Database, Error, Options, Policy, Transaction, Width};
+use braiddb::{Certifier, Database, Error, Options, Policy, Transaction, Width};
 use fastrand::Rng;
 
 use super::super::oracle::Oracle;
@@ -32,6 +32,8 @@ pub(super) struct Counts {
     pub(super) committed: u64,
     pub(super) conflicts: u64,
     pub(super) failed_certifications: u64,
+    pub(super) stale_reads: u64,
+    pub(super) snapshots_extended: u64,
     pub(super) evicted: u64,
     pub(super) pruned: u64,
     pub(super) freed: u64,
@@ -51,6 +53,8 @@ impl Counts {
         self.committed += other.committed;
         self.conflicts += other.conflicts;
         self.failed_certifications += other.failed_certifications;
+        self.stale_reads += other.stale_reads;
+        self.snapshots_extended += other.snapshots_extended;
         self.evicted += other.evicted;
         self.pruned += other.pruned;
         self.freed += other.freed;
@@ -154,7 +158,16 @@ impl Schedule {
         self.faults.errors > 0
     }
 
+    /// Chosen without drawing, so that what the seed draws is the same for both.
+    fn certifier(&self) -> Certifier {
+        match self.seed % 4 {
+            1 => Certifier::SerialSafetyNet,
+            _ => Certifier::ReadValidation,
+        }
+    }
+
     fn options(&mut self) -> Options {
+        let certifier = self.certifier();
         let random = &mut self.random;
         let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
         let segments = [16 << 10, 32 << 10, 64 << 10];
@@ -166,6 +179,7 @@ impl Schedule {
             .policy(policies[random.usize(0..policies.len())])
             .hot_width(Width::Fixed(random.usize(1..6)))
             .max_open(64)
+            .certifier(certifier)
             .log_ring_bytes(1 << 20)
             .log_segment_bytes(segments[random.usize(0..segments.len())])
             .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
@@ -222,6 +236,7 @@ impl Schedule {
         disk: &SimulatedDisk,
         witness: &mut Witness,
     ) -> Result<Counts> {
+        let certifier = self.certifier();
         let (scale, disk_fails, random) = (self.scale(), self.fails(), &mut self.random);
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
@@ -251,7 +266,7 @@ impl Schedule {
             tables,
             records,
             mix,
-            histories: Histories::new(noted, index, witness.history.clone()),
+            histories: Histories::new(noted, index, witness.history.clone(), certifier),
             indexed,
             keys: self.keys,
             seed: self.seed,
@@ -328,6 +343,8 @@ impl Schedule {
         Ok(Counts {
             conflicts: stats.aborted.conflict,
             failed_certifications: stats.aborted.certification,
+            stale_reads: stats.aborted.stale_read,
+            snapshots_extended: stats.snapshots_extended,
             evicted: stats.versions_evicted,
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,

@@ -28,6 +28,7 @@ fn engine() -> Arc<Engine> {
         isolation: Isolation::default(),
         interactive_idle: None,
         interactive_age: None,
+        certifier: Certifier::default(),
         memory_budget: Some(1),
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,

@@ -1,0 +1,82 @@
+//! Histories of a real database, certified in either way.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+
+use braiddb::{Certifier, Database, Error, Options, Stats, Table, Transaction};
+use fastrand::Rng;
+
+use super::{History, Shape, transaction};
+
+const THREADS: u64 = 8;
+const TRANSACTIONS: u64 = 1_500;
+
+/// Transactions of several threads on few keys, which let others in between.
+fn history(certifier: Certifier) -> (History, Stats) {
+    let options = Options::default().workers(2).certifier(certifier);
+    let db = Database::in_memory(options).expect("in memory");
+    let table: Table<u64, u64> =
+        db.run_blocking(async |tx| tx.open_or_create_table("history").await).expect("a new table");
+    let history = Mutex::new(History::default());
+    thread::scope(|scope| {
+        for client in 0..THREADS {
+            let (db, table, history) = (&db, &table, &history);
+            scope.spawn(move || {
+                for number in 0..TRANSACTIONS {
+                    let table = table.clone();
+                    let read_only = number % 4 == 0;
+                    let body = async move |tx: &Transaction| {
+                        let seed = client << 32 | number << 8 | u64::from(tx.attempt());
+                        let shape = Shape { keys: 12, operations: 6, read_only };
+                        let random = &mut Rng::with_seed(seed);
+                        let mut answers = transaction(tx, &table, None, shape, random).await?;
+                        pause().await;
+                        answers.append(&mut transaction(tx, &table, None, shape, random).await?);
+                        Ok::<_, Error>((tx.snapshot_lsn(), answers))
+                    };
+                    let outcome = pollster::block_on(db.run_with(Default::default(), body));
+                    let outcome = outcome.expect("one of many attempts commits");
+                    let (snapshot, answers) = outcome.value;
+                    let mut history = history.lock().expect("nobody panics with it");
+                    history.add(snapshot, outcome.commit_lsn, answers);
+                }
+            });
+        }
+    });
+    let stats = db.stats();
+    (history.into_inner().expect("nobody panics with it"), stats)
+}
+
+/// Lets others run.
+async fn pause() {
+    let mut paused = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut paused, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn read_validation_gives_the_order_of_lsns() {
+    let (history, stats) = history(Certifier::ReadValidation);
+    assert_eq!(history.len() as u64, THREADS * TRANSACTIONS);
+    assert!(stats.aborted.certification > 0 && stats.snapshots_extended > 0, "{stats:?}");
+    history.clone().check_graph().unwrap();
+    history.replay(&mut BTreeMap::new()).unwrap();
+}
+
+/// Some order, but not that of LSNs: transactions commit whose reads have changed.
+#[test]
+fn the_serial_safety_net_gives_some_order() {
+    let (history, stats) = history(Certifier::SerialSafetyNet);
+    assert_eq!(history.len() as u64, THREADS * TRANSACTIONS);
+    assert!(stats.aborted.certification > 0, "{stats:?}");
+    assert_eq!((stats.aborted.stale_read, stats.snapshots_extended), (0, 0));
+    history.clone().check_graph().unwrap();
+    assert!(history.replay(&mut BTreeMap::new()).is_err(), "the order of LSNs explains it too");
+}
