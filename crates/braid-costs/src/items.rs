@@ -1,0 +1,244 @@
+//! What is counted: transactions of one kind, run by a worker from a source as a stored procedure's would be.
+//! The source's own iterator says where counting begins and ends, on the worker's thread; so what is counted
+//! is the worker's, and nothing else happens in the process meanwhile.
+
+use anyhow::Result;
+use braiddb::{
+    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, RunOptions, Table, Transaction, Width,
+};
+
+use crate::callgrind;
+
+/// Transactions before counting begins: caches are warm by then, and what is reused has been made.
+const WARM_UP: u64 = 400;
+/// Transactions that are counted.
+pub(crate) const COUNTED: u64 = 1000;
+/// Operations of a transaction.
+const OPERATIONS: u64 = 10;
+/// Records of a scan.
+const SCANNED: u64 = 100;
+/// Records that fit the caches, so that nothing is suspended; and so many that every level is.
+const FEW: u64 = 20_000;
+const MANY: u64 = 300_000;
+/// Transactions that are interleaved.
+const WIDTH: usize = 8;
+
+/// How the engine runs the transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    /// One after the other, on few records.
+    Sequential,
+    /// Interleaved, on many records.
+    Braided,
+    /// One after the other, on few records, and logged; nobody waits for the disk.
+    Logged,
+}
+
+/// A kind of transaction.
+trait Procedure: Copy + Default + Send + 'static {
+    async fn run(self, tx: &Transaction, table: &Table<u64, u64>, keys: Keys) -> Result<(), Error>;
+}
+
+/// Keys of one transaction. Even ones have a record, odd ones have none until one is inserted.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    number: u64,
+    records: u64,
+}
+
+impl Keys {
+    fn present(self) -> impl Iterator<Item = u64> {
+        let records = self.records;
+        let mut state = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        (0..OPERATIONS).map(move |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % records * 2
+        })
+    }
+
+    /// No key twice: the factor is prime, and divides no number of records.
+    fn absent(self) -> impl Iterator<Item = u64> {
+        const SPREAD: u64 = 7919;
+        let (first, records) = (self.number * OPERATIONS, self.records);
+        (first..first + OPERATIONS).map(move |place| place * SPREAD % records * 2 + 1)
+    }
+}
+
+macro_rules! procedures {
+    ($($name:ident = |$tx:ident, $table:ident, $keys:ident| $body:block)*) => {
+        $(
+            #[derive(Clone, Copy, Default)]
+            struct $name;
+
+            impl Procedure for $name {
+                async fn run(
+                    self,
+                    $tx: &Transaction,
+                    $table: &Table<u64, u64>,
+                    $keys: Keys,
+                ) -> Result<(), Error> {
+                    $body
+                    Ok(())
+                }
+            }
+        )*
+    };
+}
+
+procedures! {
+    Nothing = |_tx, _table, _keys| {}
+    Reads = |tx, table, keys| {
+        for key in keys.present() {
+            std::hint::black_box(tx.get(table, &key).await?.ok_or(Error::KeyNotFound)?);
+        }
+    }
+    Misses = |tx, table, keys| {
+        for key in keys.absent() {
+            assert!(tx.get(table, &key).await?.is_none());
+        }
+    }
+    Updates = |tx, table, keys| {
+        for key in keys.present() {
+            tx.update(table, &key, &!key).await?;
+        }
+    }
+    ReadModifyWrites = |tx, table, keys| {
+        for key in keys.present() {
+            let value = tx.get(table, &key).await?.ok_or(Error::KeyNotFound)?;
+            tx.update(table, &key, &value.wrapping_add(1)).await?;
+        }
+    }
+    Inserts = |tx, table, keys| {
+        for key in keys.absent() {
+            tx.insert(table, &key, &key).await?;
+        }
+    }
+    Scan = |tx, table, keys| {
+        let from = keys.present().next().expect("there are some") / 2;
+        let mut scan = tx.scan(table, from..)?.limit(SCANNED);
+        let mut seen = 0;
+        while let Some((_, value)) = scan.next().await? {
+            std::hint::black_box(value);
+            seen += 1;
+        }
+        assert_eq!(seen, SCANNED);
+    }
+    OneUpdate = |tx, table, keys| {
+        let key = keys.present().next().expect("there are some");
+        tx.update(table, &key, &!key).await?;
+    }
+}
+
+/// What a figure stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Per {
+    /// A whole transaction.
+    Transaction,
+    /// One of this many operations, without what a transaction that does nothing costs.
+    Operation(u64),
+}
+
+/// A kind of transaction, how it is run, and what its figure stands for.
+pub(crate) struct Item {
+    pub(crate) name: &'static str,
+    pub(crate) per: Per,
+    setting: Setting,
+    run: fn(&Item, Isolation, &str) -> Result<()>,
+}
+
+
+const ONE: Per = Per::Operation(OPERATIONS);
+
+/// All that is counted, under each isolation.
+pub(crate) const ITEMS: [Item; 16] = {
+    use Setting::{Braided, Logged, Sequential};
+    [
+        item::<Nothing>(EMPTY, Sequential, Per::Transaction),
+        item::<Reads>("read", Sequential, ONE),
+        item::<Misses>("read of a key without a record", Sequential, ONE),
+        item::<Updates>("update", Sequential, ONE),
+        item::<ReadModifyWrites>("read and update", Sequential, ONE),
+        item::<Inserts>("insert", Sequential, ONE),
+        item::<Scan>("scan of 100, a record", Sequential, Per::Operation(SCANNED)),
+        item::<OneUpdate>("transaction of one update", Sequential, Per::Transaction),
+        item::<OneUpdate>("transaction of one update, logged", Logged, Per::Transaction),
+        item::<Updates>("update, logged", Logged, Per::Transaction),
+        item::<Nothing>(EMPTY_BRAIDED, Braided, Per::Transaction),
+        item::<Reads>("read, braided", Braided, ONE),
+        item::<Updates>("update, braided", Braided, ONE),
+        item::<ReadModifyWrites>("read and update, braided", Braided, ONE),
+        item::<Inserts>("insert, braided", Braided, ONE),
+        item::<Scan>("scan of 100, a record, braided", Braided, Per::Operation(SCANNED)),
+    ]
+};
+
+const EMPTY: &str = "empty transaction";
+const EMPTY_BRAIDED: &str = "empty transaction, braided";
+
+const fn item<P: Procedure>(name: &'static str, setting: Setting, per: Per) -> Item {
+    Item { name, per, setting, run: run::<P> }
+}
+
+impl Item {
+    /// The transaction that does nothing, run in the same way.
+    pub(crate) fn empty(&self) -> &'static str {
+        if self.setting == Setting::Braided { EMPTY_BRAIDED } else { EMPTY }
+    }
+
+    /// Counts it, and has callgrind write the counts under a name.
+    pub(crate) fn count(&self, isolation: Isolation, name: &str) -> Result<()> {
+        (self.run)(self, isolation, name)
+    }
+}
+
+fn run<P: Procedure>(item: &Item, isolation: Isolation, name: &str) -> Result<()> {
+    let options = Options::default()
+        .workers(1)
+        .memory_budget(None)
+        .device(DeviceKind::Blocking)
+        .durability(Durability::Relaxed)
+        .hot_width(Width::Fixed(WIDTH));
+    let (options, records) = match item.setting {
+        Setting::Braided => (options, MANY),
+        Setting::Sequential | Setting::Logged => (options.policy(Policy::Sequential), FEW),
+    };
+    let directory = tempfile::tempdir()?;
+    let database = match item.setting {
+        Setting::Logged => Database::open(directory.path(), options)?,
+        Setting::Sequential | Setting::Braided => {
+            Database::in_memory(options.durability(Durability::Volatile))?
+        }
+    };
+    let table: Table<u64, u64> =
+        database.run_blocking(async |tx| tx.create_table("records").await)?;
+    let loaded = table.clone();
+    let load = database.run_source(0, 0..records / 100, async move |tx, number| {
+        for key in number * 100..(number + 1) * 100 {
+            tx.insert(&loaded, &(key * 2), &key).await?;
+        }
+        Ok(())
+    })?;
+    load.wait()?;
+    let numbers = counted(name.to_owned());
+    let options = RunOptions::default().isolation(isolation);
+    let procedure = P::default();
+    let source = database.run_source_under(0, options, numbers, async move |tx, number| {
+        procedure.run(tx, &table, Keys { number: *number, records }).await
+    })?;
+    source.wait()?;
+    database.close()?;
+    Ok(())
+}
+
+/// Numbers of transactions, which begin and end the count as they are drawn.
+fn counted(name: String) -> impl Iterator<Item = u64> {
+    (0..WARM_UP + COUNTED + WARM_UP / 10).inspect(move |number| match *number {
+        0 => callgrind::start(),
+        WARM_UP => callgrind::zero(),
+        number if number == WARM_UP + COUNTED => {
+            callgrind::dump(&name);
+            callgrind::stop();
+        }
+        _ => {}
+    })
+}
