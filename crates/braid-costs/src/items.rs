@@ -4,7 +4,8 @@
 
 use anyhow::Result;
 use braiddb::{
-    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, RunOptions, Table, Transaction, Width,
+    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, RunOptions, Table,
+    Transaction, Width,
 };
 
 use crate::callgrind;
@@ -51,7 +52,9 @@ impl Keys {
         let records = self.records;
         let mut state = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..OPERATIONS).map(move |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % records * 2
         })
     }
@@ -146,7 +149,6 @@ pub(crate) struct Item {
     run: fn(&Item, Isolation, &str) -> Result<()>,
 }
 
-
 const ONE: Per = Per::Operation(OPERATIONS);
 
 /// All that is counted, under each isolation.
@@ -162,7 +164,7 @@ pub(crate) const ITEMS: [Item; 16] = {
         item::<Scan>("scan of 100, a record", Sequential, Per::Operation(SCANNED)),
         item::<OneUpdate>("transaction of one update", Sequential, Per::Transaction),
         item::<OneUpdate>("transaction of one update, logged", Logged, Per::Transaction),
-        item::<Updates>("update, logged", Logged, Per::Transaction),
+        item::<Updates>("transaction of 10 updates, logged", Logged, Per::Transaction),
         item::<Nothing>(EMPTY_BRAIDED, Braided, Per::Transaction),
         item::<Reads>("read, braided", Braided, ONE),
         item::<Updates>("update, braided", Braided, ONE),

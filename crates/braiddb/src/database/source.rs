@@ -230,7 +230,7 @@ impl Database {
                     None
                 }
             };
-            sched::FromFn(move || {
+            let draw = move || {
                 if procedure.first_error.get().is_some() {
                     return None;
                 }
@@ -240,16 +240,16 @@ impl Database {
                     _ = procedure.first_error.set(panicked(panic));
                     None
                 })?;
-                let drawn = UntilRecorded::new(Drawn::new(input, procedure.clone()));
-                Some(async move {
-                    let result = {
-                        let (input, body) = (drawn.input(), &*drawn.procedure.body);
-                        let body = async |tx: &Transaction| body(tx, input).await;
-                        let options = drawn.procedure.options.clone();
-                        drawn.procedure.runtime.run(pin!(attempts(options, body))).await
-                    };
-                    drawn.into_inner().reply(result.map_err(Failed::into_error));
-                })
+                Some(UntilRecorded::new(Drawn::new(input, procedure.clone())))
+            };
+            sched::FromFn(draw, |drawn: UntilRecorded<Drawn<_, _, F, R>>| async move {
+                let result = {
+                    let (input, body) = (drawn.input(), &*drawn.procedure.body);
+                    let body = async |tx: &Transaction| body(tx, input).await;
+                    let options = drawn.procedure.options.clone();
+                    drawn.procedure.runtime.run(pin!(attempts(options, body))).await
+                };
+                drawn.into_inner().reply(result.map_err(Failed::into_error));
             })
         };
         let done = self.shared.executor.run_source(worker, source);

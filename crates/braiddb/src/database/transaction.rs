@@ -54,19 +54,26 @@ impl Transaction {
         self.core.begin().0
     }
 
+    #[inline(always)]
     pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Records>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        if !self.engine().owns(&table.core) {
-            return Err(Error::ForeignTable(table.name().to_owned()));
-        }
         // A handle of a table that is not committed may have left its creator's closure.
-        if !self.core.may_use(&table.core) {
-            return Err(Error::TableNotFound(table.name().to_owned()));
+        if self.engine().owns(&table.core) && self.core.may_use(&table.core) {
+            return Ok(&table.core);
         }
-        Ok(&table.core)
+        Err(self.why_not_usable(&table.core, table.name()))
+    }
+
+    #[cold]
+    fn why_not_usable(&self, table: &record::Records, name: &str) -> Error {
+        if self.engine().owns(table) {
+            Error::TableNotFound(name.to_owned())
+        } else {
+            Error::ForeignTable(name.to_owned())
+        }
     }
 
     /// The value of `key`.
@@ -313,6 +320,7 @@ impl Transaction {
 }
 
 /// A key's encoding.
+#[inline(always)]
 pub(super) fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
     let mut buffer = KeyBuffer::new();
     key.encode(&mut buffer);

@@ -111,10 +111,19 @@ impl Copies {
     }
 
     /// Forgets all of them, and frees their memory.
+    #[inline]
     pub(crate) fn free(&mut self, memory: &MemoryCounters) {
         let kept = self.0.get_mut();
-        kept.chunks.drain(..).for_each(|chunk| chunk.free(memory));
-        for record in kept.records.drain(..) {
+        if !kept.chunks.is_empty() || !kept.records.is_empty() {
+            kept.free(memory);
+        }
+    }
+}
+
+impl Kept {
+    fn free(&mut self, memory: &MemoryCounters) {
+        self.chunks.drain(..).for_each(|chunk| chunk.free(memory));
+        for record in self.records.drain(..) {
             memory.count(Kind::Copy, -(record.memory_bytes() as i64));
         }
     }

@@ -65,6 +65,7 @@ impl Records {
     ///
     /// # Safety
     /// As for `prefetch_head`; the base is alive while the transaction is active.
+    #[inline(always)]
     pub(crate) unsafe fn base<'a>(&self, rid: Rid, view: View<'_>) -> Result<Base<'a>, Refusal> {
         let head = match self.array().load(rid) {
             IndirectionEntry::Version(head) => head,

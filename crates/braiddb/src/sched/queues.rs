@@ -75,15 +75,14 @@ impl<F: Future<Output = ()>> Queues<F> {
     }
 
     /// Gives a task a slot, which the caller puts into the hot queue.
-    pub(super) fn fill(&mut self, task: Task<F>) -> u32 {
+    #[inline(always)]
+    pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
             self.slots.push(Box::new(Slot::new(&self.mailbox, index)));
             index
         });
-        let slot = &mut self.slots[index as usize];
-        slot.fill(task);
-        (slot.place, slot.steps) = (Place::Hot, 0);
+        self.slots[index as usize].fill(make);
         index
     }
 

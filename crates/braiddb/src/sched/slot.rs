@@ -49,11 +49,16 @@ impl<F: Future<Output = ()>> Slot<F> {
         Self { task: Task::Empty, place: Place::Free, waker, steps: 0 }
     }
 
-    /// Puts a task in. The slot is boxed, and a task is dropped where it lies: that pins it.
-    pub(super) fn fill(&mut self, task: Task<F>) {
+    /// Puts a task in, made where it is to stay. The slot is boxed, and a task is dropped where it lies:
+    /// that pins it.
+    #[inline(always)]
+    pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) {
         assert!(matches!(self.task, Task::Empty), "a slot holds one task");
         assert_eq!(self.place, Place::Free);
-        self.task = task;
+        (self.place, self.steps) = (Place::Hot, 0);
+        // SAFETY: in bounds and aligned, as a field of `self`; what is there, `Empty`, needs no drop.
+        // Assigned instead, the task would be made elsewhere and copied, in case its making panics.
+        unsafe { std::ptr::from_mut(&mut self.task).write(make()) };
     }
 
     pub(super) fn is_typed(&self) -> bool {

@@ -6,25 +6,38 @@ use super::worker::{Exit, Worker};
 
 /// Where tasks come from, one after another, without a box each.
 pub(crate) trait Source: 'static {
+    /// What one task is made of.
+    type Input;
     /// The future of one task; it lives in a slot, unboxed.
     type Task: Future<Output = ()>;
 
-    /// The next task, or `None` when there are no more. Called on the worker's thread.
-    fn next(&mut self) -> Option<Self::Task>;
+    /// What the next task is made of, or `None` when there are no more. Called on the worker's thread.
+    fn next(&mut self) -> Option<Self::Input>;
+
+    /// Makes a task, in the place where it is to stay: its future is large, what it is made of small. It
+    /// does nothing else, and does not panic.
+    fn make(&self, input: Self::Input) -> Self::Task;
 }
 
-/// A source whose tasks a closure makes.
-pub(crate) struct FromFn<N>(pub(crate) N);
+/// A source of two closures: one draws what tasks are made of, the other makes them.
+pub(crate) struct FromFn<N, M>(pub(crate) N, pub(crate) M);
 
-impl<N, T> Source for FromFn<N>
+impl<N, M, I, T> Source for FromFn<N, M>
 where
-    N: FnMut() -> Option<T> + 'static,
+    N: FnMut() -> Option<I> + 'static,
+    M: Fn(I) -> T + 'static,
     T: Future<Output = ()> + 'static,
 {
+    type Input = I;
     type Task = T;
 
-    fn next(&mut self) -> Option<T> {
+    fn next(&mut self) -> Option<I> {
         (self.0)()
+    }
+
+    #[inline(always)]
+    fn make(&self, input: I) -> T {
+        (self.1)(input)
     }
 }
 
@@ -32,10 +45,15 @@ where
 pub(super) struct NoSource;
 
 impl Source for NoSource {
+    type Input = std::convert::Infallible;
     type Task = NoTask;
 
-    fn next(&mut self) -> Option<NoTask> {
+    fn next(&mut self) -> Option<Self::Input> {
         None
+    }
+
+    fn make(&self, input: Self::Input) -> NoTask {
+        match input {}
     }
 }
 

@@ -132,12 +132,17 @@ struct Walks {
 }
 
 impl Source for Walks {
+    type Input = u64;
     type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-    fn next(&mut self) -> Option<Self::Task> {
+    fn next(&mut self) -> Option<u64> {
         self.left = self.left.checked_sub(1)?;
-        let (hops, sum) = (self.left, self.sum.clone());
-        Some(Box::pin(async move { _ = sum.fetch_add(walk(hops).await, Ordering::Relaxed) }))
+        Some(self.left)
+    }
+
+    fn make(&self, hops: u64) -> Self::Task {
+        let sum = self.sum.clone();
+        Box::pin(async move { _ = sum.fetch_add(walk(hops).await, Ordering::Relaxed) })
     }
 }
 
@@ -211,15 +216,16 @@ fn short_tasks_starve_nobody() {
         let ended = Arc::new(AtomicU64::new(0));
         let (seen, mut next) = (ended.clone(), 0);
         let source = move || {
-            FromFn(move || {
-                (next < TASKS).then(|| {
-                    let (number, seen) = (next, seen.clone());
-                    next += 1;
-                    async move {
-                        let before = seen.fetch_add(1, Ordering::Relaxed);
-                        assert!(before.abs_diff(number) <= WIDTH, "{number} ran after {before}");
-                    }
-                })
+            let draw = move || {
+                next += 1;
+                (next <= TASKS).then(|| next - 1)
+            };
+            FromFn(draw, move |number: u64| {
+                let seen = seen.clone();
+                async move {
+                    let before = seen.fetch_add(1, Ordering::Relaxed);
+                    assert!(before.abs_diff(number) <= WIDTH, "{number} ran after {before}");
+                }
             })
         };
         pollster::block_on(executor.run_source(0, source).unwrap().done()).unwrap();
@@ -351,14 +357,20 @@ fn foreign_waits_do_not_outlive_the_executor() {
 fn suspension_costs() {
     struct Touches(u64);
     impl Source for Touches {
+        type Input = ();
         type Task = Pin<Box<dyn Future<Output = ()>>>;
-        fn next(&mut self) -> Option<Self::Task> {
+
+        fn next(&mut self) -> Option<()> {
             self.0 = self.0.checked_sub(1)?;
-            Some(Box::pin(async {
+            Some(())
+        }
+
+        fn make(&self, (): ()) -> Self::Task {
+            Box::pin(async {
                 for hop in 0..1_000_000u64 {
                     touch(&raw const hop).await;
                 }
-            }))
+            })
         }
     }
     for width in [1, 2, 8, 32] {

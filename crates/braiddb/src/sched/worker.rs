@@ -207,6 +207,13 @@ struct Run<'r, 'w, S: Source> {
     typed: bool,
 }
 
+/// A task that is to begin.
+enum NextTask<I> {
+    Job(BoxedTask),
+    /// One of the source's, which makes it of this.
+    Typed(I),
+}
+
 impl<S: Source> Run<'_, '_, S> {
     fn rounds(&mut self) -> Exit {
         loop {
@@ -339,7 +346,10 @@ impl<S: Source> Run<'_, '_, S> {
                 }
                 break;
             };
-            let index = self.queues.fill(task);
+            let index = match task {
+                NextTask::Job(job) => self.queues.fill(|| Task::Boxed(job)),
+                NextTask::Typed(input) => self.queues.fill(|| Task::Typed(self.source.make(input))),
+            };
             self.queues.hot.push(index);
         }
         self.worker.local.set_interleaved(self.queues.hot.len() > 1);
@@ -349,20 +359,20 @@ impl<S: Source> Run<'_, '_, S> {
     /// that run, which end or come to wait for others themselves; never for tasks that wait for
     /// something outside the engine, which may be such a job. A source's tasks may be many: all that
     /// are open count.
-    fn next_task(&mut self, may_be_typed: bool) -> Option<Task<S::Task>> {
+    fn next_task(&mut self, may_be_typed: bool) -> Option<NextTask<S::Input>> {
         let most = self.worker.options.max_open;
         if self.queues.running() < most
             && let Some(job) = self.next_job()
         {
-            return Some(Task::Boxed(job));
+            return Some(NextTask::Job(job));
         }
         if self.exhausted || !may_be_typed || self.queues.open() >= most {
             return None;
         }
         match self.source.next() {
-            Some(task) => {
+            Some(input) => {
                 self.typed_open += 1;
-                Some(Task::Typed(task))
+                Some(NextTask::Typed(input))
             }
             None => {
                 self.exhausted = true;

@@ -180,7 +180,14 @@ fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
 
 /// Retires versions of the transaction's own that it unlinked itself: others may still pass them, and
 /// until now its own references led to them.
+#[inline]
 pub(super) fn retire_unlinked(writes: &mut WriteSet) {
+    if !writes.replaced.is_empty() || !writes.undone.is_empty() {
+        retire_some_unlinked(writes);
+    }
+}
+
+fn retire_some_unlinked(writes: &mut WriteSet) {
     let replaced = writes.replaced.drain(..).map(|replaced| (replaced.table, replaced.version));
     for (table, version) in replaced.chain(writes.undone.drain(..)) {
         // SAFETY: unlinked when it was replaced or undone, freed only by the retirement below.

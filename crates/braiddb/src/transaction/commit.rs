@@ -67,9 +67,9 @@ impl Transaction {
             if self.mode().is_safety_net() {
                 self.certify_reader().await?;
             }
-            let depends_on = self.depends_on();
+            let told = (self.begin(), self.depends_on());
             self.finish_read_only();
-            (self.begin(), depends_on)
+            told
         } else {
             // Before room is made in the log, which is to be used at once.
             if self.reads().len() > LARGE_READ_SET && !self.mode().is_safety_net() {

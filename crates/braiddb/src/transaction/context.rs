@@ -1,6 +1,7 @@
 //! A transaction: its place on a worker, its snapshot, what it read and wrote.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::version::TransactionName;
 pub(super) struct TransactionContext {
     /// Which of the worker's contexts this is.
     pub(super) number: usize,
+    state: State,
     pub(super) writes: RefCell<WriteSet>,
     pub(super) reads: ReadSet,
     /// Values that it was handed.
@@ -36,9 +38,11 @@ pub(super) struct TransactionContext {
 }
 
 impl TransactionContext {
-    pub(super) fn new(number: usize) -> Self {
+    /// A context that has had no transaction yet. `name` names none: its sequence is over from the start.
+    pub(super) fn new(number: usize, name: TransactionName) -> Self {
         let (writes, reads, copies, created, undone_created) = Default::default();
-        Self { number, writes, reads, copies, created, undone_created }
+        let state = State::new(name, Lsn::MAX, Mode::ReadOnly);
+        Self { number, state, writes, reads, copies, created, undone_created }
     }
 }
 
@@ -56,11 +60,18 @@ struct Recent {
 /// Invariants: while it exists, its first begin stamp, and the last, keep every superseded version it may see
 /// allocated. A
 /// `RefCell` of it is never borrowed across a suspension.
+///
+/// It moves from one future to the next, so all it has is in its context, which stays where it is.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     worker: Rc<WorkerTransactions>,
     /// Present until the transaction is over.
     context: Option<Box<TransactionContext>>,
+}
+
+/// What is known of a transaction as it goes on.
+#[derive(Debug)]
+pub(crate) struct State {
     name: TransactionName,
     begin: Cell<Lsn>,
     extensions: Cell<u32>,
@@ -82,17 +93,9 @@ pub(crate) struct Transaction {
     failed: OnceCell<OperationError>,
 }
 
-impl Transaction {
-    pub(super) fn new(
-        worker: Rc<WorkerTransactions>,
-        context: Box<TransactionContext>,
-        name: TransactionName,
-        begin: Lsn,
-        mode: Mode,
-    ) -> Self {
+impl State {
+    fn new(name: TransactionName, begin: Lsn, mode: Mode) -> Self {
         Self {
-            worker,
-            context: Some(context),
             name,
             begin: Cell::new(begin),
             extensions: Cell::new(0),
@@ -108,6 +111,34 @@ impl Transaction {
             failed: OnceCell::new(),
         }
     }
+}
+
+impl Deref for Transaction {
+    type Target = State;
+
+    #[inline(always)]
+    fn deref(&self) -> &State {
+        &self.context().state
+    }
+}
+
+impl Transaction {
+    #[inline]
+    pub(super) fn new(
+        worker: Rc<WorkerTransactions>,
+        mut context: Box<TransactionContext>,
+        name: TransactionName,
+        begin: Lsn,
+        mode: Mode,
+    ) -> Self {
+        context.state = State::new(name, begin, mode);
+        Self { worker, context: Some(context) }
+    }
+
+    #[inline(always)]
+    fn context(&self) -> &TransactionContext {
+        self.context.as_ref().expect("an active transaction has a context")
+    }
 
     pub(super) fn worker(&self) -> &Rc<WorkerTransactions> {
         &self.worker
@@ -122,7 +153,7 @@ impl Transaction {
     }
 
     pub(super) fn writes(&self) -> &RefCell<WriteSet> {
-        &self.context.as_ref().expect("an active transaction has a context").writes
+        &self.context().writes
     }
 
     pub(super) fn mode(&self) -> Mode {
@@ -131,7 +162,7 @@ impl Transaction {
 
     /// What it read, as far as that was noted.
     pub(super) fn reads(&self) -> &ReadSet {
-        &self.context.as_ref().expect("an active transaction has a context").reads
+        &self.context().reads
     }
 
     /// What it reads is noted by name, so that a failed certification can tell it.
@@ -171,15 +202,15 @@ impl Transaction {
     }
 
     pub(super) fn copies(&self) -> &Copies {
-        &self.context.as_ref().expect("an active transaction has a context").copies
+        &self.context().copies
     }
 
     pub(super) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
-        &self.context.as_ref().expect("an active transaction has a context").created
+        &self.context().created
     }
 
     pub(super) fn undone_created(&self) -> &RefCell<Vec<Arc<Records>>> {
-        &self.context.as_ref().expect("an active transaction has a context").undone_created
+        &self.context().undone_created
     }
 
     pub(super) fn savepoints(&self) -> &Savepoints {

@@ -49,7 +49,10 @@ impl Transaction {
     /// Lets everybody use the tables that the transaction created; its LSN is drawn, and nobody sees
     /// yet that they are listed. So a transaction that uses them commits later.
     pub(super) fn open_created(&self) {
-        self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
+        let created = &mut *self.created().borrow_mut();
+        if !created.is_empty() {
+            created.drain(..).for_each(|table| table.open_to_all());
+        }
     }
 
     /// Closes the tables that the transaction created after the first `keep`; its writes to them are
@@ -64,7 +67,15 @@ impl Transaction {
 
     /// Takes back the tables that the transaction created and that did not come to be, after its writes. Others may look at them
     /// as they come by all tables, and hold them; they are gone once nobody does.
+    #[inline]
     pub(super) fn drop_created(&self) {
+        if !self.created().borrow().is_empty() || !self.undone_created().borrow().is_empty() {
+            self.drop_some_created();
+        }
+    }
+
+    #[cold]
+    fn drop_some_created(&self) {
         let created = std::mem::take(&mut *self.created().borrow_mut());
         let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
         for table in created.into_iter().chain(undone) {

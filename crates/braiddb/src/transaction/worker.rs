@@ -19,6 +19,7 @@ use super::reading::Reads;
 use super::timers::Timers;
 use crate::log::Lsn;
 use crate::sched::Waiter;
+use crate::version::TransactionName;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<WorkerTransactions>>> = const { RefCell::new(None) };
@@ -155,15 +156,16 @@ impl WorkerTransactions {
         let mut begins = self.begins.borrow_mut();
         assert!(begins.contexts() < self.most_contexts(), "contexts not in use are free");
         let number = begins.add_context();
-        Ok(Box::new(TransactionContext::new(number)))
+        let name = TransactionName::new(self.number, number, 0);
+        Ok(Box::new(TransactionContext::new(number, name)))
     }
 
     /// Ends a transaction: its begin stamp holds nothing back any more.
     pub(super) fn end(&self, mut context: Box<TransactionContext>) {
-        context.writes.borrow_mut().clear();
+        context.writes.get_mut().clear();
         context.reads.clear();
-        assert!(context.created.borrow().is_empty(), "opened by the commit, or taken back");
-        assert!(context.undone_created.borrow().is_empty(), "dropped when the transaction ended");
+        assert!(context.created.get_mut().is_empty(), "opened by the commit, or taken back");
+        assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
         context.copies.free(&self.engine.memory);
         self.begins.borrow_mut().end(context.number);
         self.free.borrow_mut().push(context);

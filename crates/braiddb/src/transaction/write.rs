@@ -119,6 +119,7 @@ impl Transaction {
     }
 
     /// Writes to a record that has an id.
+    #[inline(always)]
     fn write_on(
         &self,
         table: &Records,

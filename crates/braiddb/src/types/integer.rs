@@ -15,7 +15,7 @@ macro_rules! integers {
                 stringify!($integer).to_owned()
             }
 
-            #[inline]
+            #[inline(always)]
             fn encode(&self, out: &mut KeyBuffer) {
                 out.extend_from_array((*self as $unsigned ^ $flip).to_be_bytes());
             }
