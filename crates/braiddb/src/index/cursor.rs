@@ -16,6 +16,7 @@ use super::tree::Index;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
+use crate::types::KeyBuffer;
 
 type Bytes = SmallVec<[u8; 24]>;
 const CACHE_LINE_BYTES: usize = 64;
@@ -28,6 +29,17 @@ pub(crate) struct LeafEntry<'g> {
 }
 
 impl LeafEntry<'_> {
+    /// The key.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> KeyBuffer {
+        let mut buffer = KeyBuffer::new();
+        match self.key.whole() {
+            Some(bytes) => buffer.extend_from_array(bytes),
+            None => self.copy_key(buffer.inner_mut()),
+        }
+        buffer
+    }
+
     /// Appends the key's bytes to `out`.
     pub(crate) fn copy_key<A: smallvec::Array<Item = u8>>(&self, out: &mut SmallVec<A>) {
         self.key.with_bytes(|bytes| out.extend_from_slice(bytes));

@@ -27,6 +27,7 @@ pub const MAX_KEY_BYTES: usize = 2048;
 const TAG_SHIFT: u32 = 56;
 const PAYLOAD_MASK: u64 = (1 << TAG_SHIFT) - 1;
 const LONG: u64 = 10;
+const EIGHT_BYTES: u64 = 9;
 const _: () = assert!(Rid::LIMIT <= PAYLOAD_MASK);
 
 /// What stands beside a head: see the module's table.
@@ -154,7 +155,7 @@ impl<'a> SearchKey<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         match bytes.first_chunk::<8>() {
             Some(head) => {
-                let tag = if bytes.len() == 8 { 9 } else { LONG };
+                let tag = if bytes.len() == 8 { EIGHT_BYTES } else { LONG };
                 Self { head: u64::from_be_bytes(*head), tag, bytes }
             }
             None => {
@@ -205,6 +206,12 @@ impl<'n> HeldKey<'n> {
             // SAFETY: alive for `'n` (the type's invariant).
             Some(cell) => unsafe { cell.rid() },
         }
+    }
+
+    /// The key's bytes, if they are eight.
+    #[inline(always)]
+    pub(super) fn whole(self) -> Option<[u8; 8]> {
+        (self.word.tag() == EIGHT_BYTES).then(|| self.head.to_be_bytes())
     }
 
     /// Hands the key's bytes to `look`.

@@ -217,9 +217,19 @@ impl<'tx> Scan<'tx> {
     }
 
     /// Drops what was read ahead if the transaction was rolled back since: own writes may be among it.
+    #[inline(always)]
     fn forget_rolled_back(&mut self) {
         let rollbacks = self.transaction.savepoints().rollbacks();
-        if std::mem::replace(&mut self.rollbacks, rollbacks) == rollbacks || self.ready.is_empty() {
+        if self.rollbacks != rollbacks {
+            self.rollbacks = rollbacks;
+            self.forget_ready();
+        }
+    }
+
+    /// Drops what was read ahead: the scan goes on behind what was passed.
+    #[cold]
+    fn forget_ready(&mut self) {
+        if self.ready.is_empty() {
             return;
         }
         self.ready.clear();
@@ -248,10 +258,12 @@ impl<'tx> Scan<'tx> {
         }
         let stale = batch.stale.and_then(|place| batch.records.get(place));
         self.stale = self.stale.take().or_else(|| stale.map(|record| record.key.clone()));
+        let records = batch.records.len();
         let live = batch.records.into_iter().rev().filter_map(|record| {
             let value = record.value?;
             Some((record.key, value))
         });
+        self.ready.reserve(records);
         self.ready.extend(live);
         if self.ready.is_empty() {
             // Among deleted records, a few at a time would take a descent for each few.
@@ -298,6 +310,7 @@ impl<'tx> Scan<'tx> {
         operation: &'o OperationGuard,
     ) -> Batch {
         let (mut batch, mut live, mut bytes) = (Batch::default(), 0, 0);
+        batch.records.reserve(entries.len());
         for entry in entries {
             if live == self.expected.max(1) {
                 break;
@@ -326,8 +339,7 @@ impl<'tx> Scan<'tx> {
                 batch.stale = Some(batch.records.len());
             }
             batch.in_log.extend(place.map(|place| (batch.records.len(), place)));
-            let mut key = KeyBuffer::new();
-            entry.copy_key(key.inner_mut());
+            let key = entry.key();
             let value = value.map(|value| match table.keeps_versions() {
                 true => NonNull::from(value),
                 false => NonNull::from(self.copies.keep(table.memory(), value)),
