@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::log::LogError;
-use crate::transaction::{Changed, OperationError};
+use crate::transaction::{Changed, IndexError, OperationError};
 use crate::types::{DecodeError, EncodeError};
 
 /// Any failure of the database: what went wrong, where, and what to do.
@@ -303,19 +303,9 @@ impl From<OperationError> for Error {
                 Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
             }
             OperationError::TableFull(full) => Error::TableFull(full.to_string()),
-            OperationError::UniqueViolation { table, index, key } => {
-                Error::UniqueViolation { table, index, key }
-            }
-            OperationError::IndexDetached { table, index } => Error::IndexDetached { table, index },
-            OperationError::IndexNotFound { table, index } => Error::IndexNotFound { table, index },
-            OperationError::IndexInconsistent { table, index } => {
-                Error::IndexInconsistent { table, index }
-            }
-            OperationError::DuplicateKey { table, index, key, records } => {
-                Error::DuplicateKey { table, index, key, records }
-            }
-            OperationError::Panicked(message) => Error::Panicked(message),
-            OperationError::Decode(error) => Error::Decode(error),
+            OperationError::Index(error) => Error::from(*error),
+            OperationError::Panicked(message) => Error::Panicked(message.into()),
+            OperationError::Decode(error) => Error::Decode(*error),
             OperationError::Unlogged => {
                 Error::Options("a checkpoint is of what is logged, and nothing is".to_owned())
             }
@@ -330,6 +320,24 @@ impl From<OperationError> for Error {
             OperationError::Refused(error)
             | OperationError::Log(error)
             | OperationError::Storage(error) => Error::Log(error),
+        }
+    }
+}
+
+impl From<IndexError> for Error {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::UniqueViolation { table, index, key } => {
+                Error::UniqueViolation { table, index, key }
+            }
+            IndexError::IndexDetached { table, index } => Error::IndexDetached { table, index },
+            IndexError::IndexNotFound { table, index } => Error::IndexNotFound { table, index },
+            IndexError::IndexInconsistent { table, index } => {
+                Error::IndexInconsistent { table, index }
+            }
+            IndexError::DuplicateKey { table, index, key, records } => {
+                Error::DuplicateKey { table, index, key, records }
+            }
         }
     }
 }

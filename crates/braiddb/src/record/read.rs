@@ -114,6 +114,7 @@ impl Records {
     }
 
     /// Like `find`, for a record whose cache lines are near: does not suspend.
+    #[inline(always)]
     pub(crate) fn find_now<'o>(
         &self,
         rid: Rid,
@@ -126,6 +127,7 @@ impl Records {
     }
 
     /// Follows the chain of a record to what `view` sees.
+    #[inline(always)]
     fn search<'o>(
         &self,
         rid: Rid,

@@ -99,6 +99,7 @@ impl Records {
     ///
     /// `false` if another transaction was faster, or the record was just evicted or brought back:
     /// `new` is still the caller's, who looks at the base again.
+    #[inline(always)]
     pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> bool {
         let (head, next) = match base {
             Base::Committed(version, _) => {

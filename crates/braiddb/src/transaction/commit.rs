@@ -88,7 +88,7 @@ impl Transaction {
         };
         let bug =
             if lsn == depends_on { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
-        if !is_planted(bug) {
+        if worker.has_to_wait(depends_on) && !is_planted(bug) {
             worker.wait_to_answer(depends_on).await.map_err(|error| match error {
                 OperationError::Log(cause) if wrote => OperationError::CommitUnknown { lsn, cause },
                 error => error,

@@ -62,10 +62,16 @@ impl WorkerTransactions {
     /// The log's, if it failed first: then nobody is to be told the answer, because what it stands
     /// on may not be there after a crash.
     pub(crate) async fn wait_to_answer(&self, lsn: Lsn) -> Result<(), OperationError> {
-        if self.engine().durability == Durability::Group {
+        if self.has_to_wait(lsn) {
             self.wait_durable(lsn).await?;
         }
         Ok(())
+    }
+
+    /// Whether [`Self::wait_to_answer`] has to wait, or to look whether the log has failed.
+    #[inline(always)]
+    pub(super) fn has_to_wait(&self, lsn: Lsn) -> bool {
+        self.engine().durability == Durability::Group && lsn >= self.engine().log.durable()
     }
 
     /// Waits until the block at `lsn`, and so everything before it, is durable.

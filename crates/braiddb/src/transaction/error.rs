@@ -34,26 +34,16 @@ pub(crate) enum OperationError {
     #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
     ValueTooLong(usize),
     #[error(transparent)]
-    TableFull(#[from] TableFull),
-    /// A write would give a second record a key of a unique index.
-    #[error("another record has the same key in the unique index {index:?} of table {table:?}")]
-    UniqueViolation { table: String, index: String, key: Vec<u8> },
-    #[error("the index {index:?} of table {table:?} is not attached")]
-    IndexDetached { table: String, index: String },
-    #[error("there is no index {index:?} of table {table:?}")]
-    IndexNotFound { table: String, index: String },
-    /// What gives an index its keys did not give those that the index has.
-    #[error("the index {index:?} of table {table:?} does not have the keys that are given for it")]
-    IndexInconsistent { table: String, index: String },
-    /// Two records have one key of a unique index that is being built.
-    #[error("two records have the same key in the unique index {index:?} of table {table:?}")]
-    DuplicateKey { table: String, index: String, key: Vec<u8>, records: Box<[Vec<u8>; 2]> },
+    TableFull(Box<TableFull>),
+    /// A failure of a secondary index.
+    #[error(transparent)]
+    Index(#[from] Box<IndexError>),
     /// What gives an index its keys panicked.
     #[error("a user's code panicked: {0}")]
-    Panicked(String),
+    Panicked(Box<str>),
     /// A stored value is not what an index takes it for.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(Box<DecodeError>),
     #[error("a record is not in the log")]
     Unlogged,
     #[error("a checkpoint is being written already")]
@@ -72,6 +62,45 @@ pub(crate) enum OperationError {
     /// What is not in memory could not be read, or a file beside the log not be written.
     #[error("storage failed: {0}")]
     Storage(Arc<LogError>),
+}
+
+/// The failure of a secondary index.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum IndexError {
+    /// A write would give a second record a key of a unique index.
+    #[error("another record has the same key in the unique index {index:?} of table {table:?}")]
+    UniqueViolation { table: String, index: String, key: Vec<u8> },
+    #[error("the index {index:?} of table {table:?} is not attached")]
+    IndexDetached { table: String, index: String },
+    #[error("there is no index {index:?} of table {table:?}")]
+    IndexNotFound { table: String, index: String },
+    /// What gives an index its keys did not give those that the index has.
+    #[error("the index {index:?} of table {table:?} does not have the keys that are given for it")]
+    IndexInconsistent { table: String, index: String },
+    /// Two records have one key of a unique index that is being built.
+    #[error("two records have the same key in the unique index {index:?} of table {table:?}")]
+    DuplicateKey { table: String, index: String, key: Vec<u8>, records: Box<[Vec<u8>; 2]> },
+}
+
+/// Every operation returns one or a value, through several layers of futures: what is rare is boxed.
+const _: () = assert!(size_of::<OperationError>() <= 24);
+
+impl From<IndexError> for OperationError {
+    fn from(error: IndexError) -> Self {
+        Self::Index(Box::new(error))
+    }
+}
+
+impl From<TableFull> for OperationError {
+    fn from(error: TableFull) -> Self {
+        Self::TableFull(Box::new(error))
+    }
+}
+
+impl From<DecodeError> for OperationError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(Box::new(error))
+    }
 }
 
 impl OperationError {

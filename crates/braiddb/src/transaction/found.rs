@@ -26,8 +26,15 @@ enum Held {
     Lasting,
     /// The operation that found it.
     Operation { _guard: OperationGuard },
-    /// This: what was read, until the transaction's copies keep it.
-    Record { record: RefCell<Option<ColdRecord>>, _permit: ReadPermit },
+    /// This. Boxed, since what is found in memory is returned through several layers of futures.
+    Record(Box<HeldRecord>),
+}
+
+/// What was read from the log, until the transaction's copies keep it.
+#[derive(Debug)]
+struct HeldRecord {
+    record: RefCell<Option<ColdRecord>>,
+    _permit: ReadPermit,
 }
 
 impl<'tx> Found<'tx> {
@@ -53,7 +60,8 @@ impl<'tx> Found<'tx> {
         permit: ReadPermit,
     ) -> Self {
         let value = NonNull::from(record.view().value);
-        let held = Held::Record { record: RefCell::new(Some(record)), _permit: permit };
+        let record = RefCell::new(Some(record));
+        let held = Held::Record(Box::new(HeldRecord { record, _permit: permit }));
         Self { transaction, value, held }
     }
 
@@ -70,8 +78,8 @@ impl<'tx> Found<'tx> {
         let record = match &self.held {
             // SAFETY: the transaction is borrowed for `'tx`, so it is active, and it sees the version.
             Held::Lasting => return unsafe { self.value.as_ref() },
-            Held::Record { record, .. } if Copies::adopts(self.value.len()) => record.take(),
-            Held::Operation { .. } | Held::Record { .. } => None,
+            Held::Record(held) if Copies::adopts(self.value.len()) => held.record.take(),
+            Held::Operation { .. } | Held::Record(_) => None,
         };
         match record {
             // The value stays where it is: nothing is copied, and `bytes` is still good.

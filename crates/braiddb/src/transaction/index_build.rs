@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::context::Transaction;
-use super::error::OperationError;
+use super::error::{IndexError, OperationError};
 use super::index_changes::keys_of;
 use super::scan::Bounds;
 use super::turnstile::TurnedAway;
@@ -49,7 +49,7 @@ impl Transaction {
         // only for transactions that began before it was marked.
         if index.is_dropped() {
             let (table, index) = (table.name().to_owned(), index.name().to_owned());
-            return Err(OperationError::IndexNotFound { table, index });
+            return Err(IndexError::IndexNotFound { table, index }.into());
         }
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });
@@ -97,7 +97,7 @@ impl Transaction {
         }
         let records = Box::new([owner.bytes().to_vec(), primary.to_vec()]);
         let (table, index) = (table.name().to_owned(), index.name().to_owned());
-        Err(OperationError::DuplicateKey { table, index, key: part.to_vec(), records })
+        Err(IndexError::DuplicateKey { table, index, key: part.to_vec(), records }.into())
     }
 }
 

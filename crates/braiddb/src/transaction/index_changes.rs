@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::context::Transaction;
-use super::error::OperationError;
+use super::error::{IndexError, OperationError};
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
@@ -89,7 +89,7 @@ impl Transaction {
             let indexes = table.secondaries();
             if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
                 let (table, index) = (table.name().to_owned(), index.name().to_owned());
-                return Err(OperationError::IndexDetached { table, index });
+                return Err(IndexError::IndexDetached { table, index }.into());
             }
             let mut fetched = Fetched::new();
             loop {
@@ -287,7 +287,7 @@ impl Transaction {
         }
         self.note_record(entries, rid, &change.entry);
         let (table, index) = (table.name().to_owned(), change.index.name().to_owned());
-        Err(OperationError::UniqueViolation { table, index, key: change.entry.to_vec() })
+        Err(IndexError::UniqueViolation { table, index, key: change.entry.to_vec() }.into())
     }
 
     fn write_entry(
@@ -321,7 +321,7 @@ impl Transaction {
 /// What gives an index its keys gave others before, for the same value.
 fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_owned(), index.name().to_owned());
-    OperationError::IndexInconsistent { table, index }
+    IndexError::IndexInconsistent { table, index }.into()
 }
 
 /// Brings the way to an entry near.
@@ -380,12 +380,12 @@ pub(super) fn keys_of(
 ) -> Result<Vec<KeyBuffer>, OperationError> {
     let Some(code) = index.code() else {
         let (table, index) = (table.name().to_owned(), index.name().to_owned());
-        return Err(OperationError::IndexDetached { table, index });
+        return Err(IndexError::IndexDetached { table, index }.into());
     };
     let Some(value) = value else { return Ok(Vec::new()) };
     let mut keys = Vec::new();
     contain(|| (code.extract)(value, &mut keys))
-        .map_err(|Panic { message }| OperationError::Panicked(message))??;
+        .map_err(|Panic { message }| OperationError::Panicked(message.into()))??;
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::abort::Moment;
 use super::context::Transaction;
-use super::error::OperationError;
+use super::error::{IndexError, OperationError};
 use super::found::Found;
 use super::index_changes::keys_of;
 use super::scan::{Bounds, Direction, Scan};
@@ -76,7 +76,7 @@ impl Transaction {
     ) -> Result<(), OperationError> {
         if index.is_dropped() {
             let (table, index) = (table.name().to_owned(), index.name().to_owned());
-            return Err(OperationError::IndexNotFound { table, index });
+            return Err(IndexError::IndexNotFound { table, index }.into());
         }
         if index.is_usable_at(self.begin()) { Ok(()) } else { Err(self.conflict()) }
     }
@@ -139,7 +139,7 @@ pub(super) fn split_entry<'e>(
 ) -> Result<(&'e [u8], &'e [u8]), OperationError> {
     let code = index.code().expect("attached before anybody has a handle to it");
     let part_bytes = contain(|| (code.split)(entry))
-        .map_err(|Panic { message }| OperationError::Panicked(message))??;
+        .map_err(|Panic { message }| OperationError::Panicked(message.into()))??;
     Ok(entry.split_at(part_bytes))
 }
 

@@ -47,7 +47,7 @@ pub(crate) use counters::{AbortCause, WorkerCounters};
 pub(crate) use driver::WorkerDriver;
 pub use engine::Durability;
 pub(crate) use engine::{Engine, EngineOptions};
-pub(crate) use error::OperationError;
+pub(crate) use error::{IndexError, OperationError};
 pub(crate) use found::Found;
 pub(crate) use index_build::{CatalogRow, clear_index};
 pub(crate) use index_check::check_index;

@@ -134,7 +134,9 @@ impl ReadSet {
 
     /// Notes that no record has this key.
     pub(super) fn note_absent(&self, table: RecordsRef, key: &[u8]) {
-        self.note_range(table, Bound::Included(key), Bound::Included(key));
+        let reads = &mut *self.0.borrow_mut();
+        let key = Bound::Included(reads.keep(key));
+        reads.ranges.push(ReadRange { table, low: key.clone(), high: key, counts: true });
     }
 
     /// Notes that a range of keys was read, or will be.

@@ -311,11 +311,12 @@ impl<'tx> Scan<'tx> {
     ) -> Batch {
         let (mut batch, mut live, mut bytes) = (Batch::default(), 0, 0);
         batch.records.reserve(entries.len());
+        let view = self.transaction.view();
         for entry in entries {
             if live == self.expected.max(1) {
                 break;
             }
-            let found = table.find_now(entry.rid, self.transaction.view(), operation);
+            let found = table.find_now(entry.rid, view, operation);
             let stale = match found {
                 Ok(seen) => self.transaction.is_stale(table, entry.rid, seen, operation),
                 Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),

@@ -88,7 +88,13 @@ impl Transaction {
     }
 
     /// What keeps the transaction from committing, if something does.
+    #[inline(always)]
     pub(crate) fn lost(&self) -> Option<OperationError> {
+        if self.conflict_met() == Conflict::None { None } else { self.why_lost() }
+    }
+
+    #[cold]
+    fn why_lost(&self) -> Option<OperationError> {
         match self.conflict_met() {
             Conflict::None => None,
             Conflict::Write | Conflict::NewerWrite => Some(OperationError::Conflict),

@@ -230,6 +230,7 @@ impl Transaction {
         Ok(false)
     }
 
+    #[inline(always)]
     fn allocate(&self, table: &Records, key: &[u8], value: Option<&[u8]>) -> VersionRef {
         let stamp = Stamp::in_flight(self.name());
         // A tombstone carries the key, by which its index entry will be found and removed.
