@@ -156,7 +156,7 @@ mod tests {
             let apart = (zeta(3_000_000, theta) / summed - 1.0).abs();
             assert!(apart < 1e-9, "theta {theta}: {apart}");
         }
-        // The constant that YCSB has for its ten milliards of items.
+        // The constant that YCSB has for its ten billion items.
         assert!((zeta(10_000_000_000, 0.99) - 26.469_028_201_783_02).abs() < 1e-6);
         let mut grown = Zipfian::over(1_000, 0.9);
         grown.grow_to(5_000);
