@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use braiddb::{
-    Database, Error, InteractiveTransaction, Isolation, Options, Outcome, RunOptions, Table,
-    Transaction,
+    AbortStats, Database, Error, InteractiveTransaction, Isolation, Options, Outcome, RunOptions,
+    Table, Transaction,
 };
 use common::{Limit, with_limit};
 use pollster::block_on;
@@ -384,11 +384,17 @@ fn replay(mut entries: Vec<Entry>) -> Option<String> {
 #[test]
 fn histories_are_those_of_the_order_that_is_told() {
     with_limit(300, |limit| {
-        let (entries, stats) = history(Options::default(), Isolation::Serializable, 6_000, limit);
-        assert_eq!(entries.len(), 12_000);
-        assert!(stats.aborted.certification > 0 && stats.aborted.conflict > 0, "{stats:?}");
-        assert!(stats.aborted.stale_read > 0 && stats.snapshots_extended > 0, "{stats:?}");
-        assert_eq!(replay(entries), None);
+        // How the workers' transactions meet is the machine's choice: on a busy one it may take some more.
+        let mut met = [0; 4];
+        while met.contains(&0) {
+            let (entries, stats) =
+                history(Options::default(), Isolation::Serializable, 6_000, limit);
+            assert_eq!(entries.len(), 12_000);
+            assert_eq!(replay(entries), None);
+            let AbortStats { certification, conflict, stale_read, .. } = stats.aborted;
+            let now = [certification, conflict, stale_read, stats.snapshots_extended];
+            met = std::array::from_fn(|kind| met[kind] + now[kind]);
+        }
     });
 }
 

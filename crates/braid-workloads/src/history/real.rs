@@ -61,22 +61,35 @@ async fn pause() {
     .await;
 }
 
+/// Makes histories, each to be checked by `check`, until what they are about has happened in one: how
+/// transactions meet is the machine's choice.
+fn until(certifier: Certifier, mut check: impl FnMut(&History, &Stats) -> bool) {
+    const MOST: usize = 100;
+    for _ in 0..MOST {
+        let (history, stats) = history(certifier);
+        assert_eq!(history.len() as u64, THREADS * TRANSACTIONS);
+        history.clone().check_graph().unwrap();
+        if check(&history, &stats) {
+            return;
+        }
+    }
+    panic!("it did not happen in {MOST} histories");
+}
+
 #[test]
 fn read_validation_gives_the_order_of_lsns() {
-    let (history, stats) = history(Certifier::ReadValidation);
-    assert_eq!(history.len() as u64, THREADS * TRANSACTIONS);
-    assert!(stats.aborted.certification > 0 && stats.snapshots_extended > 0, "{stats:?}");
-    history.clone().check_graph().unwrap();
-    history.replay(&mut BTreeMap::new()).unwrap();
+    until(Certifier::ReadValidation, |history, stats| {
+        history.clone().replay(&mut BTreeMap::new()).unwrap();
+        stats.aborted.certification > 0 && stats.snapshots_extended > 0
+    });
 }
 
 /// Some order, but not that of LSNs: transactions commit whose reads have changed.
 #[test]
 fn the_serial_safety_net_gives_some_order() {
-    let (history, stats) = history(Certifier::SerialSafetyNet);
-    assert_eq!(history.len() as u64, THREADS * TRANSACTIONS);
-    assert!(stats.aborted.certification > 0, "{stats:?}");
-    assert_eq!((stats.aborted.stale_read, stats.snapshots_extended), (0, 0));
-    history.clone().check_graph().unwrap();
-    assert!(history.replay(&mut BTreeMap::new()).is_err(), "the order of LSNs explains it too");
+    until(Certifier::SerialSafetyNet, |history, stats| {
+        assert_eq!((stats.aborted.stale_read, stats.snapshots_extended), (0, 0));
+        let is_that_of_lsns = history.clone().replay(&mut BTreeMap::new()).is_ok();
+        stats.aborted.certification > 0 && !is_that_of_lsns
+    });
 }
