@@ -286,7 +286,7 @@ fn damaged_bits_are_told_or_mean_nothing() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let count = |name: &str| report[name].as_u64().unwrap();
     assert!(count("refused") > 5 && count("harmless") > 5, "{report}");
-    assert_eq!(count("refused") + count("told") + count("harmless"), 60);
+    assert_eq!(count("refused") + count("reported") + count("harmless"), 60);
     for kind in ["ckpt", "meta", "seg"] {
         assert!(report["flips"][kind].as_u64() > Some(5), "{report}");
     }

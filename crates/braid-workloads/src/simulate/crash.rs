@@ -14,11 +14,11 @@ const OPERATIONS_PER_TRANSACTION: u64 = 2;
 /// One in so many answers crashes the disk.
 const ANSWERS_PER_CRASH: u64 = 6;
 
-/// A disk as a crash left it, and how much had been told by then.
+/// A disk as a crash left it, and how many replies had been given by then.
 pub(super) struct Crash {
     pub(super) disk: SimulatedDisk,
     pub(super) moment: String,
-    pub(super) told: usize,
+    pub(super) replies: usize,
 }
 
 /// What a generation's transactions are told, and the crashes meanwhile. Handles of the same.
@@ -48,45 +48,45 @@ impl Witness {
         let crashes =
             Crashes { all: Vec::new(), counts: CrashCounts::default(), random: random.fork() };
         let crashes = Arc::new(Mutex::new(crashes));
-        let (noted, told) = (crashes.clone(), oracle.clone());
+        let (noted, replies) = (crashes.clone(), oracle.clone());
         disk.watch(move |moment| {
             if random.u64(0..every) > 0 {
                 return;
             }
-            let told = told.lock().expect(NO_PANIC).told();
+            let replies = replies.lock().expect(NO_PANIC).replies();
             let crashes = &mut *noted.lock().expect(NO_PANIC);
             let disk = moment.crash(random.u64(..), &mut crashes.counts);
             let moment = format!("operation {}", moment.operation());
-            crashes.all.push(Crash { disk, moment, told });
+            crashes.all.push(Crash { disk, moment, replies });
         });
         Self { disk: disk.clone(), oracle, crashes }
     }
 
     /// Looks at, or changes, what is known of the transactions.
-    pub(super) fn with<T>(&self, look: impl FnOnce(&mut Oracle) -> T) -> T {
-        look(&mut self.oracle.lock().expect(NO_PANIC))
+    pub(super) fn with<T>(&self, use_oracle: impl FnOnce(&mut Oracle) -> T) -> T {
+        use_oracle(&mut self.oracle.lock().expect(NO_PANIC))
     }
 
-    /// Somebody is answered: notes what is told, and perhaps crashes the disk at this moment.
-    pub(super) fn answer(&self, tell: impl FnOnce(&mut Oracle)) {
-        let (before, told) = self.with(|oracle| {
-            let before = oracle.told();
-            tell(oracle);
-            (before, oracle.told())
+    /// Somebody is answered: notes the reply, and perhaps crashes the disk at this moment.
+    pub(super) fn answer(&self, note: impl FnOnce(&mut Oracle)) {
+        let (before, replies) = self.with(|oracle| {
+            let before = oracle.replies();
+            note(oracle);
+            (before, oracle.replies())
         });
         let mut random = {
             let crashes = &mut *self.crashes.lock().expect(NO_PANIC);
-            if told == before || crashes.random.u64(0..ANSWERS_PER_CRASH) > 0 {
+            if replies == before || crashes.random.u64(0..ANSWERS_PER_CRASH) > 0 {
                 return;
             }
             crashes.random.fork()
         };
         let mut counts = CrashCounts::default();
         let disk = self.disk.crash(random.u64(..), &mut counts);
-        let moment = format!("answer {told}");
+        let moment = format!("answer {replies}");
         let crashes = &mut *self.crashes.lock().expect(NO_PANIC);
         crashes.counts.add(&counts);
-        crashes.all.push(Crash { disk, moment, told });
+        crashes.all.push(Crash { disk, moment, replies });
     }
 
     /// How many crashes there were.

@@ -1,8 +1,8 @@
 //! `braid simulate`: the whole engine on a disk that lies, crashed at its operations, over and over
 //! and each time the same way from the same seed.
 
-mod ask;
 mod crash;
+mod observer;
 mod oracle;
 mod planted;
 mod schedules;
@@ -149,9 +149,9 @@ impl Command {
         )?;
         writeln!(
             std::io::stdout(),
-            "bytes damaged {}: told of {}, the others meant nothing",
+            "bytes damaged {}: reported {}, the others meant nothing",
             tally.flips,
-            tally.flips_told
+            tally.flips_reported
         )?;
         Ok(())
     }

@@ -5,10 +5,10 @@
 //! from what is recovered it shows which transactions are there, and for each key what its value
 //! must be; turns without a gap mean that nobody was lost and nobody written over.
 //!
-//! *Askers* are told of keys without writing: who took the last turn, whether a mark is there. Whatever
-//! the answer came with, a value or an absence, a refused write, an error of the asker's own, a step of
-//! an interactive transaction, it depends on the last writer of the key before the asker's snapshot.
-//! That writer must have written what the asker was told, and from the answer on no crash may undo it.
+//! *Observers* are told of keys without writing: who took the last turn, whether a mark is there. Whatever
+//! the answer came with, a value or an absence, a refused write, an error of the observer's own, a step of
+//! an interactive transaction, it depends on the last writer of the key before the observer's snapshot.
+//! That writer must have written what the observer was told, and from the answer on no crash may undo it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,21 +23,21 @@ pub(super) type Taken = (u64, u64);
 
 /// What was seen of a key, as of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     pub(super) snapshot: u64,
     pub(super) key: u64,
-    pub(super) what: What,
+    pub(super) state: KeyState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum KeyState {
     /// Who took its last turn, if anybody did.
     Taker(Option<Number>),
     /// Whether it is marked.
     Marked(bool),
 }
 
-/// How often askers were answered.
+/// How often observers were answered.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Answers {
     /// That a mark is not there.
@@ -59,12 +59,12 @@ impl Answers {
     }
 }
 
-/// What somebody was told.
+/// What a reply to a client depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reply {
     /// Something that depends on this transaction: that it committed, or a value of its.
     Transaction(Number),
-    Seen(Seen),
+    Observation(Observation),
 }
 
 /// What a database holds.
@@ -126,7 +126,7 @@ enum End {
     Unknown,
 }
 
-/// What was told so far in one run.
+/// The replies given so far in one run.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     /// What was there before.
@@ -135,10 +135,10 @@ pub(super) struct Oracle {
     /// The turns that committed transactions took.
     taken: BTreeMap<Number, Vec<Taken>>,
     pub(super) answers: Answers,
-    /// In the order of the telling.
-    told: Vec<Told>,
+    /// In the order in which they were given.
+    replies: Vec<Reply>,
     /// What transactions have seen whose callers were not answered yet.
-    seen: BTreeMap<Number, Vec<Seen>>,
+    seen: BTreeMap<Number, Vec<Observation>>,
     /// The keys of the last writer that was about to commit.
     recent: Vec<u64>,
 }
@@ -153,9 +153,9 @@ impl Oracle {
         &self.base
     }
 
-    /// How much was told: what is recovered from a crash at this moment must hold all of it.
-    pub(super) fn told(&self) -> usize {
-        self.told.len()
+    /// How many replies were given: what is recovered from a crash at this moment must hold all of it.
+    pub(super) fn replies(&self) -> usize {
+        self.replies.len()
     }
 
     /// How many transactions committed.
@@ -166,24 +166,24 @@ impl Oracle {
     pub(super) fn committed_writer(&mut self, number: Number, lsn: u64, taken: Vec<Taken>) {
         self.ends.insert(number, End::Committed { lsn });
         self.taken.insert(number, taken);
-        self.told.push(Told::Transaction(number));
+        self.replies.push(Reply::Transaction(number));
     }
 
     pub(super) fn committed_reader(&mut self, seen: impl IntoIterator<Item = Number>) {
-        self.told.extend(seen.into_iter().map(Told::Transaction));
+        self.replies.extend(seen.into_iter().map(Reply::Transaction));
     }
 
     /// Notes what a transaction saw, in whichever attempt: its caller may be told of it.
-    pub(super) fn saw(&mut self, number: Number, seen: Seen) {
+    pub(super) fn saw(&mut self, number: Number, seen: Observation) {
         self.seen.entry(number).or_default().push(seen);
     }
 
     /// The caller of a transaction, or of one of its steps, was answered, and may know what it saw.
     pub(super) fn answered(&mut self, number: Number) {
         let seen = self.seen.remove(&number).unwrap_or_default();
-        let absent = |seen: &&Seen| seen.what == What::Marked(false);
+        let absent = |seen: &&Observation| seen.state == KeyState::Marked(false);
         self.answers.absences += seen.iter().filter(absent).count() as u64;
-        self.told.extend(seen.into_iter().map(Told::Seen));
+        self.replies.extend(seen.into_iter().map(Reply::Observation));
     }
 
     /// The caller of a transaction was told nothing of what it saw.
@@ -209,11 +209,11 @@ impl Oracle {
         self.ends.insert(number, End::Unknown);
     }
 
-    /// Checks what was recovered from a crash after `told` things had been told.
-    pub(super) fn check(&self, found: &Contents, told: usize) -> Result<()> {
-        let acknowledged = self.told[..told].iter().filter_map(|told| match told {
-            Told::Transaction(number) => Some(number),
-            Told::Seen(_) => None,
+    /// Checks what was recovered from a crash after `replies` replies had been given.
+    pub(super) fn check(&self, found: &Contents, replies: usize) -> Result<()> {
+        let acknowledged = self.replies[..replies].iter().filter_map(|reply| match reply {
+            Reply::Transaction(number) => Some(number),
+            Reply::Observation(_) => None,
         });
         for number in self.base.journal.keys().chain(acknowledged) {
             ensure!(
@@ -221,7 +221,7 @@ impl Oracle {
                 "transaction {number} was acknowledged, or seen by one that was, and is lost"
             );
         }
-        self.check_seen(found, told)?;
+        self.check_seen(found, replies)?;
         let new = || found.journal.iter().filter(|(id, _)| !self.base.journal.contains_key(id));
         let lsn = |number: &Number| match self.ends.get(number) {
             Some(End::Committed { lsn }) => Some(*lsn),
@@ -249,7 +249,7 @@ impl Oracle {
     }
 
     /// Checks that what was told of keys was so at its snapshot, and that what it depends on is there.
-    fn check_seen(&self, found: &Contents, told: usize) -> Result<()> {
+    fn check_seen(&self, found: &Contents, replies: usize) -> Result<()> {
         let mut writers: BTreeMap<u64, BTreeMap<u64, (u64, Number)>> = BTreeMap::new();
         for (number, end) in &self.ends {
             let End::Committed { lsn } = end else { continue };
@@ -257,22 +257,24 @@ impl Oracle {
                 writers.entry(*key).or_default().insert(*lsn, (*turn, *number));
             }
         }
-        for told in &self.told[..told] {
-            let Told::Seen(seen @ Seen { snapshot, key, what }) = told else { continue };
+        for reply in &self.replies[..replies] {
+            let Reply::Observation(seen @ Observation { snapshot, key, state }) = reply else {
+                continue;
+            };
             let before = writers.get(key).and_then(|lsns| lsns.range(..snapshot).next_back());
             let last = before.map(|(_, last)| last).or_else(|| self.base.turns.get(key));
-            let so = match what {
-                What::Taker(taker) => *taker == last.map(|(_, number)| *number),
-                What::Marked(marked) => *marked == last.is_some_and(|(turn, _)| turn % 2 == 1),
+            let so = match state {
+                KeyState::Taker(taker) => *taker == last.map(|(_, number)| *number),
+                KeyState::Marked(marked) => *marked == last.is_some_and(|(turn, _)| turn % 2 == 1),
             };
             ensure!(
                 so,
-                "told was {seen:?}, but the last turn before was {last:?} (turn, transaction)"
+                "a client saw {seen:?}, but the last turn before was {last:?} (turn, transaction)"
             );
             if let Some((_, number)) = last {
                 ensure!(
                     found.journal.contains_key(number),
-                    "told was {seen:?}, which depends on transaction {number}, and that is lost"
+                    "a client saw {seen:?}, which depends on transaction {number}, and that is lost"
                 );
             }
         }

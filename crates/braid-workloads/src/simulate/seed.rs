@@ -7,8 +7,8 @@ use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
 use braiddb::{Database, HoleTracker, Options, Policy, Width};
 use serde::Serialize;
 
-use super::ask::Asker;
 use super::crash::{Crash, Witness};
+use super::observer::Observer;
 use super::oracle::{Answers, Contents, Oracle};
 use super::work::{self, Scale, Tables};
 
@@ -43,8 +43,8 @@ pub(super) struct Tally {
     pub(super) evicted: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
     pub(super) flips: u64,
-    /// Of these, those that an error told of; the others hit what means nothing.
-    pub(super) flips_told: u64,
+    /// Of these, those that an error named; the others hit what means nothing.
+    pub(super) flips_reported: u64,
     /// Runs that the disk's errors ended.
     pub(super) poisoned: u64,
     /// Databases that could not be opened while the disk failed.
@@ -80,7 +80,7 @@ impl Tally {
         self.segments_reused += other.segments_reused;
         self.evicted += other.evicted;
         self.flips += other.flips;
-        self.flips_told += other.flips_told;
+        self.flips_reported += other.flips_reported;
         self.poisoned += other.poisoned;
         self.not_opened += other.not_opened;
         self.answers.add(&other.answers);
@@ -137,14 +137,14 @@ fn generation(
     tally.committed += witness.with(|oracle| oracle.committed());
     tally.answers.add(&witness.with(|oracle| oracle.answers));
     // Whatever happened, the disk as it is now is one more state to recover from.
-    let told = witness.with(|oracle| oracle.told());
-    crashes.push(Crash { disk: disk.copy(seed), moment: CLOSED.to_owned(), told });
+    let replies = witness.with(|oracle| oracle.replies());
+    crashes.push(Crash { disk: disk.copy(seed), moment: CLOSED.to_owned(), replies });
     for crash in crashes {
         let place = || format!("generation {number}, crash at {}", crash.moment);
         let again = random.u64(0..plan.crashes.max(1)) < 2 && number + 1 < MOST_GENERATIONS;
         let untouched = again.then(|| crash.disk.copy(seed));
         let found = recover(&crash.disk, random.u64(..)).with_context(place)?;
-        witness.with(|oracle| oracle.check(&found, crash.told)).with_context(place)?;
+        witness.with(|oracle| oracle.check(&found, crash.replies)).with_context(place)?;
         tally.crash_states += 1;
         if crash.moment == CLOSED {
             // Closed in order just now, so it says itself up to where it is whole.
@@ -190,8 +190,8 @@ fn serve(
         }
     };
     let seed = random.u64(..);
-    let asker = Asker::new(db, &tables, witness, nests);
-    if !work::run(db, disk, asker, seed, first..first + plan.transactions)? {
+    let observer = Observer::new(db, &tables, witness, nests);
+    if !work::run(db, disk, observer, seed, first..first + plan.transactions)? {
         return Err(stuck());
     }
     let stats = db.stats();
@@ -225,7 +225,7 @@ fn damage(
         }
         tally.flips += 1;
         match recover(&copy, random.u64(..)) {
-            Err(_) => tally.flips_told += 1,
+            Err(_) => tally.flips_reported += 1,
             Ok(found) => ensure!(
                 found == *held,
                 "bits {bits:#x} of byte {offset} of {name} were changed, and other contents were read"

@@ -9,7 +9,7 @@ use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
 use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
 
-use super::ask::{self, Asker};
+use super::observer::{self, Observer};
 use super::oracle::{Contents, Number, Taken};
 
 /// How much the transactions work on.
@@ -26,8 +26,8 @@ impl Scale {
     pub(super) const LONG: Self = Self { keys: 24, large: (10, 1) };
 }
 
-/// Transactions that write, or only read turns, for one that asks.
-const WRITERS_PER_ASKER: u64 = 2;
+/// Transactions that write, or only read turns, for one that observes.
+const WRITERS_PER_OBSERVER: u64 = 2;
 
 /// The tables.
 #[derive(Clone)]
@@ -40,15 +40,15 @@ pub(super) struct Tables {
 }
 
 /// What a transaction did.
-pub(super) enum Did {
+pub(super) enum Activity {
     Wrote(Vec<Taken>),
     Read(Vec<Number>),
-    /// It asked, and what it saw was noted.
-    Asked,
+    /// It changed nothing, and what it saw was noted.
+    Observed,
 }
 
 /// Its own error: a transaction that takes everything back.
-pub(super) const CHANGED_ITS_MIND: &str = "changed its mind";
+pub(super) const ABORTED_ON_PURPOSE: &str = "aborted on purpose";
 
 /// Starts what a transaction says that was shown what cannot be.
 pub(super) const WRONG: &str = "wrong: ";
@@ -110,14 +110,14 @@ impl Tables {
 
     /// Reads keys as one snapshot shows them, twice, and holds the two against each other: the turns,
     /// none of which may be before its `floor`, and who took them.
-    pub(super) async fn look(
+    pub(super) async fn read_in_snapshot(
         &self,
         tx: &Transaction,
         keys: &[u64],
         floors: &BTreeMap<u64, u64>,
         pause: impl AsyncFn(),
     ) -> Result<Vec<Number>, Error> {
-        let told = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+        let message = |problem: String| Error::Options(format!("{WRONG}{problem}"));
         let mut seen = Vec::new();
         for key in keys {
             let value = tx.get(&self.turns, key).await?;
@@ -127,7 +127,7 @@ impl Tables {
             }
             let floor = floors.get(key).copied().unwrap_or(0);
             if turn < floor {
-                return Err(told(format!(
+                return Err(message(format!(
                     "key {key} is at turn {turn}, though turn {floor} was acknowledged before"
                 )));
             }
@@ -135,13 +135,13 @@ impl Tables {
             let mark = tx.get(&self.marks, &mark(*key)).await?;
             if mark != (turn % 2 == 1).then_some(turn) {
                 let problem = format!("key {key} is at turn {turn}, and its mark is {mark:?}");
-                return Err(told(problem));
+                return Err(message(problem));
             }
             if tx.get(&self.turns, key).await? != value {
-                return Err(told(format!("key {key} was at turn {turn} and is no more")));
+                return Err(message(format!("key {key} was at turn {turn} and is no more")));
             }
             if value.is_some_and(|value| value != self.value_of(*key, turn, by)) {
-                return Err(told(format!("the value of key {key}, turn {turn}, is wrong")));
+                return Err(message(format!("the value of key {key}, turn {turn}, is wrong")));
             }
         }
         Ok(seen)
@@ -153,7 +153,7 @@ impl Tables {
         tx: &Transaction,
         mut random: fastrand::Rng,
         number: Number,
-    ) -> Result<Did, Error> {
+    ) -> Result<Activity, Error> {
         let kind = random.u32(0..10);
         let mut keys: Vec<u64> =
             (0..random.u64(1..5)).map(|_| random.u64(0..self.scale.keys)).collect();
@@ -165,7 +165,7 @@ impl Tables {
                 let value = tx.get(&self.turns, key).await?;
                 seen.extend(value.and_then(parse).map(|(_, by)| by));
             }
-            return Ok(Did::Read(seen));
+            return Ok(Activity::Read(seen));
         }
         let mut taken: Vec<Taken> = Vec::new();
         for key in keys {
@@ -186,7 +186,7 @@ impl Tables {
             taken.push((key, turn));
         }
         if kind == 3 {
-            return Err(Error::Options(CHANGED_ITS_MIND.to_owned()));
+            return Err(Error::Options(ABORTED_ON_PURPOSE.to_owned()));
         }
         let bytes: Vec<u8> = taken
             .iter()
@@ -194,7 +194,7 @@ impl Tables {
             .flatten()
             .collect();
         tx.insert(&self.journal, &number, &bytes).await?;
-        Ok(Did::Wrote(taken))
+        Ok(Activity::Wrote(taken))
     }
 
     /// The value of a key's turn.
@@ -237,11 +237,11 @@ pub(super) fn once<T: Send + 'static>(
 pub(super) fn run(
     db: &Database,
     disk: &SimulatedDisk,
-    asker: Asker,
+    observer: Observer,
     seed: u64,
     numbers: std::ops::Range<Number>,
 ) -> Result<bool> {
-    let (tables, witness) = (asker.tables.clone(), asker.witness.clone());
+    let (tables, witness) = (observer.tables.clone(), observer.witness.clone());
     let left = Arc::new(Mutex::new(numbers.end - numbers.start));
     let counted = left.clone();
     let source = db.run_source_with(
@@ -249,27 +249,27 @@ pub(super) fn run(
         numbers,
         async move |tx, number| {
             let random = fastrand::Rng::with_seed(seed ^ number << 20);
-            if number.is_multiple_of(WRITERS_PER_ASKER + 1) {
-                return asker.run(tx, random, *number).await;
+            if number.is_multiple_of(WRITERS_PER_OBSERVER + 1) {
+                return observer.run(tx, random, *number).await;
             }
             let did = tables.run(tx, random, *number).await?;
-            if let Did::Wrote(taken) = &did {
-                asker.witness.with(|oracle| oracle.writes(taken));
+            if let Activity::Wrote(taken) = &did {
+                observer.witness.with(|oracle| oracle.writes(taken));
             }
             Ok(did)
         },
-        move |number, result: Result<Outcome<Did>, Error>| {
+        move |number, result: Result<Outcome<Activity>, Error>| {
             witness.answer(|oracle| match result {
-                Ok(Outcome { value: Did::Wrote(taken), commit_lsn, .. }) => {
+                Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
                     oracle.committed_writer(number, commit_lsn, taken);
                 }
-                Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
-                Ok(Outcome { value: Did::Asked, .. }) => oracle.answered(number),
+                Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
+                Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
                 Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
                 // Its own error, or one that says that nothing of it is there.
                 Err(error) => {
                     oracle.aborted(number);
-                    ask::answered_by(oracle, number, &error);
+                    observer::answered_by(oracle, number, &error);
                 }
             });
             *counted.lock().expect("nobody panics with it") -= 1;

@@ -49,7 +49,7 @@ pub(super) struct Faults {
     /// Commits that were refused meanwhile.
     pub(super) refused: u64,
     /// What the children said, each line once.
-    pub(super) told: Vec<String>,
+    pub(super) messages: Vec<String>,
 }
 
 impl Faults {
@@ -62,8 +62,8 @@ impl Faults {
                 false => word,
             });
             let line = words.collect::<Vec<_>>().join(" ");
-            if !self.told.contains(&line) {
-                self.told.push(line);
+            if !self.messages.contains(&line) {
+                self.messages.push(line);
             }
         }
     }
@@ -194,8 +194,8 @@ pub(super) fn outlive(
     ensure!(failed && !error.contains("panicked"), "the child ended with {status}: {error}");
     // What hits a new segment is refused, and is no failure of the log.
     let refused = error.contains("the log cannot grow");
-    let told = refused || (fault != Disk::Full && error.contains("the log has failed"));
-    ensure!(told, "the child ended with {status}: {error}");
+    let named = refused || (fault != Disk::Full && error.contains("the log has failed"));
+    ensure!(named, "the child ended with {status}: {error}");
     Ok(Ended { lines, error })
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Flips {
     /// The database could not be opened.
     pub(super) refused: u64,
     /// Something could not be read, or a check found it.
-    pub(super) told: u64,
+    pub(super) reported: u64,
     /// Everything was read as it was written: the bits meant nothing.
     pub(super) harmless: u64,
 }
@@ -35,7 +35,7 @@ type Contents = BTreeMap<u64, Vec<u8>>;
 /// What a database said.
 enum Said {
     Refused,
-    Told,
+    Error,
     Read(Contents),
 }
 
@@ -73,7 +73,7 @@ pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
         let place = || format!("bit {bit} of byte {offset} of {} was changed", hit.display());
         match read(&damaged) {
             Said::Refused => flips.refused += 1,
-            Said::Told => flips.told += 1,
+            Said::Error => flips.reported += 1,
             Said::Read(found) => {
                 ensure!(found == expected, "{}, and other contents were read", place());
                 flips.harmless += 1;
@@ -153,7 +153,7 @@ fn read(directory: &Path) -> Said {
     };
     match contents() {
         Ok((contents, problems)) if problems.is_empty() => Said::Read(contents),
-        _ => Said::Told,
+        _ => Said::Error,
     }
 }
 

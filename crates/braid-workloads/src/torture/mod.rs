@@ -224,7 +224,7 @@ impl Command {
              read or checked, {} held what they held; no wrong contents, no panic",
             kinds.join(", "),
             flips.refused,
-            flips.told,
+            flips.reported,
             flips.harmless
         )?;
         Ok(())
@@ -264,7 +264,7 @@ impl Command {
             )?;
         }
         writeln!(out, "what the database said:")?;
-        faults.told.iter().try_for_each(|told| writeln!(out, "  {told}"))?;
+        faults.messages.iter().try_for_each(|message| writeln!(out, "  {message}"))?;
         Ok(())
     }
 

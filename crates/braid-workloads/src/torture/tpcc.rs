@@ -44,13 +44,13 @@ pub(super) fn rounds(command: &Command, parent: &Path) -> Result<Report> {
         std::thread::sleep(life);
         kill(&mut child)?;
         let Heard { lines, .. } = reader.join().expect("the reader does not panic");
-        let acknowledged = |what: &str| lines.iter().filter(|line| *line == what).count() as u64;
-        let told = Totals { orders: acknowledged(ORDER), payments: acknowledged(PAYMENT) };
+        let count = |what: &str| lines.iter().filter(|line| *line == what).count() as u64;
+        let acknowledged = Totals { orders: count(ORDER), payments: count(PAYMENT) };
         let start = Instant::now();
-        let now = verify(command, &dir, found, told)
+        let now = verify(command, &dir, found, acknowledged)
             .with_context(|| format!("round {round}, seed {}, life {life:?}", command.seed))?;
         let added = now.orders + now.payments - found.orders - found.payments;
-        let all = told.orders + told.payments;
+        let all = acknowledged.orders + acknowledged.payments;
         report.acknowledged += all;
         report.unacknowledged_found += added - all;
         report.empty_rounds += u32::from(all == 0);
@@ -80,12 +80,14 @@ fn reopen(command: &Command, dir: &Path) -> Result<TpccBed> {
     Ok(TpccBed::over(database, Cardinalities::tiny(WAREHOUSES), LOADED_WITH)?)
 }
 
-/// Checks what a child left that began with `before` and acknowledged `told`.
-fn verify(command: &Command, dir: &Path, before: Totals, told: Totals) -> Result<Totals> {
+/// Checks what a child left that began with `before` and acknowledged `acknowledged`.
+fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -> Result<Totals> {
     let bed = reopen(command, dir)?;
     let found = bed.check()?;
-    let least =
-        Totals { orders: before.orders + told.orders, payments: before.payments + told.payments };
+    let least = Totals {
+        orders: before.orders + acknowledged.orders,
+        payments: before.payments + acknowledged.payments,
+    };
     ensure!(
         found.orders >= least.orders && found.payments >= least.payments,
         "{least:?} were acknowledged, but only {found:?} are there"
@@ -106,7 +108,7 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
         .map(async |mut terminal| {
             loop {
                 let request = terminal.draw();
-                let told = match &request {
+                let acknowledged = match &request {
                     Request::NewOrder(order) if !order.is_invalid() => Some(ORDER),
                     Request::Payment(_) => Some(PAYMENT),
                     _ => None,
@@ -116,9 +118,9 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
                 let options = RunOptions::default().max_attempts(u32::MAX);
                 let body = async move |tx: &Transaction| runner.run(tx, &request).await;
                 bed.database.run_with(options, body).await?;
-                if let Some(told) = told {
+                if let Some(acknowledged) = acknowledged {
                     // One write call a line: a kill leaves whole lines in the pipe.
-                    std::io::stdout().write_all(format!("{told}\n").as_bytes())?;
+                    std::io::stdout().write_all(format!("{acknowledged}\n").as_bytes())?;
                 }
             }
         })

@@ -188,11 +188,11 @@ mod tests {
         assert_eq!(of(MemoryBudget::Automatic, None), Ok(Some(320 * MIB)));
         assert_eq!(of(MemoryBudget::Unlimited, Some(1)), Ok(None));
         assert_eq!(of(MemoryBudget::Bytes(ring + 1), Some(1)), Ok(Some(ring + 1)));
-        let told = of(MemoryBudget::Bytes(ring), Some(8 * GIB)).unwrap_err();
-        assert!(told.contains("memory_budget is 67108864 bytes, and"), "{told}");
-        assert!(told.contains("takes 67108864 (log_ring_bytes)"), "{told}");
-        let told = of(MemoryBudget::Automatic, Some(100 * MIB)).unwrap_err();
-        assert!(told.contains("52428800 bytes, half of the 104857600"), "{told}");
-        assert!(told.contains("67108864") && told.contains("smaller ring"), "{told}");
+        let message = of(MemoryBudget::Bytes(ring), Some(8 * GIB)).unwrap_err();
+        assert!(message.contains("memory_budget is 67108864 bytes, and"), "{message}");
+        assert!(message.contains("takes 67108864 (log_ring_bytes)"), "{message}");
+        let message = of(MemoryBudget::Automatic, Some(100 * MIB)).unwrap_err();
+        assert!(message.contains("52428800 bytes, half of the 104857600"), "{message}");
+        assert!(message.contains("67108864") && message.contains("smaller ring"), "{message}");
     }
 }

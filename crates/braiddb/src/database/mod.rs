@@ -218,8 +218,8 @@ impl Database {
         let options = options.durability(Durability::Volatile);
         options.check().map_err(Error::Options)?;
         if let MemoryBudget::Bytes(_) = options.memory_budget {
-            let told = "a database in memory only has nowhere to put what exceeds memory_budget";
-            return Err(Error::Options(told.to_owned()));
+            let message = "a database in memory only has nowhere to put what exceeds memory_budget";
+            return Err(Error::Options(message.to_owned()));
         }
         let engine = engine(&options, None, Log::volatile(options.workers), None);
         Self::start(&options, engine, None, None, Recovery::default())

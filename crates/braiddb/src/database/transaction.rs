@@ -126,13 +126,13 @@ impl Transaction {
         let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
             return Ok(None);
         };
-        let told = part(V::decode(found.bytes())?);
+        let seen_part = part(V::decode(found.bytes())?);
         if let SeenRecord::Others { rid, .. } = seen {
-            let before = told.clone();
+            let before = seen_part.clone();
             let same = move |value: &[u8]| V::decode(value).is_ok_and(|now| part(now) == before);
             self.core.note_part(records, rid, &key, Contained::new(Box::new(same)));
         }
-        Ok(Some(told))
+        Ok(Some(seen_part))
     }
 
     /// Whether `key` has a record.

@@ -29,7 +29,7 @@ use crate::version::{Address, Stamp, VersionRef};
 /// Blocks on their way to each thread.
 const BLOCKS_AHEAD: usize = 256;
 /// Bytes of log between two words of how far it is.
-const TOLD_BYTES: u64 = 1 << 20;
+const PROGRESS_BYTES: u64 = 1 << 20;
 /// Locks that keep two threads from setting one record at once.
 const STRIPES: usize = 1024;
 
@@ -85,14 +85,14 @@ fn distribute(
     senders: &[SyncSender<Block>],
     watch: Watch<'_>,
 ) -> Result<u64, LogError> {
-    let (start, mut told) = (reader.end(), reader.end());
+    let (start, mut reported) = (reader.end(), reader.end());
     let mut parts: HashMap<Lsn, Vec<Block>> = HashMap::new();
     let mut transactions = 0;
     while let Some(block) = reader.next_block()? {
-        if block.end.0 - told.0 >= TOLD_BYTES {
-            told = block.end;
+        if block.end.0 - reported.0 >= PROGRESS_BYTES {
+            reported = block.end;
             let bytes = reader.space_end().0 - start.0;
-            watch(RecoveryStep::Log { read: told.0 - start.0, bytes });
+            watch(RecoveryStep::Log { read: reported.0 - start.0, bytes });
         }
         match block.kind {
             BlockKind::Skip => {}

@@ -18,11 +18,11 @@ pub(crate) const LOCK_NAME: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct Directory {
     handle: Arc<File>,
-    place: Place,
+    backend: Backend,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Backend {
     Real { lock: Mutex<Option<std::fs::File>> },
     Simulated(SimulatedLock),
 }
@@ -85,7 +85,7 @@ impl Directory {
             }
         }
         let handle = Arc::new(File::unpooled(handle, path.to_owned()));
-        Ok(Self { handle, place: Place::Real { lock: Mutex::new(Some(lock)) } })
+        Ok(Self { handle, backend: Backend::Real { lock: Mutex::new(Some(lock)) } })
     }
 
     /// Opens and locks the only directory of a simulated disk.
@@ -96,14 +96,14 @@ impl Directory {
         let path = PathBuf::from("simulated");
         let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
         let handle = Arc::new(lock.handle(path));
-        Ok(Self { handle, place: Place::Simulated(lock) })
+        Ok(Self { handle, backend: Backend::Simulated(lock) })
     }
 
     /// Lets others lock the directory, in which nothing is done through this one any more.
     pub(crate) fn unlock(&self) {
-        match &self.place {
-            Place::Real { lock } => drop(lock.lock().take()),
-            Place::Simulated(lock) => lock.unlock(),
+        match &self.backend {
+            Backend::Real { lock } => drop(lock.lock().take()),
+            Backend::Simulated(lock) => lock.unlock(),
         }
     }
 
@@ -119,9 +119,9 @@ impl Directory {
     /// Opens a file of the directory to read and write, past the page cache where that can be.
     pub(crate) fn open_file(&self, name: &str, mode: OpenMode) -> Result<File, DirectoryError> {
         let path = self.path().join(name);
-        let opened = match &self.place {
-            Place::Real { .. } => File::open_direct(&path, mode),
-            Place::Simulated(lock) => {
+        let opened = match &self.backend {
+            Backend::Real { .. } => File::open_direct(&path, mode),
+            Backend::Simulated(lock) => {
                 let node = lock.open(name, mode);
                 node.map(|node| File::simulated(node, path.clone()))
             }
@@ -133,9 +133,9 @@ impl Directory {
     /// Gives a file another name, taking it from the file that has it.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DirectoryError> {
         let path = self.path().join(from);
-        let renamed = match &self.place {
-            Place::Real { .. } => std::fs::rename(&path, self.path().join(to)),
-            Place::Simulated(lock) => lock.rename(from, to),
+        let renamed = match &self.backend {
+            Backend::Real { .. } => std::fs::rename(&path, self.path().join(to)),
+            Backend::Simulated(lock) => lock.rename(from, to),
         };
         renamed.map_err(|error| DirectoryError::io("rename", &path, error))
     }
@@ -152,9 +152,9 @@ impl Directory {
     /// Removes a file.
     pub(crate) fn remove(&self, name: &str) -> Result<(), DirectoryError> {
         let path = self.path().join(name);
-        let removed = match &self.place {
-            Place::Real { .. } => std::fs::remove_file(&path),
-            Place::Simulated(lock) => lock.remove(name),
+        let removed = match &self.backend {
+            Backend::Real { .. } => std::fs::remove_file(&path),
+            Backend::Simulated(lock) => lock.remove(name),
         };
         removed.map_err(|error| DirectoryError::io("remove", &path, error))
     }
@@ -167,9 +167,9 @@ impl Directory {
     /// Bytes that are free on the file system, for others than the system's administrator;
     /// [`u64::MAX`] if it does not say.
     pub(crate) fn available_bytes(&self) -> u64 {
-        match &self.place {
-            Place::Real { .. } => self.handle.available_bytes(),
-            Place::Simulated(lock) => lock.available_bytes(),
+        match &self.backend {
+            Backend::Real { .. } => self.handle.available_bytes(),
+            Backend::Simulated(lock) => lock.available_bytes(),
         }
     }
 
@@ -177,13 +177,13 @@ impl Directory {
     pub(crate) fn list(&self) -> Result<Vec<String>, DirectoryError> {
         let failed = |error| DirectoryError::io("list", self.path(), error);
         let mut names = Vec::new();
-        match &self.place {
-            Place::Real { .. } => {
+        match &self.backend {
+            Backend::Real { .. } => {
                 for entry in std::fs::read_dir(self.path()).map_err(failed)? {
                     names.extend(entry.map_err(failed)?.file_name().into_string());
                 }
             }
-            Place::Simulated(lock) => names = lock.list(),
+            Backend::Simulated(lock) => names = lock.list(),
         }
         names.sort();
         Ok(names)

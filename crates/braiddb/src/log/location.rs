@@ -56,7 +56,7 @@ mod tests {
     use super::super::{Log, LogOptions};
     use super::*;
 
-    fn told(path: &Path, create: bool) -> String {
+    fn message(path: &Path, create: bool) -> String {
         let options = LogOptions { create, ..LogOptions::new(path, 1) };
         Log::open(options).map(drop).unwrap_err().to_string()
     }
@@ -73,17 +73,17 @@ mod tests {
     fn nothing_is_touched_where_no_database_may_be_made() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        assert!(told(path, false).contains("it has no braid.meta"));
+        assert!(message(path, false).contains("it has no braid.meta"));
         assert!(names(path).is_empty(), "a refused opening leaves no lock file behind");
         std::fs::write(path.join("thesis.new"), "years of work").unwrap();
         for create in [false, true] {
-            let told = told(path, create);
-            assert!(told.contains("does not hold a database"), "{told}");
+            let message = message(path, create);
+            assert!(message.contains("does not hold a database"), "{message}");
         }
-        assert!(told(path, true).contains("thesis.new"));
+        assert!(message(path, true).contains("thesis.new"));
         assert_eq!(names(path), ["thesis.new"]);
-        assert!(told(&path.join("thesis.new"), true).contains("it is a file"));
-        assert!(told(&path.join("missing"), false).contains("no such directory"));
+        assert!(message(&path.join("thesis.new"), true).contains("it is a file"));
+        assert!(message(&path.join("missing"), false).contains("no such directory"));
     }
 
     #[test]

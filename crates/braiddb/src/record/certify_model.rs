@@ -57,7 +57,7 @@ enum End {
     /// What it read had changed.
     Changed,
     /// Whether what it read had changed was not told in time.
-    Untold,
+    Unacknowledged,
 }
 
 fn rid(number: u8) -> Rid {
@@ -161,7 +161,7 @@ impl Shared {
     fn certify(&self, view: View<'_>, read: Read, lsn: Lsn, operation: &OperationGuard) -> End {
         let judge = |id| match self.table.deciding(id, view, lsn, operation) {
             Some((_, Verdict::Between)) => End::Changed,
-            Some((_, Verdict::Untold)) => End::Untold,
+            Some((_, Verdict::Unacknowledged)) => End::Unacknowledged,
             _ => End::Committed(lsn),
         };
         match read {
@@ -206,8 +206,11 @@ fn committed(end: End) -> bool {
 /// the other was about to tell its LSN for all the time that it was looked at.
 fn skewed(one: End, other: End) {
     assert!(!(committed(one) && committed(other)), "write skew");
-    let told = one != End::Untold && other != End::Untold;
-    assert!(!told || committed(one) || committed(other), "neither gets on: {one:?}, {other:?}");
+    let acknowledged = one != End::Unacknowledged && other != End::Unacknowledged;
+    assert!(
+        !acknowledged || committed(one) || committed(other),
+        "neither gets on: {one:?}, {other:?}"
+    );
 }
 
 #[test]

@@ -16,14 +16,14 @@ use crate::version::{Acting, Address, Stamp, Version, VersionRef};
 
 /// Where in the log what a transaction sees of a record is. It is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogPlace {
+pub(crate) struct ColdVersion {
     pub(crate) address: Address,
     /// When the version was committed whose header the transaction saw; none if it met an address,
     /// under which everyone sees the same.
     committed: Option<Lsn>,
 }
 
-impl LogPlace {
+impl ColdVersion {
     pub(super) fn of_address(address: Address) -> Self {
         Self { address, committed: None }
     }
@@ -50,7 +50,7 @@ impl LogPlace {
 type Fetched = Result<ColdRecord, Arc<LogError>>;
 
 impl Records {
-    /// Reads the record at `place`, where an active transaction saw a version of `rid`.
+    /// Reads the record of the version `cold`, where an active transaction saw a version of `rid`.
     ///
     /// # Errors
     /// The device's, the log's.
@@ -58,15 +58,15 @@ impl Records {
     pub(crate) fn fetch(
         &self,
         rid: Rid,
-        place: LogPlace,
+        cold: ColdVersion,
     ) -> Pin<Box<dyn Future<Output = Fetched> + '_>> {
         // Boxed, so that reads of memory do not carry the state of reads of storage.
-        Box::pin(async move { self.fetch_now(rid, place).await.map_err(Arc::new) })
+        Box::pin(async move { self.fetch_now(rid, cold).await.map_err(Arc::new) })
     }
 
-    async fn fetch_now(&self, rid: Rid, place: LogPlace) -> Result<ColdRecord, LogError> {
+    async fn fetch_now(&self, rid: Rid, cold: ColdVersion) -> Result<ColdRecord, LogError> {
         let store = self.store().expect("addresses are of a log that can be read");
-        let (lsn, bytes) = (place.address.lsn(), place.address.read_bytes());
+        let (lsn, bytes) = (cold.address.lsn(), cold.address.read_bytes());
         let record = store.read(lsn, bytes).await?;
         let found = record.view();
         if (found.table, found.rid) != (self.id, rid) || found.kind == RecordKind::Delete {
@@ -75,22 +75,22 @@ impl Records {
         Ok(record)
     }
 
-    /// Brings a value that was read at `place` back to memory, as a version at the head of the record's
+    /// Brings a value that was read for `cold` back to memory, as a version at the head of the record's
     /// chain, if the entry still leads there and the table keeps what it reads. `acting` excludes the
     /// pruner; without it, nothing comes back whose chain leads on.
     ///
     /// # Safety
-    /// The caller's transaction is active, and saw the version at `place`.
+    /// The caller's transaction is active, and saw the version `cold`.
     pub(crate) unsafe fn bring_back(
         &self,
         rid: Rid,
-        place: LogPlace,
+        cold: ColdVersion,
         value: &[u8],
         _operation: &OperationGuard,
         acting: Option<&Acting<'_>>,
     ) {
-        let from = match (place.committed, self.array().load(rid)) {
-            (None, from) if from == IndirectionEntry::Address(place.address) => from,
+        let from = match (cold.committed, self.array().load(rid)) {
+            (None, from) if from == IndirectionEntry::Address(cold.address) => from,
             (Some(_), from @ IndirectionEntry::Version(_)) if acting.is_some() => from,
             _ => return,
         };
@@ -99,7 +99,7 @@ impl Records {
         }
         let IndirectionEntry::Version(head) = from else {
             // Everyone may see what an address leads to, so any commit LSN will do that is not later.
-            let lsn = place.address.lsn();
+            let lsn = cold.address.lsn();
             let version = VersionRef::allocate(self.memory(), Stamp::committed(lsn), value, false);
             // SAFETY: not shared yet.
             unsafe { version.get() }.set_record(lsn, Some(lsn));
@@ -111,7 +111,7 @@ impl Records {
         // SAFETY: the head just loaded, under the guard and before the end of an active transaction.
         let evicted = unsafe { head.get() };
         let same = evicted.is_evicted()
-            && evicted.stamp().lsn() == place.committed
+            && evicted.stamp().lsn() == cold.committed
             && evicted.payload_bytes() == value.len();
         if same {
             let version = VersionRef::allocate_restored(self.memory(), evicted, value);

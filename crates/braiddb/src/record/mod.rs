@@ -22,7 +22,7 @@ mod secondary;
 mod write;
 
 pub(crate) use access::wait;
-pub(crate) use cold::LogPlace;
+pub(crate) use cold::ColdVersion;
 pub(crate) use copies::Copies;
 pub(crate) use evict::may_lose_payload;
 pub(crate) use indirection::IndirectionEntry;

@@ -4,7 +4,7 @@
 //! it was found, since a head may be evicted at any moment; and the transaction that sees it, since a
 //! version that is superseded is freed once no begin stamp needs it. [`Seen`] borrows both.
 
-use super::cold::LogPlace;
+use super::cold::ColdVersion;
 use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::log::Lsn;
@@ -43,7 +43,7 @@ pub(crate) enum NotReady {
     /// Another worker is about to decide it.
     Undecided,
     /// It is to be read from the log.
-    InLog(LogPlace),
+    InLog(ColdVersion),
 }
 
 /// Where a version's record is.
@@ -90,7 +90,7 @@ impl Records {
         rid: Rid,
         view: View<'o>,
         operation: &'o OperationGuard,
-    ) -> Result<Option<Seen<'o>>, LogPlace> {
+    ) -> Result<Option<Seen<'o>>, ColdVersion> {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
@@ -106,7 +106,7 @@ impl Records {
                     self.mark_referenced(seen);
                     return Ok(Some(Seen { below_newer, ..seen }));
                 }
-                Err(NotReady::InLog(place)) => return Err(place),
+                Err(NotReady::InLog(version)) => return Err(version),
                 Err(NotReady::Undecided) => sched::yield_now(Cause::Undecided).await,
             }
         }
@@ -155,7 +155,7 @@ impl Records {
         let reference = match link {
             Link::Version(reference) => reference,
             Link::Address(address) => {
-                return Err(NotReady::InLog(LogPlace::of_address(address)));
+                return Err(NotReady::InLog(ColdVersion::of_address(address)));
             }
         };
         // SAFETY: linked when it was loaded, under the guard, which is older than its eviction, if it
@@ -166,7 +166,7 @@ impl Records {
             Some(Visible::No) => return Ok(Looked::Older(version.next())),
             Some(Visible::Own) => None,
             Some(Visible::Committed(lsn)) if version.is_evicted() => {
-                return Err(NotReady::InLog(LogPlace::of_evicted(version, lsn)));
+                return Err(NotReady::InLog(ColdVersion::of_evicted(version, lsn)));
             }
             Some(Visible::Committed(lsn)) => Some(lsn),
             None => return Err(NotReady::Undecided),
@@ -195,7 +195,7 @@ impl Records {
         let seen = match self.search(rid, view, operation) {
             Ok(Some(Seen { version, .. })) if !version.is_tombstone() => version,
             Ok(_) => return Ok(None),
-            Err(NotReady::InLog(place)) => return Ok(Some(Located::At(place.address))),
+            Err(NotReady::InLog(version)) => return Ok(Some(Located::At(version.address))),
             Err(NotReady::Undecided) => return Err(Undecided),
         };
         if seen.stamp().name().is_some() {

@@ -12,7 +12,7 @@ use super::local::{Cause, STEPS_ALONE, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::contain_destructor;
 use super::policy::Load;
-use super::slot::{Place, Slot, Task};
+use super::slot::{Slot, Task, TaskState};
 use super::suspend::prefetch;
 
 /// How many staged tasks ahead a task's memory is asked for: it has waited long enough to have left
@@ -124,14 +124,14 @@ impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn wait(&mut self, position: usize, cause: Cause) {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
-        self.slots[index as usize].place = Place::Waiting(cause);
+        self.slots[index as usize].state = TaskState::Waiting(cause);
         *self.waiting(cause) += 1;
     }
 
     /// The task at `position` of the hot queue goes behind those that are staged.
     pub(super) fn move_behind_staged(&mut self, position: usize) {
         let index = self.hot.swap_remove(position);
-        self.slots[index as usize].place = Place::Staged;
+        self.slots[index as usize].state = TaskState::Staged;
         self.staged.push_back(index);
     }
 
@@ -146,8 +146,8 @@ impl<F: Future<Output = ()>> Queues<F> {
     /// A task may go on: stages it, unless it was not waiting (a late or spurious wake-up).
     pub(super) fn stage(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        if let Place::Waiting(cause) = slot.place {
-            slot.place = Place::Staged;
+        if let TaskState::Waiting(cause) = slot.state {
+            slot.state = TaskState::Staged;
             *self.waiting(cause) -= 1;
             self.staged.push_back(index);
         }
@@ -156,7 +156,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     /// Moves the longest staged task to the hot queue.
     pub(super) fn unstage(&mut self) {
         let index = self.staged.pop_front().expect("the caller saw a staged task");
-        self.slots[index as usize].place = Place::Hot;
+        self.slots[index as usize].state = TaskState::Hot;
         self.hot.push(index);
         if let Some(&soon) = self.staged.get(UNSTAGE_AHEAD) {
             prefetch_slot(&self.slots[soon as usize]);
@@ -168,7 +168,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         let mut typed = 0;
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
-            if slot.place == Place::Waiting(Cause::Foreign) {
+            if slot.state == TaskState::Waiting(Cause::Foreign) {
                 typed += usize::from(slot.is_typed());
                 slot.empty();
                 self.free.push(index as u32);

@@ -23,7 +23,7 @@ pub(super) enum Task<F> {
 
 /// Where a slot's task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum TaskState {
     /// No task.
     Free,
     /// In the hot queue.
@@ -37,7 +37,7 @@ pub(super) enum Place {
 /// A place for one task.
 pub(super) struct Slot<F> {
     task: Task<F>,
-    pub(super) place: Place,
+    pub(super) state: TaskState,
     pub(super) waker: Waker,
     /// Steps its task took since it began, or last waited for something cold.
     pub(super) steps: u32,
@@ -46,7 +46,7 @@ pub(super) struct Slot<F> {
 impl<F: Future<Output = ()>> Slot<F> {
     pub(super) fn new(mailbox: &Arc<Mailbox>, index: u32) -> Self {
         let waker = Waker::from(Arc::new(SlotWaker::new(mailbox.clone(), index)));
-        Self { task: Task::Empty, place: Place::Free, waker, steps: 0 }
+        Self { task: Task::Empty, state: TaskState::Free, waker, steps: 0 }
     }
 
     /// Puts a task in, made where it is to stay. The slot is boxed, and a task is dropped where it lies:
@@ -54,8 +54,8 @@ impl<F: Future<Output = ()>> Slot<F> {
     #[inline(always)]
     pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) {
         assert!(matches!(self.task, Task::Empty), "a slot holds one task");
-        assert_eq!(self.place, Place::Free);
-        (self.place, self.steps) = (Place::Hot, 0);
+        assert_eq!(self.state, TaskState::Free);
+        (self.state, self.steps) = (TaskState::Hot, 0);
         // SAFETY: in bounds and aligned, as a field of `self`; what is there, `Empty`, needs no drop.
         // Assigned instead, the task would be made elsewhere and copied, in case its making panics.
         unsafe { std::ptr::from_mut(&mut self.task).write(make()) };
@@ -68,7 +68,7 @@ impl<F: Future<Output = ()>> Slot<F> {
     /// Drops the task, done or not.
     pub(super) fn empty(&mut self) {
         self.task = Task::Empty;
-        self.place = Place::Free;
+        self.state = TaskState::Free;
     }
 
     /// Polls the task once.
@@ -91,6 +91,6 @@ impl<F: Future<Output = ()>> Slot<F> {
             Task::Boxed(task) => Task::Boxed(task),
             Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
         };
-        Slot { task, place: self.place, waker: self.waker, steps: self.steps }
+        Slot { task, state: self.state, waker: self.waker, steps: self.steps }
     }
 }

@@ -28,25 +28,25 @@ pub(crate) struct PartWaker(Contained<Waker>);
 impl PartWaker {
     /// `None` if the waker panics instead of being cloned.
     fn of(context: &Context<'_>) -> Option<Self> {
-        let cloned = tell(contain(|| context.waker().clone()))?;
+        let cloned = log_panic(contain(|| context.waker().clone()))?;
         Some(Self(Contained::new(cloned)))
     }
 
     pub(super) fn wake(self) {
-        tell(contain(|| self.0.wake_by_ref()));
+        log_panic(contain(|| self.0.wake_by_ref()));
     }
 }
 
 /// Wakes what is being polled with `context`, so that its executor polls it again.
 pub(super) fn wake_polled(context: &Context<'_>) {
-    tell(contain(|| context.waker().wake_by_ref()));
+    log_panic(contain(|| context.waker().wake_by_ref()));
 }
 
-fn tell<T>(result: Result<T, Panic>) -> Option<T> {
-    let told = |Panic { message }: &Panic| {
+fn log_panic<T>(result: Result<T, Panic>) -> Option<T> {
+    let log = |Panic { message }: &Panic| {
         tracing::error!("a waker panicked, and what it was to wake may wait for ever: {message}");
     };
-    result.inspect_err(told).ok()
+    result.inspect_err(log).ok()
 }
 
 impl Waiter {

@@ -77,8 +77,8 @@ impl Transaction {
         {
             let valid = &mut *savepoints.valid.borrow_mut();
             let own = savepoint.transaction == self.name();
-            let place = valid.binary_search(&savepoint.number).ok().filter(|_| own);
-            valid.truncate(place.ok_or(OperationError::SavepointOver)? + 1);
+            let position = valid.binary_search(&savepoint.number).ok().filter(|_| own);
+            valid.truncate(position.ok_or(OperationError::SavepointOver)? + 1);
         }
         savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
         let operation = reclaim::enter();
@@ -168,9 +168,9 @@ impl Transaction {
 /// first.
 fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
     while writes.replaced.len() > keep {
-        let Replaced { table, version, place, kind } =
+        let Replaced { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
-        let (rid, undone) = writes.restore(place, version, kind);
+        let (rid, undone) = writes.restore(position, version, kind);
         // SAFETY: tables live as long as the engine, which the transaction holds; it installed `undone`
         // in the place of `version`.
         unsafe { table.get().put_back(rid, undone, version) };

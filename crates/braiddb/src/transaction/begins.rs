@@ -138,9 +138,9 @@ mod tests {
                 model.push((context, Lsn(tail), Lsn(tail)));
             }
             if !model.is_empty() && random.u8(0..4) == 0 {
-                let place = random.usize(0..model.len());
-                model[place].2 = Lsn(tail);
-                begins.extend(model[place].0, Lsn(tail));
+                let position = random.usize(0..model.len());
+                model[position].2 = Lsn(tail);
+                begins.extend(model[position].0, Lsn(tail));
             }
             if !model.is_empty() && random.u8(0..3) > 0 {
                 let (context, ..) = model.remove(random.usize(0..model.len()));

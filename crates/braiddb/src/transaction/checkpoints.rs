@@ -137,8 +137,8 @@ impl Checkpoints {
 impl Drop for InParts {
     fn drop(&mut self) {
         let mut parts = self.checkpoints.parts.lock();
-        let place = parts.iter().position(|bound| *bound == self.bound);
-        parts.swap_remove(place.expect("noted when this was made"));
+        let position = parts.iter().position(|bound| *bound == self.bound);
+        parts.swap_remove(position.expect("noted when this was made"));
     }
 }
 

@@ -33,8 +33,9 @@ impl CommitQueue {
 
     fn push(&mut self, lsn: Lsn, waiter: Waiter) {
         // Commits come in LSN order; only a reader of older versions goes further to the front.
-        let place = self.commits.iter().rposition(|(waits, _)| *waits <= lsn).map_or(0, |p| p + 1);
-        self.commits.insert(place, (lsn, waiter));
+        let position =
+            self.commits.iter().rposition(|(waits, _)| *waits <= lsn).map_or(0, |p| p + 1);
+        self.commits.insert(position, (lsn, waiter));
     }
 
     /// Resumes what the durable LSN releases; everything, if the log has failed.

@@ -16,23 +16,23 @@ use crate::types::{DecodeError, Value};
 pub(crate) struct Found<'tx> {
     transaction: &'tx Transaction,
     value: NonNull<[u8]>,
-    held: Held,
+    backing: Backing,
 }
 
 /// What keeps the value allocated.
 #[derive(Debug)]
-enum Held {
+enum Backing {
     /// The transaction: the version stays until it is over.
     Lasting,
     /// The operation that found it.
     Operation { _guard: OperationGuard },
     /// This. Boxed, since what is found in memory is returned through several layers of futures.
-    Record(Box<HeldRecord>),
+    Record(Box<RecordBacking>),
 }
 
 /// What was read from the log, until the transaction's copies keep it.
 #[derive(Debug)]
-struct HeldRecord {
+struct RecordBacking {
     record: RefCell<Option<ColdRecord>>,
     _permit: ReadPermit,
 }
@@ -48,9 +48,9 @@ impl<'tx> Found<'tx> {
         value: NonNull<[u8]>,
         guard: OperationGuard,
     ) -> Self {
-        let operation = Held::Operation { _guard: guard };
-        let held = if table.keeps_versions() { Held::Lasting } else { operation };
-        Self { transaction, value, held }
+        let operation = Backing::Operation { _guard: guard };
+        let backing = if table.keeps_versions() { Backing::Lasting } else { operation };
+        Self { transaction, value, backing }
     }
 
     /// A value that was read from the log.
@@ -61,8 +61,8 @@ impl<'tx> Found<'tx> {
     ) -> Self {
         let value = NonNull::from(record.view().value);
         let record = RefCell::new(Some(record));
-        let held = Held::Record(Box::new(HeldRecord { record, _permit: permit }));
-        Self { transaction, value, held }
+        let backing = Backing::Record(Box::new(RecordBacking { record, _permit: permit }));
+        Self { transaction, value, backing }
     }
 
     /// The value's bytes.
@@ -75,11 +75,11 @@ impl<'tx> Found<'tx> {
     /// The value's bytes, for as long as the transaction is borrowed.
     pub(crate) fn keep(&self) -> &'tx [u8] {
         let (copies, memory) = (self.transaction.copies(), &self.transaction.engine().memory);
-        let record = match &self.held {
+        let record = match &self.backing {
             // SAFETY: the transaction is borrowed for `'tx`, so it is active, and it sees the version.
-            Held::Lasting => return unsafe { self.value.as_ref() },
-            Held::Record(held) if Copies::adopts(self.value.len()) => held.record.take(),
-            Held::Operation { .. } | Held::Record(_) => None,
+            Backing::Lasting => return unsafe { self.value.as_ref() },
+            Backing::Record(backing) if Copies::adopts(self.value.len()) => backing.record.take(),
+            Backing::Operation { .. } | Backing::Record(_) => None,
         };
         match record {
             // The value stays where it is: nothing is copied, and `bytes` is still good.

@@ -26,7 +26,7 @@ use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, LogPlace, NotReady, Records, Refusal, Secondary};
+use crate::record::{Base, ColdVersion, NotReady, Records, Refusal, Secondary};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Interleaved, Panic, contain, run_now};
 use crate::types::KeyBuffer;
@@ -57,16 +57,16 @@ struct Sight<'o> {
     value: Option<&'o [u8]>,
     rid: Option<Rid>,
     /// Tells values apart: where one lies in memory, or in the log.
-    place: (Option<NonNull<u8>>, Option<LogPlace>),
+    location: (Option<NonNull<u8>>, Option<ColdVersion>),
 }
 
 /// Values that were read from the log.
-type Fetched = Vec<(LogPlace, Vec<u8>)>;
+type Fetched = Vec<(ColdVersion, Vec<u8>)>;
 
 /// What keeps a write from being carried out now.
 enum Wait<'t> {
     /// A value is to be read from the log.
-    Fetch(&'t Records, Rid, LogPlace),
+    Fetch(&'t Records, Rid, ColdVersion),
     /// Another worker is about to decide something.
     Undecided,
     /// The record was written meanwhile, by the transaction itself.
@@ -101,9 +101,9 @@ impl Transaction {
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
-                    Err(Wait::Fetch(table, rid, place)) => {
-                        let (record, _permit) = self.fetch(table, rid, place).await?;
-                        fetched.push((place, record.view().value.to_vec()));
+                    Err(Wait::Fetch(table, rid, location)) => {
+                        let (record, _permit) = self.fetch(table, rid, location).await?;
+                        fetched.push((location, record.view().value.to_vec()));
                     }
                 }
             }
@@ -140,8 +140,8 @@ impl Transaction {
             let near =
                 changes.iter().map(|change| bring_near(change.index.entries(), &change.entry));
             Interleaved::new(near).await;
-            // Under one guard, so what lies in the same place is the same.
-            if self.see(table, key, fetched, &operation)?.place != old.place {
+            // Under one guard, so what lies at the same address is the same.
+            if self.see(table, key, fetched, &operation)?.location != old.location {
                 return Err(Wait::Again);
             }
         }
@@ -159,7 +159,7 @@ impl Transaction {
     where
         Self: 'o,
     {
-        let absent = Sight { value: None, rid: None, place: (None, None) };
+        let absent = Sight { value: None, rid: None, location: (None, None) };
         let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
         // SAFETY: the transaction is active for as long as the caller runs, which borrows it.
         match table.find_now(rid, self.view(), operation) {
@@ -167,16 +167,16 @@ impl Transaction {
                 let value = self.note(seen);
                 // SAFETY: found under the guard, which is held for `'o`, by a transaction that is active.
                 let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
-                let place = (value.map(|value| NonNull::from(value).cast()), None);
-                Ok(Sight { value, rid: Some(rid), place })
+                let location = (value.map(|value| NonNull::from(value).cast()), None);
+                Ok(Sight { value, rid: Some(rid), location })
             }
             Err(NotReady::Undecided) => Err(Wait::Undecided),
-            Err(NotReady::InLog(place)) => {
-                let Some((_, value)) = fetched.iter().find(|(at, _)| *at == place) else {
-                    return Err(Wait::Fetch(table, rid, place));
+            Err(NotReady::InLog(location)) => {
+                let Some((_, value)) = fetched.iter().find(|(at, _)| *at == location) else {
+                    return Err(Wait::Fetch(table, rid, location));
                 };
-                self.note_lsn(place.lsn());
-                Ok(Sight { value: Some(value), rid: Some(rid), place: (None, Some(place)) })
+                self.note_lsn(location.lsn());
+                Ok(Sight { value: Some(value), rid: Some(rid), location: (None, Some(location)) })
             }
         }
     }

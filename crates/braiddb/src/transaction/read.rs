@@ -62,7 +62,7 @@ impl Transaction {
                 return Ok(None);
             };
             let begin = self.begin();
-            let place = match table.find(rid, self.view(), &operation).await {
+            let cold = match table.find(rid, self.view(), &operation).await {
                 _ if self.has_moved_on_from(begin) => continue,
                 Ok(seen) => {
                     let stale = self.is_stale(table, rid, seen, &operation);
@@ -84,15 +84,15 @@ impl Transaction {
                     let others = SeenRecord::Others { rid, stale };
                     return Ok(Some((found, if own { SeenRecord::Own } else { others })));
                 }
-                Err(place) => place,
+                Err(cold) => cold,
             };
             let stale = self.is_overwritten(table, rid, &operation);
             drop(operation);
-            let (record, permit) = self.fetch(table, rid, place).await?;
+            let (record, permit) = self.fetch(table, rid, cold).await?;
             if self.has_moved_on_from(begin) {
                 continue;
             }
-            self.note_lsn(place.lsn());
+            self.note_lsn(cold.lsn());
             self.remember(table, key, rid);
             let found = Found::in_log(self, record, permit);
             return Ok(Some((found, SeenRecord::Others { rid, stale })));
@@ -122,8 +122,8 @@ impl Transaction {
                 Ok(seen) => {
                     (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation))
                 }
-                Err(place) => {
-                    self.note_lsn(place.lsn());
+                Err(cold) => {
+                    self.note_lsn(cold.lsn());
                     (true, self.is_overwritten(table, rid, &operation))
                 }
             };

@@ -20,7 +20,7 @@ use super::error::OperationError;
 use crate::log::ColdRecord;
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim;
-use crate::record::{LogPlace, Records};
+use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Waiter};
 
@@ -148,16 +148,16 @@ impl<'r> InLine<'r> {
     /// The permit, if it was admitted; else `waiter` is resumed when it is.
     fn permit(&self, waiter: Waiter) -> Option<ReadPermit> {
         let mut line = self.reads.line.borrow_mut();
-        let place = line.iter().position(|one| one.number == self.number);
-        let place = place.expect("it leaves the line when dropped");
-        if !line[place].admitted {
-            let before = line[place].waiter.replace(waiter);
+        let position = line.iter().position(|one| one.number == self.number);
+        let position = position.expect("it leaves the line when dropped");
+        if !line[position].admitted {
+            let before = line[position].waiter.replace(waiter);
             drop(line);
             // Dropped last: it may be a user's waker, whose code may do anything.
             drop(before);
             return None;
         }
-        let bytes = line.remove(place).expect("found above").bytes;
+        let bytes = line.remove(position).expect("found above").bytes;
         Some(ReadPermit { reads: self.reads.clone(), bytes })
     }
 }
@@ -165,10 +165,10 @@ impl<'r> InLine<'r> {
 impl Drop for InLine<'_> {
     fn drop(&mut self) {
         let mut line = self.reads.line.borrow_mut();
-        let place = line.iter().position(|one| one.number == self.number);
+        let position = line.iter().position(|one| one.number == self.number);
         // The permit was taken.
-        let Some(place) = place else { return };
-        let given_up = line.remove(place).expect("found above");
+        let Some(position) = position else { return };
+        let given_up = line.remove(position).expect("found above");
         drop(line);
         if given_up.admitted {
             self.reads.give_back(given_up.bytes);
@@ -195,25 +195,25 @@ impl Transaction {
         &self,
         table: &Records,
         rid: Rid,
-        place: LogPlace,
+        version: ColdVersion,
     ) -> Result<(ColdRecord, ReadPermit), OperationError> {
-        let permit = self.admit_reads(&[place]).await?;
-        let record = self.fetch_admitted(table, rid, place).await?;
+        let permit = self.admit_reads(&[version]).await?;
+        let record = self.fetch_admitted(table, rid, version).await?;
         Ok((record, permit))
     }
 
-    /// Waits until the records at some places may be read, all of them together.
+    /// Waits until the records of some versions may be read, all of them together.
     ///
     /// # Errors
     /// `Overloaded` if too many of the worker's transactions read, and those beyond are to fail.
     pub(super) async fn admit_reads(
         &self,
-        places: &[LogPlace],
+        versions: &[ColdVersion],
     ) -> Result<ReadPermit, OperationError> {
         if self.engine().shed_beyond.is_some_and(|most| sched::transfers() >= most) {
             return Err(OperationError::Overloaded);
         }
-        let bytes = places.iter().map(|place| place.address.read_bytes() as u64).sum();
+        let bytes = versions.iter().map(|version| version.address.read_bytes() as u64).sum();
         Ok(self.worker().reads.admit(bytes).await)
     }
 
@@ -225,19 +225,19 @@ impl Transaction {
         &self,
         table: &Records,
         rid: Rid,
-        place: LogPlace,
+        version: ColdVersion,
     ) -> Result<ColdRecord, OperationError> {
-        let record = table.fetch(rid, place).await.map_err(OperationError::Storage)?;
+        let record = table.fetch(rid, version).await.map_err(OperationError::Storage)?;
         let value = record.view().value;
         let engine = self.engine();
         if engine.caches(value.len()) {
             let operation = reclaim::enter();
-            let acting = match place.leads_on() {
+            let acting = match version.leads_on() {
                 true => engine.horizon.act(self.worker().number(), engine.log.tail()),
                 false => None,
             };
             // SAFETY: this transaction is active, and saw the version there.
-            unsafe { table.bring_back(rid, place, value, &operation, acting.as_ref()) };
+            unsafe { table.bring_back(rid, version, value, &operation, acting.as_ref()) };
         }
         Ok(record)
     }

@@ -17,7 +17,7 @@ use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Copies, LogPlace, NotReady, Records, RecordsRef};
+use crate::record::{ColdVersion, Copies, NotReady, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::sync::thread;
@@ -83,8 +83,8 @@ pub(crate) struct Scan<'tx> {
 struct Batch {
     records: Vec<Record>,
     /// Places in `records` of those that are to be read from the log, and where they are there.
-    in_log: Vec<(usize, LogPlace)>,
-    /// The place of the first that others have changed since the transaction began.
+    in_log: Vec<(usize, ColdVersion)>,
+    /// The position of the first that others have changed since the transaction began.
     stale: Option<usize>,
     /// Whether these are all entries that the cursor met.
     whole: bool,
@@ -256,7 +256,7 @@ impl<'tx> Scan<'tx> {
             Some(last) => cursor.pass_to(&last.key),
             None => {}
         }
-        let stale = batch.stale.and_then(|place| batch.records.get(place));
+        let stale = batch.stale.and_then(|position| batch.records.get(position));
         self.stale = self.stale.take().or_else(|| stale.map(|record| record.key.clone()));
         let records = batch.records.len();
         let live = batch.records.into_iter().rev().filter_map(|record| {
@@ -321,25 +321,25 @@ impl<'tx> Scan<'tx> {
                 Ok(seen) => self.transaction.is_stale(table, entry.rid, seen, operation),
                 Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
             };
-            let (value, place) = match found {
+            let (value, cold) = match found {
                 Ok(seen) => (self.transaction.note(seen), None),
-                Err(NotReady::InLog(place)) if self.keys_only => {
-                    self.transaction.note_lsn(place.lsn());
+                Err(NotReady::InLog(cold)) if self.keys_only => {
+                    self.transaction.note_lsn(cold.lsn());
                     (Some(&[][..]), None)
                 }
-                Err(NotReady::InLog(place)) => (None, Some(place)),
+                Err(NotReady::InLog(cold)) => (None, Some(cold)),
                 Err(NotReady::Undecided) => break,
             };
             bytes += value.map_or(0, <[u8]>::len);
-            bytes += place.map_or(0, |place| place.address.read_bytes());
+            bytes += cold.map_or(0, |cold| cold.address.read_bytes());
             if bytes > BATCH_BYTES && live > 0 {
                 break;
             }
-            live += u64::from(value.is_some() || place.is_some());
+            live += u64::from(value.is_some() || cold.is_some());
             if stale && batch.stale.is_none() {
                 batch.stale = Some(batch.records.len());
             }
-            batch.in_log.extend(place.map(|place| (batch.records.len(), place)));
+            batch.in_log.extend(cold.map(|cold| (batch.records.len(), cold)));
             let key = entry.key();
             let value = value.map(|value| match table.keeps_versions() {
                 true => NonNull::from(value),
@@ -358,18 +358,18 @@ impl<'tx> Scan<'tx> {
     /// What keeps the first record of the batch from being read.
     async fn read_log(&self, table: &'tx Records, batch: &mut Batch) -> Result<(), OperationError> {
         for some in std::mem::take(&mut batch.in_log).chunks(READS) {
-            let places: Vec<_> = some.iter().map(|(_, place)| *place).collect();
-            let _permit = match self.transaction.admit_reads(&places).await {
+            let versions: Vec<_> = some.iter().map(|(_, cold)| *cold).collect();
+            let _permit = match self.transaction.admit_reads(&versions).await {
                 Ok(permit) => permit,
                 Err(error) => return batch.end_before(some[0].0, error),
             };
-            let reads = some.iter().map(|&(number, place)| {
-                self.transaction.fetch_admitted(table, batch.records[number].rid, place)
+            let reads = some.iter().map(|&(number, cold)| {
+                self.transaction.fetch_admitted(table, batch.records[number].rid, cold)
             });
-            for (&(number, place), read) in some.iter().zip(sched::Interleaved::new(reads).await) {
+            for (&(number, cold), read) in some.iter().zip(sched::Interleaved::new(reads).await) {
                 match read {
                     Ok(record) => {
-                        self.transaction.note_lsn(place.lsn());
+                        self.transaction.note_lsn(cold.lsn());
                         let value = self.copies.keep_record(table.memory(), record);
                         batch.records[number].value = Some(NonNull::from(value));
                     }
@@ -382,12 +382,12 @@ impl<'tx> Scan<'tx> {
 }
 
 impl Batch {
-    /// Ends the batch before the record at `place`, which cannot be read.
+    /// Ends the batch before the record at `position`, which cannot be read.
     ///
     /// # Errors
     /// `error`, if nothing is left then.
-    fn end_before(&mut self, place: usize, error: OperationError) -> Result<(), OperationError> {
-        self.records.truncate(place);
+    fn end_before(&mut self, position: usize, error: OperationError) -> Result<(), OperationError> {
+        self.records.truncate(position);
         self.whole = false;
         if self.records.is_empty() { Err(error) } else { Ok(()) }
     }

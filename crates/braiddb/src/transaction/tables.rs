@@ -44,15 +44,15 @@ impl Tables {
 
     /// The table with this id, made by `make` if it is not there yet.
     pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
-        let place = id.0 as usize;
-        if let Some(Some(table)) = self.list.read().by_id.get(place) {
+        let position = id.0 as usize;
+        if let Some(Some(table)) = self.list.read().by_id.get(position) {
             return table.clone();
         }
         let mut list = self.list.write();
-        if list.by_id.len() <= place {
-            list.by_id.resize(place + 1, None);
+        if list.by_id.len() <= position {
+            list.by_id.resize(position + 1, None);
         }
-        list.by_id[place].get_or_insert_with(|| Arc::new(make())).clone()
+        list.by_id[position].get_or_insert_with(|| Arc::new(make())).clone()
     }
 
     /// An id that no table has.

@@ -202,20 +202,20 @@ impl Transaction {
         self.check_not_stale()?;
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
-        let place = {
+        let position = {
             let writes = &mut *self.writes().borrow_mut();
-            let place = writes.next_position();
+            let position = writes.next_position();
             // SAFETY: not shared yet.
-            unsafe { version.get() }.set_position(place);
+            unsafe { version.get() }.set_position(position);
             // In the write set before in the index: an abort from here on takes both back.
             table.array().publish(rid, version);
             writes.push(RecordsRef::new(table), rid, version, None, WriteKind::Insert, key);
-            place
+            position
         };
         if table.index.insert(key, rid, operation).is_ok() {
             return Ok(true);
         }
-        self.writes().borrow_mut().void(place);
+        self.writes().borrow_mut().void(position);
         if is_planted(Bug::LosingInsertFreesAtOnce) {
             table.array().clear(rid);
             table.rids().give_back(rid);

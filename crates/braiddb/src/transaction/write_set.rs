@@ -51,7 +51,7 @@ impl Write {
 
 /// The writes of one transaction, in the order of the first write to each record.
 ///
-/// Invariant: the place of a version in flight is its write's position here.
+/// Invariant: the position of a version in flight is its write's position here.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
@@ -68,7 +68,7 @@ pub(crate) struct Replaced {
     pub(crate) table: RecordsRef,
     pub(crate) version: VersionRef,
     /// The write it belonged to, and what that had come to.
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     pub(crate) kind: WriteKind,
 }
 
@@ -91,7 +91,7 @@ impl WriteSet {
         self.writes.iter().all(|write| matches!(write.kind, WriteKind::Delete | WriteKind::Void))
     }
 
-    /// The place of the next write.
+    /// The position of the next write.
     pub(crate) fn next_position(&self) -> u32 {
         u32::try_from(self.writes.len()).expect("a transaction writes fewer than 2^32 records")
     }
@@ -112,12 +112,12 @@ impl WriteSet {
         self.writes.push(Write { table, rid, version, base, kind, logged, key_start, key_bytes });
     }
 
-    /// A later write to the record at `place` replaced its version.
-    pub(crate) fn replace(&mut self, place: u32, version: VersionRef, deleted: bool) {
-        let write = &mut self.writes[place as usize];
+    /// A later write to the record at `position` replaced its version.
+    pub(crate) fn replace(&mut self, position: u32, version: VersionRef, deleted: bool) {
+        let write = &mut self.writes[position as usize];
         assert_ne!(write.kind, WriteKind::Void);
         let Write { table, version: before, kind, .. } = *write;
-        self.replaced.push(Replaced { table, version: before, place, kind });
+        self.replaced.push(Replaced { table, version: before, position, kind });
         write.kind = match (write.existed(), deleted) {
             (_, true) => WriteKind::Delete,
             (true, false) => WriteKind::Update,
@@ -126,14 +126,14 @@ impl WriteSet {
         write.version = version;
     }
 
-    /// Undoes a `replace` of the write at `place`; its record, and the version that goes.
+    /// Undoes a `replace` of the write at `position`; its record, and the version that goes.
     pub(crate) fn restore(
         &mut self,
-        place: u32,
+        position: u32,
         version: VersionRef,
         kind: WriteKind,
     ) -> (Rid, VersionRef) {
-        let write = &mut self.writes[place as usize];
+        let write = &mut self.writes[position as usize];
         write.kind = kind;
         (write.rid, std::mem::replace(&mut write.version, version))
     }
@@ -146,9 +146,9 @@ impl WriteSet {
         self.writes.truncate(keep);
     }
 
-    /// Forgets the write at `place`, which was undone.
-    pub(crate) fn void(&mut self, place: u32) {
-        self.writes[place as usize].kind = WriteKind::Void;
+    /// Forgets the write at `position`, which was undone.
+    pub(crate) fn void(&mut self, position: u32) {
+        self.writes[position as usize].kind = WriteKind::Void;
     }
 
     /// Bytes the write takes in a log block.

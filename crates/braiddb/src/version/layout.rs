@@ -360,9 +360,9 @@ mod tests {
         let restored = VersionRef::allocate_restored(&memory, unsafe { evicted.get() }, &[7; 1000]);
         // SAFETY: as above.
         for one in [evicted, restored].map(|one| unsafe { one.get() }) {
-            let told = (one.stamp(), one.next(), one.record(), one.payload_bytes());
+            let shown = (one.stamp(), one.next(), one.record(), one.payload_bytes());
             let link = Some(Link::Version(older));
-            assert_eq!(told, (version.stamp(), link, Some(Lsn(680)), 1000));
+            assert_eq!(shown, (version.stamp(), link, Some(Lsn(680)), 1000));
             assert!(!one.is_tombstone());
         }
         // SAFETY: as above.

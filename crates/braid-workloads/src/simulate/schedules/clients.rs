@@ -12,7 +12,7 @@ use braiddb::{Database, Error, Outcome, RunOptions, Transaction};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
-use super::super::work::{CHANGED_ITS_MIND, Did, Tables, WRONG};
+use super::super::work::{ABORTED_ON_PURPOSE, Activity, Tables, WRONG};
 use super::histories::Histories;
 use super::indexed::Indexed;
 use super::records::{self, Records};
@@ -117,7 +117,7 @@ impl Clients {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn tell(&self, problem: String) {
+    pub(super) fn report(&self, problem: String) {
         self.problem.lock().expect(NO_PANIC).get_or_insert(problem);
     }
 
@@ -137,10 +137,10 @@ impl Clients {
     }
 
     /// Notes how a transaction ended.
-    pub(super) fn note(&self, number: Number, result: Result<Outcome<Did>, Error>) {
+    pub(super) fn note(&self, number: Number, result: Result<Outcome<Activity>, Error>) {
         let mut oracle = self.oracle.lock().expect(NO_PANIC);
         match result {
-            Ok(Outcome { value: Did::Wrote(taken), commit_lsn, .. }) => {
+            Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
                 oracle.committed_writer(number, commit_lsn, taken.clone());
                 let mut floors = self.floors.lock().expect(NO_PANIC);
                 for (key, turn) in taken {
@@ -148,9 +148,9 @@ impl Clients {
                     *floor = turn.max(*floor);
                 }
             }
-            Ok(Outcome { value: Did::Read(seen), .. }) => oracle.committed_reader(seen),
-            Ok(Outcome { value: Did::Asked, .. }) => oracle.answered(number),
-            Err(Error::Options(told)) if told == CHANGED_ITS_MIND => oracle.aborted(number),
+            Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
+            Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
+            Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => oracle.aborted(number),
             Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => oracle.aborted(number),
             Err(error) => {
                 oracle.commit_unknown(number);
@@ -163,7 +163,7 @@ impl Clients {
     /// An error that the disk or the end of the database explains is none; any other is a problem.
     pub(super) fn excuse(&self, what: &str, error: &Error) {
         let excused = match error {
-            Error::Options(told) if told.starts_with(WRONG) => false,
+            Error::Options(message) if message.starts_with(WRONG) => false,
             Error::Log(_) | Error::Io { .. } | Error::CommitUnknown { .. } => self.disk_fails,
             // Relaxed: set by the client that closes, before it does.
             Error::Closed | Error::TransactionOver => {
@@ -176,7 +176,7 @@ impl Clients {
             _ => false,
         };
         if !excused {
-            self.tell(format!("{what} failed: {error}"));
+            self.report(format!("{what} failed: {error}"));
         }
     }
 
@@ -194,7 +194,7 @@ impl Clients {
                 5..7 => self.hold(&mut random),
                 7..9 => self.stream(&mut random),
                 9..18 => self.write(&mut random),
-                18..22 => self.look(&mut random),
+                18..22 => self.read_in_snapshot(&mut random),
                 22..24 => self.audit(),
                 24..29 => self.change_own(&mut random, client),
                 29..33 => self.race(&mut random, client),
@@ -219,7 +219,7 @@ impl Clients {
         self.note(number, pollster(run));
     }
 
-    fn look(&self, random: &mut Rng) {
+    fn read_in_snapshot(&self, random: &mut Rng) {
         let (keys, floors, tables) = (self.keys(random), self.floors(), self.tables.clone());
         let pauses = random.bool();
         let run = self.db.run_with(RunOptions::default(), async move |tx: &Transaction| {
@@ -228,7 +228,7 @@ impl Clients {
                     Pause(false).await;
                 }
             };
-            Ok(Did::Read(tables.look(tx, &keys, &floors, pause).await?))
+            Ok(Activity::Read(tables.read_in_snapshot(tx, &keys, &floors, pause).await?))
         });
         self.note(0, pollster(run));
     }
@@ -238,19 +238,19 @@ impl Clients {
         let (tables, table, floors) =
             (self.tables.clone(), self.records.table.clone(), self.records.floors());
         let audited = pollster(self.db.run(async move |tx: &Transaction| {
-            let told = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+            let message = |problem: String| Error::Options(format!("{WRONG}{problem}"));
             let found = (tables.contents(tx).await?, records::scan(tx, &table).await?);
-            found.0.check().map_err(|problem| told(format!("in one snapshot {problem:#}")))?;
+            found.0.check().map_err(|problem| message(format!("in one snapshot {problem:#}")))?;
             Pause(false).await;
             let again = (tables.contents(tx).await?, records::scan(tx, &table).await?);
             if again != found {
-                return Err(told(format!("one snapshot shows {found:?}, then {again:?}")));
+                return Err(message(format!("one snapshot shows {found:?}, then {again:?}")));
             }
             Ok(found.1)
         }));
         match audited {
             Ok(found) => {
-                self.records.problem(&found, &floors).into_iter().for_each(|p| self.tell(p))
+                self.records.problem(&found, &floors).into_iter().for_each(|p| self.report(p))
             }
             Err(error) => self.excuse("reading everything", &error),
         }
@@ -312,13 +312,14 @@ impl Clients {
             let mut first = None;
             for _ in 0..rounds {
                 let (tables, looked, floors) = (self.tables.clone(), keys.clone(), floors.clone());
-                let look = async move |tx: &Transaction| {
-                    tables.look(tx, &looked, &floors, async || Pause(false).await).await
+                let read = async move |tx: &Transaction| {
+                    tables.read_in_snapshot(tx, &looked, &floors, async || Pause(false).await).await
                 };
-                let seen = tx.step(look).await?;
+                let seen = tx.step(read).await?;
                 if *first.get_or_insert_with(|| seen.clone()) != seen {
-                    let told = format!("{WRONG}of keys {keys:?} it saw {first:?}, then {seen:?}");
-                    return Err(Error::Options(told));
+                    let message =
+                        format!("{WRONG}of keys {keys:?} it saw {first:?}, then {seen:?}");
+                    return Err(Error::Options(message));
                 }
                 pause(random.u64(1..4000));
             }
@@ -337,20 +338,20 @@ impl Clients {
         }
         let (tables, seed) = (self.tables.clone(), self.seed);
         let (ended, count) = (std::sync::Arc::new(Mutex::new(Vec::new())), numbers.len());
-        let told = ended.clone();
+        let replies = ended.clone();
         let source = self.db.run_source_with(
             random.usize(0..self.workers),
             numbers,
             async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
             move |number, result| {
-                told.lock().expect(NO_PANIC).push((number, result));
+                replies.lock().expect(NO_PANIC).push((number, result));
                 Ok(())
             },
         );
         let over = source.and_then(braiddb::SourceRun::wait);
         let ended = std::mem::take(&mut *ended.lock().expect(NO_PANIC));
         if over.is_ok() && ended.len() != count {
-            self.tell(format!("a source of {count} inputs ended well after {}", ended.len()));
+            self.report(format!("a source of {count} inputs ended well after {}", ended.len()));
         }
         for (number, result) in ended {
             self.note(number, result);
@@ -375,7 +376,7 @@ impl Clients {
     fn check(&self) {
         match self.db.check() {
             Ok(report) if report.problems.is_empty() || self.disk_fails => {}
-            Ok(report) => self.tell(format!("the check finds {}", report.problems.join("; "))),
+            Ok(report) => self.report(format!("the check finds {}", report.problems.join("; "))),
             Err(error) => self.excuse("the check", &error),
         }
     }

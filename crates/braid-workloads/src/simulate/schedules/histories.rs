@@ -78,8 +78,9 @@ pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Err
             by_index.insert(key, value);
         }
         if by_index != found {
-            let told = format!("{WRONG}the index leads to {by_index:?}, the table has {found:?}");
-            return Err(Error::Options(told));
+            let message =
+                format!("{WRONG}the index leads to {by_index:?}, the table has {found:?}");
+            return Err(Error::Options(message));
         }
         Ok(found)
     }))?;
@@ -117,7 +118,7 @@ impl Clients {
             }
             Ok::<_, Error>((tx.snapshot_lsn(), answers))
         };
-        let told = match random.u8(..3) {
+        let ended = match random.u8(..3) {
             0 => pollster(async {
                 let options = RunOptions::default().read_only(read_only);
                 let tx = self.db.begin_with(options).await?;
@@ -133,7 +134,7 @@ impl Clients {
                 ran.map(|outcome| (outcome.value.0, outcome.commit_lsn, outcome.value.1))
             }
         };
-        match told {
+        match ended {
             Ok((snapshot, lsn, answers)) => {
                 self.histories.history.lock().expect(NO_PANIC).add(snapshot, lsn, answers);
             }

@@ -12,7 +12,7 @@ use braiddb::{
 };
 use fastrand::Rng;
 
-use super::super::work::{CHANGED_ITS_MIND, WRONG};
+use super::super::work::{ABORTED_ON_PURPOSE, WRONG};
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 
 type Records = Table<u64, u64>;
@@ -127,9 +127,9 @@ async fn write(
                 let Some(halves) = halves.filter(|_| random.bool()) else { continue };
                 let owner = tx.get_by(halves, &(value / 2)).await?.map(|(owner, _)| owner);
                 if owner.is_none_or(|owner| owner == key) {
-                    let told =
+                    let message =
                         format!("value {value} of key {key} was refused, and {owner:?} has it");
-                    return Err(wrong(told));
+                    return Err(wrong(message));
                 }
             }
             Err(error) => return Err(error),
@@ -148,11 +148,11 @@ impl Clients {
             if random.u32(0..3) == 0 {
                 Pause(false).await;
             }
-            if gives_up { Err(Error::Options(CHANGED_ITS_MIND.to_owned())) } else { Ok(()) }
+            if gives_up { Err(Error::Options(ABORTED_ON_PURPOSE.to_owned())) } else { Ok(()) }
         }));
         match written {
             Ok(()) | Err(Error::IndexNotFound { .. }) => {}
-            Err(Error::Options(told)) if told == CHANGED_ITS_MIND => {}
+            Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => {}
             Err(error) => self.excuse("a write to a table with indexes", &error),
         }
     }
@@ -174,7 +174,7 @@ impl Clients {
         }));
         match compared {
             Ok(_) | Err(Error::IndexNotFound { .. }) => {}
-            Err(error) => self.excuse("a look at an index", &error),
+            Err(error) => self.excuse("a read of an index", &error),
         }
     }
 

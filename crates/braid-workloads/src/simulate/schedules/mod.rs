@@ -46,7 +46,7 @@ impl Campaign {
         let runner = Runner::on_core(0);
         (self.from..self.from + self.count).find_map(|seed| {
             let fault = one::run(&runner, seed, self.workers, false).err()?;
-            Some((seed, format!("{:?}: {}", fault.kind, fault.told)))
+            Some((seed, format!("{:?}: {}", fault.kind, fault.message)))
         })
     }
 

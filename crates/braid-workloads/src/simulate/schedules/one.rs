@@ -103,7 +103,7 @@ struct Schedule {
     closes_early: bool,
 }
 
-/// What clients were told, of turns and of histories.
+/// The replies that clients got, of turns and of histories.
 #[derive(Clone, Default)]
 struct Witness {
     oracle: Arc<Mutex<Oracle>>,
@@ -113,22 +113,22 @@ struct Witness {
 }
 
 impl Witness {
-    /// How much has been told.
-    fn told(&self) -> Told {
-        let turns = self.oracle.lock().expect(NO_PANIC).told();
-        Told { turns, history: self.history.lock().expect(NO_PANIC).len() }
+    /// How many replies have been given.
+    fn replies(&self) -> Replies {
+        let turns = self.oracle.lock().expect(NO_PANIC).replies();
+        Replies { turns, history: self.history.lock().expect(NO_PANIC).len() }
     }
 }
 
-/// How much had been told at a moment.
+/// How many replies had been given at a moment.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Replies {
     turns: usize,
     history: usize,
 }
 
-/// A disk as the crash left it, and how much had been told by then.
-type Crash = Arc<Mutex<Option<(SimulatedDisk, Told)>>>;
+/// A disk as the crash left it, and how many replies had been given by then.
+type Crash = Arc<Mutex<Option<(SimulatedDisk, Replies)>>>;
 
 impl Schedule {
     fn draw(seed: u64, workers: (usize, usize)) -> Self {
@@ -200,19 +200,19 @@ impl Schedule {
         disk.set_faults(Faults { errors: 0, failed_syncs: 0, ..self.faults });
         let (options, seed) = (self.options(), self.random.u64(..));
         let db = Database::open_simulated(&disk, options, seed).context("making the database")?;
-        let told = db.clone();
-        describe_by(move || format!("{:#?}", told.stats()));
+        let described = db.clone();
+        describe_by(move || format!("{:#?}", described.stats()));
         let mut counts = self.serve(db, &disk, &mut witness)?;
         disk.unwatch();
         disk.set_faults(Faults::default());
         counts.committed = witness.oracle.lock().expect(NO_PANIC).committed();
         let crash = crash.lock().expect(NO_PANIC).take();
-        if let Some((disk, told)) = crash {
+        if let Some((disk, replies)) = crash {
             counts.crashes += 1;
             counts.histories_recovered +=
-                self.recover(&disk, &witness, told).context("after the crash")?;
+                self.recover(&disk, &witness, replies).context("after the crash")?;
         } else if self.random.u32(0..8) == 0 {
-            self.recover(&disk, &witness, witness.told()).context("opened again")?;
+            self.recover(&disk, &witness, witness.replies()).context("opened again")?;
         }
         Ok(counts)
     }
@@ -222,9 +222,9 @@ impl Schedule {
         let (witness, crash, seed) = (witness.clone(), crash.clone(), self.random.u64(..));
         disk.watch(move |moment| {
             if moment.operation() == crash_at {
-                let told = witness.told();
+                let replies = witness.replies();
                 let disk = moment.crash(seed, &mut CrashCounts::default());
-                *crash.lock().expect(NO_PANIC) = Some((disk, told));
+                *crash.lock().expect(NO_PANIC) = Some((disk, replies));
             }
         });
     }
@@ -296,7 +296,7 @@ impl Schedule {
         if let Some(problem) = clients.problem.lock().expect(NO_PANIC).take() {
             bail!(problem);
         }
-        clients.histories.check().map_err(|told| anyhow!("what is not serializable: {told}"))?;
+        clients.histories.check().map_err(|problem| anyhow!("not serializable: {problem}"))?;
         witness.whole = clients.histories.is_whole();
         if !self.closes_early && !self.fails() {
             self.contents_are_right(&clients).context("at the end")?;
@@ -317,7 +317,7 @@ impl Schedule {
             bail!(problem);
         }
         let oracle = clients.oracle.lock().expect(NO_PANIC);
-        oracle.check(&contents, oracle.told())?;
+        oracle.check(&contents, oracle.replies())?;
         match clients.records.problem(&found, &clients.records.floors()) {
             Some(problem) => bail!(problem),
             None => Ok(()),
@@ -356,7 +356,12 @@ impl Schedule {
     }
 
     /// Opens what is on a disk, and holds it against what was told. How many histories were recovered.
-    fn recover(&mut self, disk: &SimulatedDisk, witness: &Witness, told: Told) -> Result<u64> {
+    fn recover(
+        &mut self,
+        disk: &SimulatedDisk,
+        witness: &Witness,
+        replies: Replies,
+    ) -> Result<u64> {
         let scale = self.scale();
         let (options, seed) = (self.options(), self.random.u64(..));
         let db = Database::open_simulated(disk, options, seed).context("opening")?;
@@ -365,11 +370,11 @@ impl Schedule {
             tables.contents(tx).await
         };
         let found = db.run_blocking(read).context("reading everything")?;
-        witness.oracle.lock().expect(NO_PANIC).check(&found, told.turns)?;
+        witness.oracle.lock().expect(NO_PANIC).check(&found, replies.turns)?;
         let recovered = histories::recovered(&db).context("reading the history")?;
         if let Some(found) = recovered.as_ref().filter(|_| witness.whole) {
             let history = witness.history.lock().expect(NO_PANIC).clone();
-            history.recovered(told.history, found).map_err(|problem| anyhow!(problem))?;
+            history.recovered(replies.history, found).map_err(|problem| anyhow!(problem))?;
         }
         if !pollster(db.indexes())?.is_empty()
             && let Some(problem) = indexed::problem(&db)?

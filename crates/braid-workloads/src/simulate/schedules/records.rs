@@ -131,8 +131,8 @@ async fn change(
         (_, None) => {
             let deleted = tx.delete(table, &key).await?;
             if deleted != from.is_some() {
-                let told = format!("{WRONG}key {key} was {from:?}; deleting it says {deleted}");
-                return Err(Error::Options(told));
+                let message = format!("{WRONG}key {key} was {from:?}; deleting it says {deleted}");
+                return Err(Error::Options(message));
             }
             Ok(())
         }
@@ -176,14 +176,14 @@ impl Clients {
             for (key, value) in &changed {
                 let found = tx.get(&table, key).await?;
                 if found != *value {
-                    let told = format!("{WRONG}key {key} was left as {value:?}, is {found:?}");
-                    return Err(Error::Options(told));
+                    let message = format!("{WRONG}key {key} was left as {value:?}, is {found:?}");
+                    return Err(Error::Options(message));
                 }
             }
             Ok(())
         }));
         if let Err(error) = looked {
-            self.excuse("a look at records of one client", &error);
+            self.excuse("a read of records of one client", &error);
         }
     }
 
@@ -218,7 +218,7 @@ impl Clients {
         let ended = match (&one, &other) {
             (Ok(true), Ok(true)) => {
                 let did = if there { "deleted" } else { "inserted" };
-                self.tell(format!("key {key} was {did} by two transactions"));
+                self.report(format!("key {key} was {did} by two transactions"));
                 Ended::Committed
             }
             (Ok(true), _) | (_, Ok(true)) => Ended::Committed,
@@ -227,7 +227,7 @@ impl Clients {
                 Ok(false),
             )
             | (Ok(false), Err(Error::Conflict { .. } | Error::NotSerializable { .. })) => {
-                self.tell(format!("key {key} is said to be changed, and nobody changed it"));
+                self.report(format!("key {key} is said to be changed, and nobody changed it"));
                 Ended::Unknown
             }
             (

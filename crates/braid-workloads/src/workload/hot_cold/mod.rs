@@ -6,7 +6,7 @@ mod tables;
 use braiddb::{Durability, Options, Overload, Policy, Width};
 use clap::{Args, ValueEnum};
 
-use self::requests::{COLD_READS, Mix, Mixed, Nesting, Told};
+use self::requests::{COLD_READS, ClassFigures, Mix, Mixed, Nesting};
 use self::tables::{HotCold, cold_records};
 use super::bars;
 use super::fio::Fio;
@@ -133,19 +133,19 @@ impl Run<'_> {
         shares.iter().map(one).collect()
     }
 
-    /// Measures subjects, and tells what their classes took.
+    /// Measures subjects, and adds what their classes took.
     fn measure(
         &mut self,
         name: &str,
         what: &str,
         subjects: Vec<Mixed>,
-    ) -> Result<(Report, Vec<Told>), Error> {
-        let told: Vec<_> = subjects.iter().map(Mixed::told).collect();
+    ) -> Result<(Report, Vec<ClassFigures>), Error> {
+        let figures: Vec<_> = subjects.iter().map(Mixed::figures).collect();
         let subjects = subjects.into_iter().map(|subject| Box::new(subject) as Box<dyn Subject>);
         let mut report = self.stage.measure(name, what, self.settings, subjects.collect())?;
         report.notes.push(self.place.describe());
-        told.iter().for_each(|told| told.tell(&mut report));
-        Ok((report, told))
+        figures.iter().for_each(|figures| figures.add_to(&mut report));
+        Ok((report, figures))
     }
 
     fn policies(&mut self) -> Result<Report, Error> {
@@ -207,8 +207,8 @@ impl Run<'_> {
         }
         let what = "the same reads, dual-queue; storage-bound transactions fail while as many reads \
                     as are named are under way";
-        let (mut report, told) = self.measure("hot-cold-shedding", what, subjects)?;
-        let mut told = told.iter();
+        let (mut report, figures) = self.measure("hot-cold-shedding", what, subjects)?;
+        let mut figures = figures.iter();
         for depth in DEPTHS {
             let bytes = (cold_records(self.settings.records) * 1024).clamp(1 << 20, 1 << 30);
             let fio = Fio::read(&self.place.join("fio"), bytes, depth, self.settings.quick);
@@ -218,7 +218,7 @@ impl Run<'_> {
             }
             let mut all_hot = 0.0;
             for cold in SHARES {
-                let [hot, bound] = told.next().expect("one a subject").rates();
+                let [hot, bound] = figures.next().expect("one a subject").rates();
                 let reads = bound * COLD_READS as f64;
                 let what = format!("hot transactions; reads, {}", name(depth, cold));
                 report.fact(what, hot, format!("{hot:.0}/s; {reads:.0}/s"));

@@ -185,13 +185,13 @@ impl Procedure for Requests {
 pub(super) struct Mixed {
     name: String,
     driven: Box<dyn Subject>,
-    told: Told,
+    figures: ClassFigures,
     warm: bool,
 }
 
-/// What the classes of a subject did, to be told when its rounds are over. Cheap to clone.
+/// What the classes of a subject did, to be reported when its rounds are over. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct ClassFigures {
     name: String,
     classes: Arc<[Class; 2]>,
     elapsed: Arc<Mutex<Duration>>,
@@ -200,16 +200,17 @@ pub(super) struct Told {
 impl Mixed {
     pub(super) fn new(name: String, tables: &HotCold, mix: Mix, seed: u64) -> Self {
         let classes = Arc::new([Class::new(), Class::new()]);
-        let told = Told { name: name.clone(), classes: classes.clone(), elapsed: Arc::default() };
+        let figures =
+            ClassFigures { name: name.clone(), classes: classes.clone(), elapsed: Arc::default() };
         let (database, tables) = (tables.hot.database.clone(), tables.clone());
         let workers = database.stats().workers.len();
         let make = move |seed| Requests::on(&tables, mix, &classes, seed);
         let driven = Box::new(Driven::new(&name, &database, workers, seed, make));
-        Self { name, driven, told, warm: false }
+        Self { name, driven, figures, warm: false }
     }
 
-    pub(super) fn told(&self) -> Told {
-        self.told.clone()
+    pub(super) fn figures(&self) -> ClassFigures {
+        self.figures.clone()
     }
 }
 
@@ -220,17 +221,17 @@ impl Subject for Mixed {
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         let sample = self.driven.round(effort)?;
-        let mut elapsed = self.told.elapsed.lock().expect("nobody panics while it is locked");
+        let mut elapsed = self.figures.elapsed.lock().expect("nobody panics while it is locked");
         if std::mem::replace(&mut self.warm, true) {
             *elapsed += sample.elapsed;
         } else {
-            self.told.classes.iter().for_each(Class::clear);
+            self.figures.classes.iter().for_each(Class::clear);
         }
         Ok(sample)
     }
 }
 
-impl Told {
+impl ClassFigures {
     /// Hot transactions a second, and storage-bound ones, over all rounds.
     pub(super) fn rates(&self) -> [f64; 2] {
         let elapsed = self.elapsed.lock().expect("nobody panics while it is locked").as_secs_f64();
@@ -239,7 +240,7 @@ impl Told {
     }
 
     /// Adds to a report what each class took, from request to result, and how many were shed.
-    pub(super) fn tell(&self, report: &mut Report) {
+    pub(super) fn add_to(&self, report: &mut Report) {
         for (class, name) in self.classes.iter().zip(["hot", "storage-bound"]) {
             let latencies = class.latencies.lock().expect("nobody panics while it is locked");
             let Some(summary) = latencies.summary() else { continue };

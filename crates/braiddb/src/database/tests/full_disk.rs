@@ -85,8 +85,11 @@ fn fill(
                 model.extend(keys.iter().map(|key| (*key, version)));
             }
             Err(Error::DiskFull(error)) => {
-                let told = error.to_string();
-                assert!(told.contains("simulated") && told.contains("delete records"), "{told}");
+                let message = error.to_string();
+                assert!(
+                    message.contains("simulated") && message.contains("delete records"),
+                    "{message}"
+                );
                 refused += 1;
                 if refused == 3 {
                     return model.len() as u64 - before;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::transfer::{Call, Transfer};
 use super::super::{Completion, Device, Notify, Operation};
-use super::{Place, SECTOR_BYTES, SimulatedDisk, State, Unwritten, nodes};
+use super::{SECTOR_BYTES, SimulatedDisk, State, Target, Unwritten, nodes};
 
 /// Waits with a bound that are over at once, no time passing, before one lasts until a wake-up:
 /// what waits for nothing but time would else go on for ever.
@@ -18,7 +18,7 @@ pub(super) struct UnderWay {
     pub(super) transfer: Transfer,
     /// The tick at which it is performed.
     pub(super) due: u64,
-    /// Its place in the order of submission.
+    /// Its number in the order of submission.
     pub(super) number: u64,
     /// The device that it was submitted to.
     #[cfg(braid_simulation)]
@@ -43,17 +43,17 @@ impl Operations {
         let mut unwritten = Unwritten::new();
         for operation in &self.under_way {
             if let Some((file, offset, bytes)) = operation.transfer.unwritten() {
-                let Place::File(file) = file.node().place else { continue };
+                let Target::File(file) = file.node().target else { continue };
                 let first = (offset / SECTOR_BYTES as u64) as usize;
                 let sectors = nodes::sectors(bytes).enumerate();
-                let places = sectors.map(|(number, sector)| (first + number, sector));
-                unwritten.entry(file).or_default().extend(places);
+                let offsets = sectors.map(|(number, sector)| (first + number, sector));
+                unwritten.entry(file).or_default().extend(offsets);
             }
         }
         unwritten
     }
 
-    /// The place in the order of submission of what is submitted now.
+    /// The number in the order of submission of what is submitted now.
     pub(super) fn next_number(&mut self) -> u64 {
         self.submitted += 1;
         self.submitted
@@ -72,18 +72,18 @@ impl Operations {
         self.under_way.iter().filter(|operation| operation.device == device).count()
     }
 
-    /// The place of a device's operation that is performed next, if one is due at `tick`.
+    /// The index of a device's operation that is performed next, if one is due at `tick`.
     #[cfg(braid_simulation)]
     pub(super) fn next_of(&self, device: usize, tick: u64) -> Option<usize> {
-        let due = |&place: &usize| (self.under_way[place].due, self.under_way[place].number);
-        let of_device = |place: &usize| self.under_way[*place].device == device;
+        let due = |&index: &usize| (self.under_way[index].due, self.under_way[index].number);
+        let of_device = |index: &usize| self.under_way[*index].device == device;
         let next = (0..self.under_way.len()).filter(of_device).min_by_key(due)?;
         (self.under_way[next].due <= tick).then_some(next)
     }
 
-    /// The place of the operation that is performed next, if one is due at `tick`.
+    /// The index of the operation that is performed next, if one is due at `tick`.
     fn next(&self, tick: u64) -> Option<usize> {
-        let due = |&place: &usize| (self.under_way[place].due, self.under_way[place].number);
+        let due = |&index: &usize| (self.under_way[index].due, self.under_way[index].number);
         let next = (0..self.under_way.len()).min_by_key(due)?;
         (self.under_way[next].due <= tick).then_some(next)
     }
@@ -95,10 +95,10 @@ impl State {
     }
 
     /// Performs one operation that is due; its completion, unless some of it is left to do.
-    pub(super) fn perform(&mut self, place: usize) -> Option<Completion> {
-        let mut operation = self.operations.under_way.swap_remove(place);
-        let Place::File(file) = operation.transfer.file().node().place else {
-            let answer = self.sync(Place::Names).map(|()| 0);
+    pub(super) fn perform(&mut self, index: usize) -> Option<Completion> {
+        let mut operation = self.operations.under_way.swap_remove(index);
+        let Target::File(file) = operation.transfer.file().node().target else {
+            let answer = self.sync(Target::Names).map(|()| 0);
             return self.performed(operation, answer);
         };
         let answer = match operation.transfer.call() {
@@ -112,7 +112,7 @@ impl State {
                 let from = unsafe { std::slice::from_raw_parts(pointer, bytes) };
                 self.write(file, offset, from, sync)
             }
-            Call::Sync => self.sync(Place::File(file)).map(|()| 0),
+            Call::Sync => self.sync(Target::File(file)).map(|()| 0),
         };
         self.performed(operation, answer)
     }
@@ -174,8 +174,8 @@ impl SimulatedDevice {
         let mut completions = Vec::new();
         let mut state = self.disk.0.state.lock();
         let tick = tick(&mut state);
-        while let Some(place) = state.operations.next(tick) {
-            completions.extend(state.perform(place));
+        while let Some(index) = state.operations.next(tick) {
+            completions.extend(state.perform(index));
         }
         drop(state);
         completions.into_iter().for_each(deliver);

@@ -257,14 +257,14 @@ impl State {
     }
 
     /// Syncs a file, or the names.
-    fn sync(&mut self, place: Place) -> std::io::Result<()> {
+    fn sync(&mut self, target: Target) -> std::io::Result<()> {
         let failed = self.strikes(self.faults.failed_syncs);
         self.counts.failed_syncs += u64::from(failed);
-        match place {
-            Place::File(file) if failed => self.nodes.fail_sync(file, &mut self.random),
-            Place::File(file) => self.nodes.sync(file),
-            Place::Names if failed => {}
-            Place::Names => self.nodes.sync_names(),
+        match target {
+            Target::File(file) if failed => self.nodes.fail_sync(file, &mut self.random),
+            Target::File(file) => self.nodes.sync(file),
+            Target::Names if failed => {}
+            Target::Names => self.nodes.sync_names(),
         }
         if failed { Err(std::io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
@@ -285,7 +285,7 @@ impl State {
 
 /// What a handle is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Target {
     File(usize),
     Names,
 }
@@ -294,7 +294,7 @@ enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     disk: SimulatedDisk,
-    place: Place,
+    target: Target,
 }
 
 impl Node {
@@ -306,9 +306,9 @@ impl Node {
     }
 
     fn file(&self) -> usize {
-        match self.place {
-            Place::File(file) => file,
-            Place::Names => unreachable!("bytes are moved from and to files"),
+        match self.target {
+            Target::File(file) => file,
+            Target::Names => unreachable!("bytes are moved from and to files"),
         }
     }
 
@@ -331,7 +331,7 @@ impl Node {
     }
 
     pub(super) fn sync(&self) -> std::io::Result<()> {
-        self.perform(|state| state.sync(self.place))
+        self.perform(|state| state.sync(self.target))
     }
 
     /// The same file, under the path that it was renamed to.
@@ -377,7 +377,7 @@ impl SimulatedLock {
     }
 
     fn node(&self) -> Node {
-        Node { disk: self.disk.clone(), place: Place::Names }
+        Node { disk: self.disk.clone(), target: Target::Names }
     }
 
     fn perform<T>(&self, act: impl FnOnce(&mut State) -> std::io::Result<T>) -> std::io::Result<T> {
@@ -392,7 +392,7 @@ impl SimulatedLock {
                 Ok(state.nodes.find(name).unwrap_or_else(|| state.nodes.create(name)))
             }
         })?;
-        Ok(Node { disk: self.disk.clone(), place: Place::File(file) })
+        Ok(Node { disk: self.disk.clone(), target: Target::File(file) })
     }
 
     pub(super) fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {

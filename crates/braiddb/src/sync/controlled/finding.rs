@@ -1,4 +1,4 @@
-//! What a schedule found, told so that a stranger can follow it.
+//! What a schedule found, in words that a stranger can follow.
 
 use std::fmt;
 use std::panic::Location;
@@ -48,7 +48,7 @@ pub struct Finding {
     /// Its kind.
     pub kind: FindingKind,
     /// What happened.
-    pub told: String,
+    pub message: String,
     /// All threads.
     pub threads: Vec<ThreadReport>,
     /// How far the schedule was.
@@ -66,7 +66,7 @@ impl fmt::Display for Finding {
             let TraceEntry { step, point, place, .. } = entry;
             writeln!(f, "{step:>8} {name:<12} {point:?} {place}")?;
         }
-        writeln!(f, "{:?} after {} steps: {}", self.kind, self.report.steps, self.told)?;
+        writeln!(f, "{:?} after {} steps: {}", self.kind, self.report.steps, self.message)?;
         for thread in &self.threads {
             writeln!(f, "  {:<12} {} at {}", thread.name, thread.state, thread.place)?;
         }

@@ -82,11 +82,11 @@ fn tell_panics() {
         std::panic::set_hook(Box::new(move |panic| match part() {
             Some(_) if panic_is_planned() => {}
             Some(part) => {
-                let mut told = panic.to_string();
+                let mut message = panic.to_string();
                 if std::env::var_os("RUST_BACKTRACE").is_some() {
-                    told += &format!("\n{}", std::backtrace::Backtrace::force_capture());
+                    message += &format!("\n{}", std::backtrace::Backtrace::force_capture());
                 }
-                part.fail(FindingKind::Panic, told, Location::caller());
+                part.fail(FindingKind::Panic, message, Location::caller());
             }
             None => before(panic),
         }));
@@ -143,21 +143,21 @@ pub fn pause(microseconds: u64) {
     part.wait(part.new_resource(), Some(microseconds), Location::caller());
 }
 
-/// Says what is to be told of the database with a finding; asked on a thread that takes no part.
+/// Says what a finding is to say of the database; called on a thread that takes no part.
 pub fn describe_by(describe: impl Fn() -> String + Send + 'static) {
     if let Some(part) = part() {
         part.schedule.describe_by(Box::new(describe));
     }
 }
 
-/// Ends the schedule with a finding: `told` says what the database showed that cannot be.
+/// Ends the schedule with a finding: `message` says what the database showed that cannot be.
 ///
 /// # Panics
 /// On a thread that takes no part.
 #[track_caller]
-pub fn found_wrong(told: String) -> ! {
+pub fn found_wrong(message: String) -> ! {
     let part = part().expect("a thread that takes part");
-    part.fail(FindingKind::Wrong, told, Location::caller())
+    part.fail(FindingKind::Wrong, message, Location::caller())
 }
 
 /// Whether panics on this thread are planned, and no finding; returns what it was.

@@ -57,7 +57,7 @@ pub struct ScheduleOptions {
     pub seed: u64,
     /// Steps after which a schedule counts as one that makes no progress.
     pub most_steps: u64,
-    /// Whether the last switch points are remembered, to be told with a finding.
+    /// Whether the last switch points are remembered, to be message with a finding.
     pub trace: bool,
 }
 
@@ -262,7 +262,7 @@ impl Schedule {
         self.ended.notify_all();
     }
 
-    /// Says what is to be told with a finding.
+    /// Says what is to be message with a finding.
     pub(super) fn describe_by(&self, describe: Describe) {
         *self.describe.lock().expect(NO_PANIC) = Some(describe);
     }
@@ -313,8 +313,8 @@ impl Part {
     fn ask(&self, kind: Point, place: &'static Location<'static>) {
         let core = self.core();
         if core.steps > core.most_steps {
-            let told = format!("{} steps, and no end", core.steps);
-            self.fail(FindingKind::NoProgress, told, place);
+            let message = format!("{} steps, and no end", core.steps);
+            self.fail(FindingKind::NoProgress, message, place);
         }
         (core.threads[self.number].place, core.threads[self.number].point) = (place, kind);
         core.wake_due();
@@ -382,8 +382,8 @@ impl Part {
                 return self.switch(next);
             }
             let Some(deadline) = core.next_deadline() else {
-                let told = "every thread waits, and nobody will wake one".to_owned();
-                self.fail(FindingKind::Deadlock, told, place);
+                let message = "every thread waits, and nobody will wake one".to_owned();
+                self.fail(FindingKind::Deadlock, message, place);
             };
             core.skipped += deadline.saturating_sub(core.now());
             core.wake_due();
@@ -472,8 +472,8 @@ impl Part {
                 return self.schedule.pass_to(next);
             }
             let Some(deadline) = core.next_deadline() else {
-                let told = "every thread left waits, and nobody will wake one".to_owned();
-                self.fail(FindingKind::Deadlock, told, Location::caller());
+                let message = "every thread left waits, and nobody will wake one".to_owned();
+                self.fail(FindingKind::Deadlock, message, Location::caller());
             };
             core.skipped += deadline.saturating_sub(core.now());
             core.wake_due();
@@ -484,7 +484,7 @@ impl Part {
     pub(super) fn fail(
         &self,
         kind: FindingKind,
-        told: String,
+        message: String,
         place: &'static Location<'static>,
     ) -> ! {
         PART.set(std::ptr::null());
@@ -501,7 +501,7 @@ impl Part {
         });
         let finding = Finding {
             kind,
-            told,
+            message,
             threads: threads.collect(),
             report: self.report(),
             database: self.describe_database(),
@@ -518,14 +518,14 @@ impl Part {
         let Some(describe) = self.schedule.describe.lock().expect(NO_PANIC).take() else {
             return String::new();
         };
-        let (sender, told) = std::sync::mpsc::channel();
+        let (sender, message) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             _ = sender.send(describe());
             // What it holds of the database stays as it is, with all the rest.
             std::mem::forget(describe);
         });
         let patience = std::time::Duration::from_secs(1);
-        told.recv_timeout(patience).unwrap_or_else(|_| "the statistics are locked".to_owned())
+        message.recv_timeout(patience).unwrap_or_else(|_| "the statistics are locked".to_owned())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Askers: transactions that write nothing, and learn of keys by all that may tell of them: values,
+//! Observers: transactions that write nothing, and learn of keys by all that may tell of them: values,
 //! absences, refused writes, errors of their own, steps of interactive transactions.
 
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use braiddb::{Database, Error, Transaction};
 use fastrand::Rng;
 
 use super::crash::Witness;
-use super::oracle::{Number, Oracle, Seen, What};
-use super::work::{CHANGED_ITS_MIND, Did, Tables, mark, parse};
+use super::oracle::{KeyState, Number, Observation, Oracle};
+use super::work::{ABORTED_ON_PURPOSE, Activity, Tables, mark, parse};
 
 /// Interactive transactions at a time: each waits for its turn on the worker beside the transaction
 /// that runs its steps.
 const MOST_INTERACTIVE: u32 = 8;
 const MOST_STEPS: u32 = 4;
 
-/// What askers need.
+/// What observers need.
 #[derive(Clone)]
-pub(super) struct Asker {
+pub(super) struct Observer {
     db: Database,
     pub(super) tables: Tables,
     pub(super) witness: Witness,
@@ -38,41 +38,42 @@ pub(super) fn answered_by(oracle: &mut Oracle, number: Number, error: &Error) {
     oracle.answered(number);
 }
 
-/// What the asker returns in the place of what it would change.
-fn changed_its_mind<T>() -> Result<T, Error> {
-    Err(Error::Options(CHANGED_ITS_MIND.to_owned()))
+/// What the observer returns in the place of what it would change.
+fn abort_on_purpose<T>() -> Result<T, Error> {
+    Err(Error::Options(ABORTED_ON_PURPOSE.to_owned()))
 }
 
-impl Asker {
+impl Observer {
     pub(super) fn new(db: &Database, tables: &Tables, witness: &Witness, nests: bool) -> Self {
         let (db, tables, witness) = (db.clone(), tables.clone(), witness.clone());
         Self { db, tables, witness, nests, interactive: Arc::default() }
     }
 
-    /// Asks as transaction `number`.
+    /// Observes as transaction `number`.
     pub(super) async fn run(
         &self,
         tx: &Transaction,
         mut random: Rng,
         number: Number,
-    ) -> Result<Did, Error> {
+    ) -> Result<Activity, Error> {
         // Relaxed: all of them are on one worker.
         let interactive = self.interactive.fetch_add(1, Ordering::Relaxed) < MOST_INTERACTIVE;
-        let asked = if self.nests && interactive && random.u32(0..3) == 0 {
-            self.ask_in_steps(&mut random, number).await
+        let observed = if self.nests && interactive && random.u32(0..3) == 0 {
+            self.observe_in_steps(&mut random, number).await
         } else {
-            self.ask(tx, &mut random, number).await
+            self.observe(tx, &mut random, number).await
         };
         self.interactive.fetch_sub(1, Ordering::Relaxed);
-        asked.map(|()| Did::Asked)
+        observed.map(|()| Activity::Observed)
     }
 
-    /// Asks in a transaction beside the one that `number` is of, in steps, each of which is answered.
-    async fn ask_in_steps(&self, random: &mut Rng, number: Number) -> Result<(), Error> {
+    /// Observes in a transaction beside the one that `number` is of, in steps, each of which is answered.
+    async fn observe_in_steps(&self, random: &mut Rng, number: Number) -> Result<(), Error> {
         let transaction = self.db.begin().await?;
         for _ in 0..random.u32(1..=MOST_STEPS) {
-            let (asker, mut random) = (self.clone(), random.fork());
-            let step = async move |tx: &Transaction| asker.ask(tx, &mut random, number).await;
+            let (observer, mut random) = (self.clone(), random.fork());
+            let step =
+                async move |tx: &Transaction| observer.observe(tx, &mut random, number).await;
             let answer = transaction.step(step).await;
             self.witness.answer(|oracle| match &answer {
                 Ok(()) => {
@@ -89,10 +90,15 @@ impl Asker {
         transaction.commit().await.map(drop)
     }
 
-    /// Asks once.
-    async fn ask(&self, tx: &Transaction, random: &mut Rng, number: Number) -> Result<(), Error> {
-        let see = |key, what| {
-            let seen = Seen { snapshot: tx.snapshot_lsn(), key, what };
+    /// Observes once.
+    async fn observe(
+        &self,
+        tx: &Transaction,
+        random: &mut Rng,
+        number: Number,
+    ) -> Result<(), Error> {
+        let see = |key, state| {
+            let seen = Observation { snapshot: tx.snapshot_lsn(), key, state };
             self.witness.with(|oracle| oracle.saw(number, seen));
         };
         let key = self.key(random);
@@ -100,23 +106,23 @@ impl Asker {
         match random.u32(0..8) {
             0 => {
                 let value = tx.get(&self.tables.turns, &key).await?;
-                see(key, What::Taker(value.and_then(parse).map(|(_, by)| by)));
+                see(key, KeyState::Taker(value.and_then(parse).map(|(_, by)| by)));
             }
-            1 => see(key, What::Marked(tx.get(marks, &mark(key)).await?.is_some())),
-            2 => see(key, What::Marked(tx.contains(marks, &mark(key)).await?)),
+            1 => see(key, KeyState::Marked(tx.get(marks, &mark(key)).await?.is_some())),
+            2 => see(key, KeyState::Marked(tx.contains(marks, &mark(key)).await?)),
             3 => {
                 let keys = [key, self.key(random)];
                 let names = keys.map(mark);
                 let found = tx.multi_get(marks, names.iter().map(String::as_str)).await?;
                 for (key, found) in keys.into_iter().zip(found) {
-                    see(key, What::Marked(found.is_some()));
+                    see(key, KeyState::Marked(found.is_some()));
                 }
             }
             4 => self.scan(tx, random.bool(), see).await?,
-            5 => self.ask_for_an_end(tx, random.bool(), see).await?,
-            _ => return self.ask_by_writing(tx, key, random, see).await,
+            5 => self.observe_an_end(tx, random.bool(), see).await?,
+            _ => return self.observe_by_writing(tx, key, random, see).await,
         }
-        if random.u32(0..3) == 0 { changed_its_mind() } else { Ok(()) }
+        if random.u32(0..3) == 0 { abort_on_purpose() } else { Ok(()) }
     }
 
     /// A key, more often than not one that was just written.
@@ -132,7 +138,7 @@ impl Asker {
         &self,
         tx: &Transaction,
         reverse: bool,
-        see: impl Fn(u64, What),
+        see: impl Fn(u64, KeyState),
     ) -> Result<(), Error> {
         let scan = tx.scan(&self.tables.marks, ..)?;
         let (mut scan, mut found) = (if reverse { scan.rev() } else { scan }, Vec::new());
@@ -140,17 +146,17 @@ impl Asker {
             found.push(name);
         }
         for key in self.tables.keys() {
-            see(key, What::Marked(found.contains(&mark(key))));
+            see(key, KeyState::Marked(found.contains(&mark(key))));
         }
         Ok(())
     }
 
-    /// Asks for the first mark, or the last: all before it, or after, are not there.
-    async fn ask_for_an_end(
+    /// Reads the first mark, or the last: all before it, or after, are not there.
+    async fn observe_an_end(
         &self,
         tx: &Transaction,
         last: bool,
-        see: impl Fn(u64, What),
+        see: impl Fn(u64, KeyState),
     ) -> Result<(), Error> {
         let marks = &self.tables.marks;
         let found = if last { tx.last(marks).await? } else { tx.first(marks).await? };
@@ -160,32 +166,32 @@ impl Asker {
             let beyond =
                 found.as_ref().is_none_or(|end| if last { name > *end } else { name < *end });
             if beyond || found.as_ref() == Some(&name) {
-                see(key, What::Marked(!beyond));
+                see(key, KeyState::Marked(!beyond));
             }
         }
         Ok(())
     }
 
-    /// Asks by a write, which is taken back if it is carried out.
-    async fn ask_by_writing(
+    /// Learns by a write, which is taken back if it is carried out.
+    async fn observe_by_writing(
         &self,
         tx: &Transaction,
         key: u64,
         random: &mut Rng,
-        see: impl Fn(u64, What),
+        see: impl Fn(u64, KeyState),
     ) -> Result<(), Error> {
         let (marks, name) = (&self.tables.marks, mark(key));
         let written = match random.u32(0..3) {
             0 => {
                 let there = tx.delete(marks, &name).await?;
-                see(key, What::Marked(there));
-                return if there { changed_its_mind() } else { Ok(()) };
+                see(key, KeyState::Marked(there));
+                return if there { abort_on_purpose() } else { Ok(()) };
             }
             1 => {
                 let updated = tx.update(marks, &name, &0).await;
                 match &updated {
-                    Ok(()) => see(key, What::Marked(true)),
-                    Err(Error::KeyNotFound) => see(key, What::Marked(false)),
+                    Ok(()) => see(key, KeyState::Marked(true)),
+                    Err(Error::KeyNotFound) => see(key, KeyState::Marked(false)),
                     Err(_) => {}
                 }
                 updated
@@ -193,15 +199,15 @@ impl Asker {
             _ => {
                 let inserted = tx.insert(marks, &name, &0).await;
                 match &inserted {
-                    Ok(()) => see(key, What::Marked(false)),
-                    Err(Error::KeyExists) => see(key, What::Marked(true)),
+                    Ok(()) => see(key, KeyState::Marked(false)),
+                    Err(Error::KeyExists) => see(key, KeyState::Marked(true)),
                     Err(_) => {}
                 }
                 inserted
             }
         };
         match written {
-            Ok(()) => changed_its_mind(),
+            Ok(()) => abort_on_purpose(),
             Err(Error::KeyExists | Error::KeyNotFound) if random.bool() => Ok(()),
             refused => refused,
         }
