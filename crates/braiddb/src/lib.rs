@@ -20,8 +20,8 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
-//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `record`,
-//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory` and `sync`.
+//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
+//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
 
 mod database;
 mod durability;
@@ -29,8 +29,10 @@ mod durability;
 pub mod experiment;
 mod index;
 mod io;
+mod latch;
 mod log;
 mod memory;
+mod page;
 mod planted;
 mod reclaim;
 mod record;

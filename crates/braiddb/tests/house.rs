@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Layers from the top down; a layer may name itself and what stands below it.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 19] = [
     "simulation",
     "database",
     "experiment",
     "durability",
     "transaction",
+    "page",
     "record",
     "index",
     "version",
@@ -21,6 +22,7 @@ const LAYERS: [&str; 17] = [
     "types",
     "rid",
     "memory",
+    "latch",
     "planted",
     "sync",
 ];

@@ -10,9 +10,9 @@ use std::ops::Bound;
 use smallvec::SmallVec;
 
 use super::key::{HeldKey, SearchKey, Word};
-use super::latch::Restart;
 use super::node::{HeldNode, Node, NodeRef};
 use super::tree::Index;
+use crate::latch::Restart;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;

@@ -4,9 +4,9 @@
 //! finds room for its separator in the parent, and holds two latches at most.
 
 use super::key::{HeldKey, KeyCell, SearchKey, Word};
-use super::latch::Restart;
 use super::node::{FANOUT, LatchedNode, NodeRef};
 use super::tree::{Index, Path, Step};
+use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;

@@ -1,9 +1,9 @@
 //! Looking a key up: the path that everything else is measured against.
 
 use super::key::{HeldKey, SearchKey};
-use super::latch::{NodeVersion, Restart};
 use super::node::HeldNode;
 use super::tree::Index;
+use crate::latch::{LatchVersion, Restart};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
@@ -31,7 +31,7 @@ impl Index {
         operation: &OperationGuard,
     ) -> Result<Option<Rid>, Restart> {
         let (mut node, _) = self.root(operation)?;
-        let mut parent: Option<(HeldNode<'_>, NodeVersion)> = None;
+        let mut parent: Option<(HeldNode<'_>, LatchVersion)> = None;
         loop {
             if self.is_cold(node.level()) {
                 let lines = node.group_lines(node.group(key.head));

@@ -9,9 +9,9 @@
 //! period. So a reader of either starts again, unless it was done with the node before.
 
 use super::key::{SearchKey, Word};
-use super::latch::Restart;
 use super::node::{FANOUT, LatchedNode};
 use super::tree::{Index, Step};
+use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 

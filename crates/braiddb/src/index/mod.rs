@@ -11,7 +11,6 @@ mod check;
 mod cursor;
 mod insert;
 mod key;
-mod latch;
 mod lookup;
 mod merge;
 #[cfg(all(test, loom))]

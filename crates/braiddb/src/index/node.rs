@@ -23,7 +23,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::key::{HeldKey, Word};
-use super::latch::{Latch, Latched, NodeVersion, Restart};
+use crate::latch::{Latch, LatchVersion, Latched, Restart};
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, OperationGuard};
 use crate::sync;
@@ -201,7 +201,7 @@ impl<'n> HeldNode<'n> {
 
     /// The child at `place`, if the node has not changed since `version` was taken.
     #[inline(always)]
-    pub(super) fn child(self, place: usize, version: NodeVersion) -> Result<Self, Restart> {
+    pub(super) fn child(self, place: usize, version: LatchVersion) -> Result<Self, Restart> {
         let child = self.child_reference(place);
         self.latch.validate(version)?;
         // SAFETY: linked when it was loaded, from a node that is part of the tree, since it is not
@@ -210,7 +210,7 @@ impl<'n> HeldNode<'n> {
     }
 
     /// Latches the node if it has not changed since `version` was taken.
-    pub(super) fn acquire(self, version: NodeVersion) -> Result<LatchedNode<'n>, Restart> {
+    pub(super) fn acquire(self, version: LatchVersion) -> Result<LatchedNode<'n>, Restart> {
         let latched = self.node().latch.acquire(version)?;
         Ok(LatchedNode { node: self, latched })
     }

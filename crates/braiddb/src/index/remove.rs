@@ -1,10 +1,10 @@
 //! Removing, and unlinking what is empty. What is only sparse is merged (`merge`).
 
 use super::key::{SearchKey, Word};
-use super::latch::Restart;
 use super::merge;
 use super::node::LatchedNode;
 use super::tree::Index;
+use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;

@@ -6,8 +6,8 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 use super::key::SearchKey;
-use super::latch::{NodeVersion, Restart};
 use super::node::{HeldNode, LatchedNode, NodeRef};
+use crate::latch::{LatchVersion, Restart};
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct Index {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step<'g> {
     pub(super) node: HeldNode<'g>,
-    pub(super) version: NodeVersion,
+    pub(super) version: LatchVersion,
     /// The child's place; in a leaf, where the key is or would be.
     pub(super) place: usize,
 }
@@ -54,7 +54,7 @@ impl Index {
     pub(super) fn root<'g>(
         &self,
         _operation: &'g OperationGuard,
-    ) -> Result<(HeldNode<'g>, NodeVersion), Restart> {
+    ) -> Result<(HeldNode<'g>, LatchVersion), Restart> {
         // Acquire pairs with the Release in `set_root`.
         let root = NodeRef(self.root.load(Ordering::Acquire));
         // SAFETY: linked when it was loaded, under a guard that lasts for `'g`.

@@ -1,4 +1,4 @@
-//! A node's latch and version, in one word (optimistic lock coupling).
+//! The latch and version of a node or a page, in one word (optimistic lock coupling).
 //!
 //! Bit 0: latched. Bit 1: obsolete, for good. Above: a version that every change raises.
 //! Protocol: a reader takes the version, reads, and validates that the word has not changed; what
@@ -17,35 +17,35 @@ const SPINS: u32 = 100;
 
 /// A version of a node, as a reader took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NodeVersion(u64);
+pub(crate) struct LatchVersion(u64);
 
 /// The node has changed, or is no part of the tree any more: start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Restart;
+pub(crate) struct Restart;
 
 /// The word.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(super) struct Latch(AtomicU64);
+pub(crate) struct Latch(AtomicU64);
 
 impl Latch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(AtomicU64::new(VERSION))
     }
 
     /// Waits until the node is not latched, and takes its version.
     #[inline(always)]
-    pub(super) fn version(&self) -> Result<NodeVersion, Restart> {
+    pub(crate) fn version(&self) -> Result<LatchVersion, Restart> {
         // Acquire pairs with the Release in `release`: what is read next is not older.
         let word = self.0.load(Ordering::Acquire);
         if word & (LATCHED | OBSOLETE) == 0 {
-            return Ok(NodeVersion(word));
+            return Ok(LatchVersion(word));
         }
         self.wait()
     }
 
     #[cold]
-    fn wait(&self) -> Result<NodeVersion, Restart> {
+    fn wait(&self) -> Result<LatchVersion, Restart> {
         let mut spins = 0;
         loop {
             // Acquire as in `version`.
@@ -54,7 +54,7 @@ impl Latch {
                 return Err(Restart);
             }
             if word & LATCHED == 0 {
-                return Ok(NodeVersion(word));
+                return Ok(LatchVersion(word));
             }
             spins += 1;
             if spins % SPINS == 0 || cfg!(loom) {
@@ -67,7 +67,7 @@ impl Latch {
 
     /// Whether nothing has changed since `version` was taken.
     #[inline(always)]
-    pub(super) fn validate(&self, version: NodeVersion) -> Result<(), Restart> {
+    pub(crate) fn validate(&self, version: LatchVersion) -> Result<(), Restart> {
         if is_planted(Bug::OptimisticReadNotValidated) {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Latch {
     }
 
     /// Latches the node if it has not changed since `version` was taken.
-    pub(super) fn acquire(&self, version: NodeVersion) -> Result<Latched<'_>, Restart> {
+    pub(crate) fn acquire(&self, version: LatchVersion) -> Result<Latched<'_>, Restart> {
         assert_eq!(version.0 & (LATCHED | OBSOLETE), 0);
         let latched = version.0 | LATCHED;
         // Acquire pairs with the Release in `release`: the last writer's changes are seen.
@@ -93,7 +93,7 @@ impl Latch {
     }
 
     /// Latches a node that no other thread knows yet.
-    pub(super) fn acquire_unshared(&self) -> Latched<'_> {
+    pub(crate) fn acquire_unshared(&self) -> Latched<'_> {
         // Relaxed, both: nobody else is there; the link that makes it known is stored with Release.
         let word = self.0.load(Ordering::Relaxed);
         assert_eq!(word & (LATCHED | OBSOLETE), 0);
@@ -105,7 +105,7 @@ impl Latch {
 /// A latch that is held; let go of when dropped, with nothing changed unless `changed` was called.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Latched<'n> {
+pub(crate) struct Latched<'n> {
     latch: &'n Latch,
     /// What the latch word becomes.
     word: u64,
@@ -113,12 +113,12 @@ pub(super) struct Latched<'n> {
 
 impl Latched<'_> {
     /// The node is about to change: readers of the version before will start again.
-    pub(super) fn changed(&mut self) {
+    pub(crate) fn changed(&mut self) {
         self.word += VERSION;
     }
 
     /// The node is no part of the tree any more.
-    pub(super) fn obsolete(&mut self) {
+    pub(crate) fn obsolete(&mut self) {
         self.word = (self.word + VERSION) | OBSOLETE;
     }
 }

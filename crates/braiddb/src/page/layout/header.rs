@@ -1,0 +1,347 @@
+//! A page's header: its fields, their places, and the fences.
+
+use std::mem::offset_of;
+
+use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageWord, Sink, WORD_BYTES};
+use crate::log::Lsn;
+use crate::rid::TableId;
+
+/// The header as it is on disk, where numbers are little-endian. It names the places of the fields,
+/// which are read and written word by word.
+#[repr(C)]
+struct Header {
+    /// Of all bytes of an image after itself; 0 in memory.
+    crc32c: u32,
+    kind: u8,
+    /// Leaves are level 0.
+    level: u8,
+    /// Entries.
+    count: u16,
+    page: u64,
+    table: u32,
+    /// The word at which the lowest cell begins.
+    heap_start: u16,
+    /// Words above it that belong to no cell.
+    freed: u16,
+    image_lsn: u64,
+    bulk_epoch: u64,
+    low_fence: Fence,
+    high_fence: Fence,
+    /// Bytes that all keys of the page begin with.
+    prefix_bytes: u16,
+    reserved: [u16; 7],
+}
+
+/// A key in a cell of its own. At word 0 there is none: then the low fence is below all keys, the high
+/// one above.
+#[repr(C)]
+struct Fence {
+    word: u16,
+    bytes: u16,
+}
+
+pub(super) const HEADER_WORDS: usize = size_of::<Header>() / WORD_BYTES;
+
+const _: () = {
+    assert!(size_of::<Header>() == 64, "the header is a line");
+    assert!(offset_of!(Header, kind) == 4);
+    assert!(offset_of!(Header, level) == 5);
+    assert!(offset_of!(Header, count) == 6);
+    assert!(offset_of!(Header, page) == 8);
+    assert!(offset_of!(Header, table) == 16);
+    assert!(offset_of!(Header, heap_start) == 20);
+    assert!(offset_of!(Header, freed) == 22);
+    assert!(offset_of!(Header, image_lsn) == 24);
+    assert!(offset_of!(Header, bulk_epoch) == 32);
+    assert!(offset_of!(Header, low_fence) == 40);
+    assert!(offset_of!(Header, high_fence) == 44);
+    assert!(offset_of!(Header, prefix_bytes) == 48);
+    assert!(offset_of!(Header, reserved) + size_of::<[u16; 7]>() == 64, "no padding");
+};
+
+/// Where a field is: in which word, and at which bits of it.
+#[derive(Clone, Copy)]
+struct Field {
+    word: usize,
+    shift: u32,
+    mask: u64,
+}
+
+impl Field {
+    const fn new(offset: usize, bytes: usize) -> Self {
+        assert!(offset / WORD_BYTES == (offset + bytes - 1) / WORD_BYTES, "it lies in one word");
+        let shift = (offset % WORD_BYTES) as u32 * 8;
+        Self { word: offset / WORD_BYTES, shift, mask: u64::MAX >> (64 - bytes * 8) }
+    }
+}
+
+const CRC: Field = Field::new(offset_of!(Header, crc32c), 4);
+const KIND: Field = Field::new(offset_of!(Header, kind), 1);
+const LEVEL: Field = Field::new(offset_of!(Header, level), 1);
+const COUNT: Field = Field::new(offset_of!(Header, count), 2);
+const PAGE: Field = Field::new(offset_of!(Header, page), 8);
+const TABLE: Field = Field::new(offset_of!(Header, table), 4);
+const HEAP_START: Field = Field::new(offset_of!(Header, heap_start), 2);
+const FREED: Field = Field::new(offset_of!(Header, freed), 2);
+const IMAGE_LSN: Field = Field::new(offset_of!(Header, image_lsn), 8);
+const LOW: Field = Field::new(offset_of!(Header, low_fence), 4);
+const HIGH: Field = Field::new(offset_of!(Header, high_fence), 4);
+const PREFIX: Field = Field::new(offset_of!(Header, prefix_bytes), 2);
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::page) enum PageKind {
+    Leaf = 1,
+    Inner = 2,
+}
+
+impl PageKind {
+    /// The kind with this number.
+    pub(in crate::page) fn from_number(number: u64) -> Option<Self> {
+        match number {
+            1 => Some(Self::Leaf),
+            2 => Some(Self::Inner),
+            _ => None,
+        }
+    }
+
+    /// That of the pages of a level.
+    pub(in crate::page) fn of_level(level: u8) -> Self {
+        if level == 0 { Self::Leaf } else { Self::Inner }
+    }
+}
+
+/// What a new page is told.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::page) struct Format<'k> {
+    pub(in crate::page) level: u8,
+    /// The page's number.
+    pub(in crate::page) page: u64,
+    pub(in crate::page) table: TableId,
+    /// The least key there may be.
+    pub(in crate::page) low: &'k [u8],
+    /// The least key above all there may be; `None` is above every key.
+    pub(in crate::page) high: Option<&'k [u8]>,
+}
+
+/// What a search needs to know of a page first; in one word, so that a frame can hold it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) struct Shape {
+    pub(in crate::page) count: usize,
+    pub(in crate::page) prefix_bytes: usize,
+    pub(in crate::page) level: u8,
+}
+
+impl Shape {
+    /// In one word: 16 bits for the number of entries, 16 for the length of the prefix, 8 for the level.
+    #[inline(always)]
+    pub(in crate::page) fn word(self) -> u64 {
+        self.count as u64 | (self.prefix_bytes as u64) << 16 | u64::from(self.level) << 32
+    }
+
+    #[inline(always)]
+    pub(in crate::page) fn from_word(word: u64) -> Self {
+        Self {
+            count: (word & 0xffff) as usize,
+            prefix_bytes: (word >> 16 & 0xffff) as usize,
+            level: (word >> 32) as u8,
+        }
+    }
+}
+
+impl<W: PageWord> Page<'_, W> {
+    #[inline(always)]
+    fn field(self, field: Field) -> u64 {
+        self.word(field.word) >> field.shift & field.mask
+    }
+
+    fn set_field(self, field: Field, value: u64) {
+        assert!(value <= field.mask);
+        let word = self.word(field.word) & !(field.mask << field.shift);
+        self.set_word(field.word, word | value << field.shift);
+    }
+
+    /// Makes it an empty page.
+    pub(in crate::page) fn format(self, format: &Format<'_>) {
+        for number in 0..ENTRIES_AT {
+            self.set_word(number, 0);
+        }
+        self.set_field(KIND, PageKind::of_level(format.level) as u64);
+        self.set_field(LEVEL, u64::from(format.level));
+        self.set_field(PAGE, format.page);
+        self.set_field(TABLE, u64::from(format.table.0));
+        self.set_field(HEAP_START, self.len() as u64);
+        let low = self.write_fence(format.low);
+        self.set_field(LOW, low);
+        let high = format.high.map_or(0, |high| {
+            assert!(format.low < high, "a page has a range");
+            self.write_fence(high)
+        });
+        self.set_field(HIGH, high);
+        let common = |high: &[u8]| common_prefix(format.low, high);
+        self.set_field(PREFIX, format.high.map_or(0, common) as u64);
+        self.refresh_hints();
+    }
+
+    /// Writes a fence into a new cell; what the header says of it.
+    fn write_fence(self, key: &[u8]) -> u64 {
+        // The empty key is the low fence of the first page, and has a cell all the same: word 0 is for
+        // no fence.
+        let cell = self.take_cell(key.len().div_ceil(WORD_BYTES).max(1));
+        self.set_word(cell, 0);
+        self.write_bytes(cell, key);
+        cell as u64 | (key.len() as u64) << 16
+    }
+
+    /// Appends the least key there may be in the page to `out`.
+    pub(in crate::page) fn copy_low_fence(self, out: &mut impl Sink) {
+        let fence = self.field(LOW);
+        self.copy_bytes((fence & 0xffff) as usize, (fence >> 16) as usize, out);
+    }
+
+    /// The least key there may be in the page.
+    pub(in crate::page) fn low_fence(self) -> KeyBytes {
+        let mut key = KeyBytes::new();
+        self.copy_low_fence(&mut key);
+        key
+    }
+
+    /// The least key above all there may be in the page; `None` is above every key.
+    pub(in crate::page) fn high_fence(self) -> Option<KeyBytes> {
+        let fence = self.field(HIGH);
+        (fence & 0xffff != 0).then(|| {
+            let mut key = KeyBytes::new();
+            self.copy_bytes((fence & 0xffff) as usize, (fence >> 16) as usize, &mut key);
+            key
+        })
+    }
+
+    /// Words that the fences' cells take.
+    pub(super) fn fence_words(self) -> usize {
+        [LOW, HIGH]
+            .into_iter()
+            .map(|fence| self.field(fence))
+            .filter(|fence| fence & 0xffff != 0)
+            .map(|fence| ((fence >> 16) as usize).div_ceil(WORD_BYTES).max(1))
+            .sum()
+    }
+
+    /// Where the fences' cells are and how many words they take.
+    pub(super) fn fence_cells(self) -> impl Iterator<Item = (usize, usize)> {
+        [LOW, HIGH].into_iter().filter_map(move |fence| {
+            let fence = self.field(fence);
+            let words = ((fence >> 16) as usize).div_ceil(WORD_BYTES).max(1);
+            (fence & 0xffff != 0).then_some(((fence & 0xffff) as usize, words))
+        })
+    }
+
+    /// Moves the fences' cells from where `old`, a copy of the page, has them to new ones.
+    pub(super) fn move_fences<V: PageWord>(self, old: Page<'_, V>) {
+        for fence in [LOW, HIGH] {
+            let before = old.field(fence);
+            if before & 0xffff == 0 {
+                continue;
+            }
+            let words = ((before >> 16) as usize).div_ceil(WORD_BYTES).max(1);
+            let cell = self.take_cell(words);
+            for number in 0..words {
+                self.set_word(cell + number, old.word((before & 0xffff) as usize + number));
+            }
+            self.set_field(fence, before & !0xffff | cell as u64);
+        }
+    }
+
+    /// Whether `key` is within the fences.
+    pub(in crate::page) fn may_hold(self, key: &[u8]) -> bool {
+        self.low_fence().as_slice() <= key
+            && self.high_fence().is_none_or(|high| key < high.as_slice())
+    }
+
+    /// What a search needs to know first.
+    #[inline(always)]
+    pub(in crate::page) fn shape(self) -> Shape {
+        Shape {
+            count: self.count(),
+            prefix_bytes: self.prefix_bytes(),
+            level: self.field(LEVEL) as u8,
+        }
+    }
+
+    /// Entries.
+    #[inline(always)]
+    pub(in crate::page) fn count(self) -> usize {
+        (self.field(COUNT) as usize).min((self.len() - ENTRIES_AT) / ENTRY_WORDS)
+    }
+
+    pub(super) fn set_count(self, count: usize) {
+        self.set_field(COUNT, count as u64);
+    }
+
+    #[inline(always)]
+    pub(in crate::page) fn prefix_bytes(self) -> usize {
+        self.field(PREFIX) as usize
+    }
+
+    /// What the page is; `None` if it is no page of a tree.
+    pub(in crate::page) fn kind(self) -> Option<PageKind> {
+        PageKind::from_number(self.field(KIND))
+    }
+
+    pub(in crate::page) fn level(self) -> u8 {
+        self.field(LEVEL) as u8
+    }
+
+    pub(in crate::page) fn table(self) -> TableId {
+        TableId(self.field(TABLE) as u32)
+    }
+
+    /// The page's number.
+    pub(in crate::page) fn number(self) -> u64 {
+        self.field(PAGE)
+    }
+
+    pub(in crate::page) fn set_number(self, page: u64) {
+        self.set_field(PAGE, page);
+    }
+
+    /// The LSN of the image that the page was loaded from.
+    pub(in crate::page) fn image_lsn(self) -> Lsn {
+        Lsn(self.field(IMAGE_LSN))
+    }
+
+    pub(in crate::page) fn set_image_lsn(self, lsn: Lsn) {
+        self.set_field(IMAGE_LSN, lsn.0);
+    }
+
+    pub(super) fn checksum(self) -> u32 {
+        self.field(CRC) as u32
+    }
+
+    pub(super) fn clear_checksum(self) {
+        self.set_field(CRC, 0);
+    }
+
+    /// The word at which the lowest cell begins.
+    pub(super) fn heap_start(self) -> usize {
+        self.field(HEAP_START) as usize
+    }
+
+    pub(super) fn set_heap_start(self, word: usize) {
+        self.set_field(HEAP_START, word as u64);
+    }
+
+    /// Words above the lowest cell that belong to none.
+    pub(super) fn freed(self) -> usize {
+        self.field(FREED) as usize
+    }
+
+    pub(super) fn set_freed(self, words: usize) {
+        self.set_field(FREED, words as u64);
+    }
+}
+
+/// Bytes that two keys have in common at their beginning.
+pub(in crate::page) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(l, r)| l == r).count()
+}

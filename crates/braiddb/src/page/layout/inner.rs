@@ -1,0 +1,65 @@
+//! Inner pages: separators and children.
+//!
+//! Child `i` holds the keys from separator `i` up to, not including, separator `i + 1`. Separator 0 stands
+//! for the low fence, and is shorter than it: it compares as less than every key of the page.
+
+use super::entry::{EntryWord, head_of, tail_words};
+use super::search::Suffix;
+use super::{ENTRY_WORDS, Page, PageWord, Shape};
+
+impl<W: PageWord> Page<'_, W> {
+    /// The child at a place.
+    #[inline(always)]
+    pub(in crate::page) fn child(self, place: usize) -> u64 {
+        self.entry(place).child()
+    }
+
+    /// The place of the child in whose range a key is, among a group of entries.
+    #[inline(always)]
+    pub(in crate::page) fn child_place(self, shape: Shape, key: &Suffix<'_>) -> usize {
+        match self.lower_bound_in(self.group(shape, key), shape, key) {
+            (place, true) => place,
+            // Only a page that is being changed gives 0 here.
+            (place, false) => place.saturating_sub(1),
+        }
+    }
+
+    /// Words that a separator takes.
+    pub(in crate::page) fn separator_words(self, separator: &[u8]) -> usize {
+        ENTRY_WORDS + tail_words(separator.len(), self.prefix_bytes())
+    }
+
+    /// Whether there is room for a separator.
+    pub(in crate::page) fn has_room_for_separator(self, separator: &[u8]) -> bool {
+        self.gap_words() + self.freed() >= self.separator_words(separator)
+    }
+
+    /// Inserts a child, whose range begins at `separator`; for place 0 that is not looked at.
+    ///
+    /// # Panics
+    /// If the page has no room.
+    pub(in crate::page) fn insert_child(self, place: usize, separator: &[u8], child: u64) {
+        let prefix = self.prefix_bytes();
+        assert!(self.level() > 0);
+        // Not shorter than the prefix, so that its suffix is empty.
+        let (suffix, key_bytes): (&[u8], usize) = match place {
+            0 => (&[], prefix),
+            _ => (&separator[prefix..], separator.len()),
+        };
+        let tail = tail_words(key_bytes, prefix);
+        self.widen_gap(ENTRY_WORDS + tail);
+        let cell = self.take_cell(tail);
+        self.open_entry(place);
+        self.write_tail(cell, suffix);
+        self.set_head(place, head_of(suffix));
+        self.set_entry(place, EntryWord::inner(cell, key_bytes, child));
+        self.refresh_hints();
+    }
+
+    /// Removes a child that is not the first; its range goes to the one before.
+    pub(in crate::page) fn remove_child(self, place: usize) {
+        assert!(place > 0 && self.level() > 0);
+        self.free_cell(self.cell_words(place));
+        self.close_entry(place);
+    }
+}

@@ -1,0 +1,281 @@
+//! Pages as bytes.
+//!
+//! ```text
+//! byte   0    header (`header`)
+//! byte  64    16 hints of 4 bytes: the upper halves of the heads of every so many entries
+//! byte 128    entries of 16 bytes, growing upward: a head, which is the 8 bytes of the key after the
+//!             prefix that all keys of the page share, and a word (`entry`)
+//!             free
+//!             cells, growing downward, each a number of whole words: what keys have beyond their heads,
+//!             values, fences
+//! ```
+//!
+//! Invariants: entries are sorted by key and distinct. All keys lie between the fences, from the low one
+//! up to, not including, the high one; so all begin with the prefix, which the fences share and the low
+//! fence holds. No cell is shared, or overlaps another.
+//!
+//! A page is a run of words, whose byte order on disk is little-endian. Of a resident page they are
+//! atomics, read and written Relaxed under a latch's version; a reader may meet any mixture, so every
+//! place is taken modulo the page and every length is bounded. Of a private copy they are plain cells,
+//! and the same code works on them.
+
+mod entry;
+mod header;
+mod image;
+mod inner;
+mod leaf;
+mod rebuild;
+mod search;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::cell::Cell;
+
+use smallvec::SmallVec;
+
+use entry::SlotFlags;
+use header::{Format, PageKind, Shape};
+#[cfg(all(test, not(loom)))]
+use image::PageDamage;
+use leaf::Slot;
+#[cfg(all(test, not(loom)))]
+use rebuild::SplitPoint;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+pub(in crate::page) const WORD_BYTES: usize = 8;
+/// Hints of a page; few in models, whose pages are small.
+const HINTS: usize = if cfg!(loom) { 2 } else { 16 };
+/// Words before the entries.
+const ENTRIES_AT: usize = header::HEADER_WORDS + HINTS / 2;
+const ENTRY_WORDS: usize = 2;
+const HEAD_BYTES: usize = 8;
+/// The smallest page: tests use it, that trees are deep.
+pub(in crate::page) const LEAST_PAGE_BYTES: usize = if cfg!(loom) { 256 } else { 512 };
+pub(in crate::page) const MOST_PAGE_BYTES: usize = 64 << 10;
+
+const _: () = {
+    let mut page_bytes = LEAST_PAGE_BYTES;
+    while page_bytes <= MOST_PAGE_BYTES {
+        assert!(can_always_be_split(page_bytes), "a split makes room");
+        page_bytes *= 2;
+    }
+};
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(HINTS * size_of::<u32>() == 64, "hints are a line");
+    assert!(ENTRIES_AT * WORD_BYTES == 128, "entries begin at byte 128");
+    assert!(MOST_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS, "an entry leads anywhere");
+    assert!(max_key_bytes(MOST_PAGE_BYTES) < 1 << entry::KEY_BITS, "and says how long its key is");
+    assert!(MOST_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header counts the words of a page");
+};
+
+/// A key, or a part of one, that was copied from a page.
+pub(in crate::page) type KeyBytes = SmallVec<[u8; 24]>;
+
+/// The smallest page of users' tables.
+pub(in crate::page) const LEAST_TABLE_PAGE_BYTES: usize = 4096;
+
+/// The longest key of pages of a size.
+pub(in crate::page) const fn max_key_bytes(page_bytes: usize) -> usize {
+    match page_bytes {
+        16384.. => 2048,
+        LEAST_TABLE_PAGE_BYTES.. => page_bytes / 8,
+        _ => page_bytes / 32,
+    }
+}
+
+/// The longest value that lies on a page of a size.
+pub(in crate::page) const fn max_inline_value_bytes(page_bytes: usize) -> usize {
+    if page_bytes < LEAST_TABLE_PAGE_BYTES { page_bytes / 16 } else { page_bytes / 4 }
+}
+
+/// Whether any page of a size can be split into two that hold its entries: the larger half has at most
+/// half of an entry more than half, and its fences may be longer than those of the whole.
+const fn can_always_be_split(page_bytes: usize) -> bool {
+    let room = page_bytes - ENTRIES_AT * WORD_BYTES;
+    let key = max_key_bytes(page_bytes).next_multiple_of(WORD_BYTES);
+    let entry = ENTRY_WORDS * WORD_BYTES + key + max_inline_value_bytes(page_bytes);
+    room / 2 + entry / 2 + 2 * key <= room
+}
+
+/// Whether pages can have this size.
+pub(in crate::page) fn is_page_size(bytes: usize) -> bool {
+    bytes.is_power_of_two() && (LEAST_PAGE_BYTES..=MOST_PAGE_BYTES).contains(&bytes)
+}
+
+/// A word of a page.
+pub(in crate::page) trait PageWord {
+    fn get(&self) -> u64;
+    fn set(&self, value: u64);
+}
+
+impl PageWord for AtomicU64 {
+    #[inline(always)]
+    fn get(&self) -> u64 {
+        // Relaxed: validated by a version of the page's latch, or latched.
+        self.load(Ordering::Relaxed)
+    }
+
+    /// The page is latched. A word that stays the same is not written: its line stays shared.
+    #[inline(always)]
+    fn set(&self, value: u64) {
+        // Relaxed, both: the latch orders them (`latch`).
+        if self.load(Ordering::Relaxed) != value {
+            self.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl PageWord for Cell<u64> {
+    #[inline(always)]
+    fn get(&self) -> u64 {
+        Cell::get(self)
+    }
+
+    #[inline(always)]
+    fn set(&self, value: u64) {
+        Cell::set(self, value);
+    }
+}
+
+/// A page: what it says means nothing until validated, unless it is latched or a private copy. It is
+/// changed only while it is latched, or a private copy.
+#[derive(Debug)]
+pub(in crate::page) struct Page<'p, W = AtomicU64> {
+    words: &'p [W],
+}
+
+impl<W> Clone for Page<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Page<'_, W> {}
+
+impl<'p, W: PageWord> Page<'p, W> {
+    /// The page that these words are.
+    pub(in crate::page) fn new(words: &'p [W]) -> Self {
+        assert!(is_page_size(words.len() * WORD_BYTES));
+        Self { words }
+    }
+
+    /// The page that these words are, whose number is that of a page.
+    #[inline(always)]
+    pub(in crate::page) fn of_words(words: &'p [W]) -> Self {
+        debug_assert!(is_page_size(words.len() * WORD_BYTES));
+        Self { words }
+    }
+
+    /// Words of the page.
+    #[inline(always)]
+    pub(in crate::page) fn len(self) -> usize {
+        self.words.len()
+    }
+
+    /// Bytes of the page.
+    pub(in crate::page) fn bytes(self) -> usize {
+        self.len() * WORD_BYTES
+    }
+
+    #[inline(always)]
+    fn at(self, number: usize) -> &'p W {
+        // The number of words is a power of two.
+        &self.words[number & (self.words.len() - 1)]
+    }
+
+    #[inline(always)]
+    fn word(self, number: usize) -> u64 {
+        self.at(number).get()
+    }
+
+    #[inline(always)]
+    fn set_word(self, number: usize, value: u64) {
+        self.at(number).set(value);
+    }
+
+    /// The line of hints, to be prefetched.
+    #[inline(always)]
+    pub(in crate::page) fn hint_line(self) -> *const W {
+        self.at(header::HEADER_WORDS)
+    }
+
+    /// Appends `bytes` bytes that begin at a word to `out`.
+    fn copy_bytes(self, start: usize, bytes: usize, out: &mut impl Sink) {
+        let bytes = bytes.min(self.bytes());
+        for number in 0..bytes / WORD_BYTES {
+            out.append(&self.word(start + number).to_le_bytes());
+        }
+        let rest = bytes % WORD_BYTES;
+        if rest > 0 {
+            out.append(&self.word(start + bytes / WORD_BYTES).to_le_bytes()[..rest]);
+        }
+    }
+
+    /// Writes bytes from a word on, and zeros up to the end of the last word.
+    fn write_bytes(self, start: usize, bytes: &[u8]) {
+        for number in 0..bytes.len().div_ceil(WORD_BYTES) {
+            self.set_word(start + number, word_of(bytes, number));
+        }
+    }
+
+    /// A private copy of the page.
+    pub(in crate::page) fn copy(self) -> PageCopy {
+        PageCopy(self.words.iter().map(|word| Cell::new(word.get())).collect())
+    }
+
+    /// Makes this page what `other`, of the same size, is.
+    pub(in crate::page) fn copy_from<V: PageWord>(self, other: Page<'_, V>) {
+        assert_eq!(self.len(), other.len());
+        for (to, from) in self.words.iter().zip(other.words) {
+            to.set(from.get());
+        }
+    }
+}
+
+/// A page that belongs to its holder alone.
+#[derive(Debug)]
+pub(in crate::page) struct PageCopy(Box<[Cell<u64>]>);
+
+impl PageCopy {
+    /// A page of zeros.
+    pub(in crate::page) fn zeros(page_bytes: usize) -> Self {
+        Self((0..page_bytes / WORD_BYTES).map(|_| Cell::new(0)).collect())
+    }
+
+    pub(in crate::page) fn page(&self) -> Page<'_, Cell<u64>> {
+        Page::new(&self.0)
+    }
+}
+
+/// The word at a place of some bytes, as if zeros followed.
+fn word_of(bytes: &[u8], number: usize) -> u64 {
+    let rest = bytes.get(number * WORD_BYTES..).unwrap_or(&[]);
+    match rest.first_chunk::<WORD_BYTES>() {
+        Some(chunk) => u64::from_le_bytes(*chunk),
+        None => {
+            let mut chunk = [0; WORD_BYTES];
+            chunk[..rest.len()].copy_from_slice(rest);
+            u64::from_le_bytes(chunk)
+        }
+    }
+}
+
+/// Where bytes of a page are copied to.
+pub(in crate::page) trait Sink {
+    fn append(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl<A: smallvec::Array<Item = u8>> Sink for SmallVec<A> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}

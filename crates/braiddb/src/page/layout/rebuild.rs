@@ -1,0 +1,220 @@
+//! Pages made anew from others: the halves of a split, and what two become in a merge.
+//!
+//! New fences share another prefix, so heads and cells are other ones: every entry is written again.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use super::entry::tail_words;
+use super::header::common_prefix;
+use super::{ENTRIES_AT, ENTRY_WORDS, Format, KeyBytes, Page, PageWord, Slot, WORD_BYTES};
+use crate::rid::TableId;
+
+/// Where a page is split: the entries from one on go to its new right sibling, whose range begins at
+/// the separator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::page) struct SplitPoint {
+    pub(in crate::page) from: usize,
+    pub(in crate::page) separator: KeyBytes,
+}
+
+/// Of the room of a merged page, so much is left free: it is not to be split again at once.
+const MERGED_MOST: (usize, usize) = (3, 4);
+
+impl<W: PageWord> Page<'_, W> {
+    /// Words for entries, cells and fences.
+    fn capacity(self) -> usize {
+        self.len() - ENTRIES_AT
+    }
+
+    /// Words that entries and cells take.
+    pub(in crate::page) fn used_words(self) -> usize {
+        self.capacity() - self.gap_words() - self.freed() - self.fence_words()
+    }
+
+    /// Whether so little is on the page that it is to look for a neighbour to merge with.
+    pub(in crate::page) fn is_sparse(self) -> bool {
+        self.used_words() <= self.capacity() / 2
+    }
+
+    /// Words that an entry takes on a page whose keys share so many bytes.
+    fn entry_words(self, place: usize, prefix: usize) -> usize {
+        let entry = self.entry(place);
+        let value = if self.level() == 0 { entry.inline_bytes().div_ceil(WORD_BYTES) } else { 0 };
+        ENTRY_WORDS + tail_words(entry.key_bytes(), prefix) + value
+    }
+
+    /// Words that some of the entries take between two fences, with these.
+    fn words_between(self, places: Range<usize>, low: &[u8], high: Option<&[u8]>) -> usize {
+        let prefix = high.map_or(0, |high| common_prefix(low, high));
+        let entries: usize = places.map(|place| self.entry_words(place, prefix)).sum();
+        entries + fence_words(low) + high.map_or(0, fence_words)
+    }
+
+    /// Whether both parts fit on a page each.
+    fn can_be_split_at(self, point: &SplitPoint) -> bool {
+        let (low, high) = (self.low_fence(), self.high_fence());
+        let left = self.words_between(0..point.from, &low, Some(&point.separator));
+        let right = self.words_between(point.from..self.count(), &point.separator, high.as_deref());
+        left <= self.capacity() && right <= self.capacity()
+    }
+
+    /// Where a leaf is split to make room for `words` words in a slot of `key`. When the key comes after
+    /// all others, the right part is as small as can be: loading in key order fills its pages.
+    pub(in crate::page) fn leaf_split_point(
+        self,
+        key: &[u8],
+        slot: Slot,
+        words: usize,
+    ) -> SplitPoint {
+        let count = self.count();
+        let (place, is_there) = match slot {
+            Slot::At(place) => (place, true),
+            Slot::Before(place) => (place, false),
+        };
+        // The entries as they will be, whose keys and words these are.
+        let all = count + usize::from(!is_there);
+        assert!(all > 1, "a page has room for one entry of any size");
+        let is_new = |number: usize| !is_there && number == place;
+        let old = |number: usize| number - usize::from(!is_there && number > place);
+        let prefix = self.prefix_bytes();
+        let words_of = |number: usize| match number {
+            number if is_new(number) => words,
+            number if number == place => words.max(self.entry_words(number, prefix)),
+            number => self.entry_words(old(number), prefix),
+        };
+        let key_of = |number: usize| match number {
+            number if is_new(number) => KeyBytes::from_slice(key),
+            number => self.key(old(number)),
+        };
+        // Splits before entry `number` as they will be.
+        let point = |number: usize| SplitPoint {
+            from: if is_new(number) { place } else { old(number) },
+            separator: separator(&key_of(number - 1), &key_of(number)),
+        };
+        if !is_there && place == count {
+            let append = point(count);
+            if self.can_be_split_at(&append) {
+                return append;
+            }
+        }
+        let middle = point(middle_of(all, words_of));
+        if self.can_be_split_at(&middle) {
+            return middle;
+        }
+        // By what is there now; that fits (`can_always_be_split`).
+        let from = middle_of(count, |number| self.entry_words(number, prefix));
+        let separator = separator(&self.key(from - 1), &self.key(from));
+        SplitPoint { from, separator }
+    }
+
+    /// Where an inner page is split that has no room beside the child at `place`.
+    pub(in crate::page) fn inner_split_point(self, place: usize) -> SplitPoint {
+        let (count, prefix) = (self.count(), self.prefix_bytes());
+        assert!(count > 2, "an inner page has room for three children");
+        let point = |from: usize| SplitPoint { from, separator: self.key(from) };
+        let append = point(count - 1);
+        if place == count - 1 && self.can_be_split_at(&append) {
+            return append;
+        }
+        point(middle_of(count, |number| self.entry_words(number, prefix)))
+    }
+
+    /// Makes this page, which is new, the part of `source` between two fences.
+    pub(in crate::page) fn become_part(
+        self,
+        source: Page<'_, Cell<u64>>,
+        places: Range<usize>,
+        format: &Format<'_>,
+    ) {
+        self.format(format);
+        self.set_image_lsn(source.image_lsn());
+        self.append(source, places);
+    }
+
+    /// Appends some of the entries of `source`, whose level this page has.
+    fn append(self, source: Page<'_, Cell<u64>>, places: Range<usize>) {
+        let first = places.start;
+        for place in places {
+            let (entry, end) = (source.entry(place), self.count());
+            if self.level() > 0 {
+                // The first separator of a page stands for its low fence.
+                let key = if place == first { source.low_fence() } else { source.key(place) };
+                self.insert_child(end, &key, entry.child());
+                continue;
+            }
+            let value = entry.cell() + entry.tail_words(source.prefix_bytes());
+            let (key, flags) = (source.key(place), entry.flags());
+            self.insert_words(end, &key, entry.value_bytes(), flags, |number| {
+                source.word(value + number)
+            });
+        }
+    }
+
+    /// Whether what is on two neighbours fits on one page, and leaves room there.
+    pub(in crate::page) fn can_be_merged_with(self, right: Self) -> bool {
+        let (low, high, between) = (self.low_fence(), right.high_fence(), right.low_fence());
+        let high = high.as_deref();
+        let fences = fence_words(&low) + high.map_or(0, fence_words);
+        let prefix = high.map_or(0, |high| common_prefix(&low, high));
+        // The first separator of the right one becomes a whole key.
+        let whole = if self.level() > 0 { tail_words(between.len(), prefix) } else { 0 };
+        let words = self.words_between(0..self.count(), &low, high)
+            + right.words_between(0..right.count(), &low, high)
+            + whole;
+        // What is empty goes wherever it fits.
+        let either_empty = self.count() == 0 || right.count() == 0;
+        let (part, of) = MERGED_MOST;
+        let leaves_room = (words - fences) * of <= self.capacity() * part;
+        words <= self.capacity() && (either_empty || leaves_room)
+    }
+
+    /// Takes all of the right neighbour's entries and its range.
+    pub(in crate::page) fn absorb(self, right: Self) {
+        let (mine, theirs) = (self.copy(), right.copy());
+        let (mine, theirs) = (mine.page(), theirs.page());
+        let high = theirs.high_fence();
+        let format = Format {
+            level: mine.level(),
+            page: mine.number(),
+            table: mine.table(),
+            low: &mine.low_fence(),
+            high: high.as_deref(),
+        };
+        self.become_part(mine, 0..mine.count(), &format);
+        self.append(theirs, 0..theirs.count());
+    }
+
+    /// What a new page with another number and range between the fences of this one is told.
+    pub(in crate::page) fn part<'k>(
+        self,
+        page: u64,
+        low: &'k [u8],
+        high: Option<&'k [u8]>,
+    ) -> Format<'k> {
+        let table: TableId = self.table();
+        Format { level: self.level(), page, table, low, high }
+    }
+}
+
+fn fence_words(fence: &[u8]) -> usize {
+    fence.len().div_ceil(WORD_BYTES).max(1)
+}
+
+/// Of so many entries, the one from which on they take at most half of the words; neither the first nor
+/// past the last.
+fn middle_of(count: usize, words: impl Fn(usize) -> usize) -> usize {
+    let all: usize = (0..count).map(&words).sum();
+    let (mut sum, mut number) = (0, 0);
+    while number < count && 2 * sum + words(number) <= all {
+        sum += words(number);
+        number += 1;
+    }
+    number.clamp(1, count - 1)
+}
+
+/// The shortest key above `left` that is not above `right`.
+fn separator(left: &[u8], right: &[u8]) -> KeyBytes {
+    assert!(left < right, "entries are sorted");
+    KeyBytes::from_slice(&right[..=common_prefix(left, right)])
+}

@@ -1,0 +1,103 @@
+//! Searching a page.
+
+use std::cmp::Ordering as Order;
+use std::ops::Range;
+
+use super::entry::{head_of, stride};
+use super::{ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, Page, PageWord, Shape, WORD_BYTES};
+use super::{header, word_of};
+
+/// A key without what all keys of a page begin with.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::page) struct Suffix<'k> {
+    head: u64,
+    bytes: &'k [u8],
+}
+
+impl<'k> Suffix<'k> {
+    /// What is left of a key that begins with so long a prefix.
+    #[inline(always)]
+    pub(in crate::page) fn new(key: &'k [u8], prefix_bytes: usize) -> Self {
+        let bytes = key.get(prefix_bytes..).unwrap_or(&[]);
+        Self { head: head_of(bytes), bytes }
+    }
+}
+
+impl<W: PageWord> Page<'_, W> {
+    /// The entries among which the first one of at least the key is, or before whose end it would be: the
+    /// hints say as much.
+    #[inline(always)]
+    pub(in crate::page) fn group(self, shape: Shape, key: &Suffix<'_>) -> Range<usize> {
+        let searched = key.head >> 32;
+        let (mut below, mut not_above) = (0, 0);
+        for pair in 0..HINTS / 2 {
+            let both = self.word(header::HEADER_WORDS + pair);
+            for hint in [both & 0xffff_ffff, both >> 32] {
+                below += usize::from(hint < searched);
+                not_above += usize::from(hint <= searched);
+            }
+        }
+        let count = shape.count.min((self.len() - ENTRIES_AT) / ENTRY_WORDS);
+        let stride = stride(count);
+        let end = (not_above * stride).min(count);
+        (below.saturating_sub(1) * stride).min(end)..end
+    }
+
+    /// The first entry of a group whose key is at least the one searched for, or the group's end; `true`
+    /// if it is equal.
+    #[inline(always)]
+    pub(in crate::page) fn lower_bound_in(
+        self,
+        group: Range<usize>,
+        shape: Shape,
+        key: &Suffix<'_>,
+    ) -> (usize, bool) {
+        let (mut low, mut high) = (group.start, group.end);
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.compare(middle, shape, key) {
+                Order::Less => low = middle + 1,
+                Order::Greater => high = middle,
+                Order::Equal => return (middle, true),
+            }
+        }
+        (low, false)
+    }
+
+    /// The first entry whose key is at least `key` (at most, the number of entries); `true` if it is
+    /// equal.
+    #[inline]
+    pub(in crate::page) fn lower_bound(self, shape: Shape, key: &[u8]) -> (usize, bool) {
+        let suffix = Suffix::new(key, shape.prefix_bytes);
+        self.lower_bound_in(self.group(shape, &suffix), shape, &suffix)
+    }
+
+    /// How the key of an entry compares with one that is searched for.
+    #[inline(always)]
+    fn compare(self, place: usize, shape: Shape, key: &Suffix<'_>) -> Order {
+        self.head(place).cmp(&key.head).then_with(|| self.compare_rest(place, shape, key))
+    }
+
+    /// The same for equal heads. Of two keys one of which ends in its head, that one is the beginning of
+    /// the other, but for zeros: their lengths decide.
+    fn compare_rest(self, place: usize, shape: Shape, key: &Suffix<'_>) -> Order {
+        let entry = self.entry(place);
+        let bytes = entry.key_bytes().saturating_sub(shape.prefix_bytes);
+        let lengths = bytes.cmp(&key.bytes.len());
+        if bytes <= HEAD_BYTES || key.bytes.len() <= HEAD_BYTES {
+            return lengths;
+        }
+        let tail = &key.bytes[HEAD_BYTES..];
+        let (mine, other) =
+            ((bytes - HEAD_BYTES).div_ceil(WORD_BYTES), tail.len().div_ceil(WORD_BYTES));
+        for number in 0..mine.max(other) {
+            // Past the end of a tail are zeros, up to the end of its last word and in thought beyond.
+            let left = if number < mine { self.word(entry.cell() + number) } else { 0 };
+            let right = word_of(tail, number);
+            if left != right {
+                return left.swap_bytes().cmp(&right.swap_bytes());
+            }
+        }
+        lengths
+    }
+}

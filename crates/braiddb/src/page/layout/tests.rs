@@ -1,0 +1,394 @@
+//! Pages against a map, as images, and read beside a writer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use proptest::prelude::*;
+
+use super::search::Suffix;
+use super::*;
+use crate::latch::Latch;
+use crate::log::Lsn;
+use crate::rid::TableId;
+
+/// A key, its value and flags.
+type Record = (Vec<u8>, (Vec<u8>, SlotFlags));
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, SlotFlags)>;
+
+const TABLE: TableId = TableId(7);
+
+fn words(page_bytes: usize) -> Vec<AtomicU64> {
+    (0..page_bytes / WORD_BYTES).map(|_| AtomicU64::new(0xdead_beef)).collect()
+}
+
+fn leaf<'k>(page: u64, low: &'k [u8], high: Option<&'k [u8]>) -> Format<'k> {
+    Format { level: 0, page, table: TABLE, low, high }
+}
+
+/// Some pages in the order of their ranges, as one map: split where one is full, merged now and then.
+struct Pages {
+    page_bytes: usize,
+    pages: Vec<Vec<AtomicU64>>,
+    splits: u64,
+    merges: u64,
+}
+
+impl Pages {
+    fn new(page_bytes: usize) -> Self {
+        let first = words(page_bytes);
+        Page::new(&first).format(&leaf(0, &[], None));
+        Self { page_bytes, pages: vec![first], splits: 0, merges: 0 }
+    }
+
+    fn at(&self, number: usize) -> Page<'_> {
+        Page::new(&self.pages[number])
+    }
+
+    fn number_of(&self, key: &[u8]) -> usize {
+        let number = (0..self.pages.len()).find(|number| self.at(*number).may_hold(key));
+        number.expect("ranges leave no key out")
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], flags: SlotFlags) {
+        loop {
+            let number = self.number_of(key);
+            let page = self.at(number);
+            let slot = page.find(key);
+            if page.has_room(slot, key, value.len(), 0) {
+                match slot {
+                    Slot::At(place) => page.overwrite(place, value, flags),
+                    Slot::Before(place) => page.insert(place, key, value, flags),
+                }
+                page.check();
+                return;
+            }
+            let point = page.leaf_split_point(key, slot, page.slot_words(key, value.len()));
+            self.split(number, &point);
+        }
+    }
+
+    fn split(&mut self, number: usize, point: &SplitPoint) {
+        let page = self.at(number);
+        let (low, high, count) = (page.low_fence(), page.high_fence(), page.count());
+        let copy = page.copy();
+        let right = words(self.page_bytes);
+        let format = page.part(self.pages.len() as u64, &point.separator, high.as_deref());
+        Page::new(&right).become_part(copy.page(), point.from..count, &format);
+        let format = page.part(page.number(), &low, Some(&point.separator));
+        page.become_part(copy.page(), 0..point.from, &format);
+        page.check();
+        Page::new(&right).check();
+        self.pages.insert(number + 1, right);
+        self.splits += 1;
+    }
+
+    fn try_merge(&mut self, number: usize) {
+        if number + 1 < self.pages.len() && self.at(number).can_be_merged_with(self.at(number + 1))
+        {
+            self.at(number).absorb(self.at(number + 1));
+            self.at(number).check();
+            self.pages.remove(number + 1);
+            self.merges += 1;
+        }
+    }
+
+    /// Everything in them, in order.
+    fn content(&self) -> Vec<Record> {
+        let mut all = Vec::new();
+        for page in (0..self.pages.len()).map(|number| self.at(number)) {
+            for place in 0..page.count() {
+                let mut value = Vec::new();
+                page.copy_value(place, &mut value);
+                assert_eq!(value.len(), page.value_bytes(place));
+                all.push((page.key(place).to_vec(), (value, page.flags(place))));
+            }
+        }
+        all
+    }
+}
+
+/// Keys of at most 16 bytes, which fit on the smallest pages, with heads that are alike.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(0u8..2, 0..14),
+        (0u64..600).prop_map(|n| n.to_be_bytes().to_vec()),
+        (0usize..15, 0u8..4).prop_map(|(n, last)| [vec![7; n], vec![last]].concat()),
+        (0usize..16).prop_map(|n| vec![0xff; n]),
+        (0u32..500).prop_map(|n| format!("a prefix/{n}").into_bytes()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn pages_behave_as_a_map(
+        small in any::<bool>(),
+        steps in prop::collection::vec((key(), 0usize..33, 0u8..8), 0..1200),
+    ) {
+        let mut pages = Pages::new(if small { LEAST_PAGE_BYTES } else { 4096 });
+        let mut model = Model::new();
+        for (number, (key, value_bytes, step)) in steps.into_iter().enumerate() {
+            let page = pages.number_of(&key);
+            let found = pages.at(page).find(&key);
+            prop_assert_eq!(matches!(found, Slot::At(_)), model.contains_key(&key));
+            match (step, found) {
+                (0 | 1, Slot::At(place)) => {
+                    pages.at(page).remove(place);
+                    pages.at(page).check();
+                    model.remove(&key);
+                }
+                (2, Slot::At(place)) => {
+                    pages.at(page).set_flags(place, SlotFlags::DELETED);
+                    model.get_mut(&key).unwrap().1 = SlotFlags::DELETED;
+                }
+                (3, _) => pages.try_merge(page),
+                _ => {
+                    let value = vec![number as u8; value_bytes];
+                    pages.put(&key, &value, SlotFlags::VERSIONED);
+                    model.insert(key, (value, SlotFlags::VERSIONED));
+                }
+            }
+        }
+        prop_assert_eq!(pages.content(), model.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// The longest keys and values there may be, in every order: each split makes room, whatever is on the
+/// page.
+#[test]
+fn entries_of_any_size_find_room() {
+    let mut random = fastrand::Rng::with_seed(3);
+    for page_bytes in [LEAST_PAGE_BYTES, 4096, 16 << 10, MOST_PAGE_BYTES] {
+        let (most_key, most_value) =
+            (max_key_bytes(page_bytes), max_inline_value_bytes(page_bytes));
+        let (mut pages, mut model) = (Pages::new(page_bytes), Model::new());
+        for number in 0..400_u32 {
+            let mut key = vec![random.u8(0..3); random.usize(..most_key)];
+            if random.bool() {
+                key = vec![5; most_key];
+                let end = key.len() - 4;
+                key[end..].copy_from_slice(&random.u32(..).to_be_bytes());
+            }
+            let value_bytes = if random.bool() { most_value } else { random.usize(..most_value) };
+            let value = vec![number as u8; value_bytes];
+            pages.put(&key, &value, SlotFlags::NONE);
+            model.insert(key, (value, SlotFlags::NONE));
+        }
+        assert!(pages.splits > 10);
+        assert_eq!(pages.content(), model.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn merges_undo_what_splits_did() {
+    let mut pages = Pages::new(LEAST_PAGE_BYTES);
+    let name = |number: u32| format!("a common key {number:03}").into_bytes();
+    let name = |number: u32| name(number)[..16].to_vec();
+    for number in 0..300 {
+        pages.put(&name(number), &[1; 20], SlotFlags::NONE);
+    }
+    assert!(pages.splits > 20);
+    for number in (0..300).filter(|number| number % 10 != 0) {
+        let page = pages.number_of(&name(number));
+        let Slot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
+        pages.at(page).remove(place);
+    }
+    let mut page = 0;
+    while page + 1 < pages.pages.len() {
+        let before = pages.merges;
+        pages.try_merge(page);
+        page += usize::from(before == pages.merges);
+    }
+    assert!(pages.merges * 2 > pages.splits, "{} of {}", pages.merges, pages.splits);
+    let left: Vec<_> = pages.content().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(left, (0..300).step_by(10).map(name).collect::<Vec<_>>());
+}
+
+#[test]
+fn inner_pages_lead_every_key_to_its_child() {
+    let pages = [words(4096), words(4096)];
+    let [left, right] = [Page::new(&pages[0]), Page::new(&pages[1])];
+    left.format(&Format { level: 1, page: 1, table: TABLE, low: b"key/", high: Some(b"key0") });
+    let name = |number: usize| format!("key/{number:09}").into_bytes();
+    left.insert_child(0, b"", 0);
+    for number in 1..100 {
+        let place = left.child_place(left.shape(), &Suffix::new(&name(number * 10), 3)) + 1;
+        left.insert_child(place, &name(number * 10), number as u64);
+    }
+    let child_of = |page: Page<'_>, key: &[u8]| {
+        let shape = page.shape();
+        page.child(page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)))
+    };
+    left.check();
+    for number in 0..999 {
+        assert_eq!(child_of(left, &name(number)), number as u64 / 10);
+    }
+    let point = left.inner_split_point(40);
+    let (copy, low, high) = (left.copy(), left.low_fence(), left.high_fence());
+    right.become_part(
+        copy.page(),
+        point.from..100,
+        &left.part(2, &point.separator, high.as_deref()),
+    );
+    left.become_part(copy.page(), 0..point.from, &left.part(1, &low, Some(&point.separator)));
+    left.check();
+    right.check();
+    assert_eq!(left.count() + right.count(), 100);
+    for number in 0..999 {
+        let page = if right.may_hold(&name(number)) { right } else { left };
+        assert!(page.may_hold(&name(number)));
+        assert_eq!(child_of(page, &name(number)), number as u64 / 10);
+    }
+    assert!(!left.can_be_merged_with(right) || left.count() + right.count() < 120);
+    left.absorb(right);
+    left.check();
+    for number in 0..999 {
+        assert_eq!(child_of(left, &name(number)), number as u64 / 10, "the separator came back");
+    }
+}
+
+fn full_leaf() -> Vec<AtomicU64> {
+    let words = words(4096);
+    let page = Page::new(&words);
+    page.format(&leaf(17, b"a", Some(b"c")));
+    page.set_image_lsn(Lsn(4242));
+    for number in 0..60_u8 {
+        let key = [b'b', number, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+        page.insert(number.into(), &key, &[number; 21], SlotFlags::VERSIONED);
+    }
+    page.remove(30);
+    words
+}
+
+#[test]
+fn an_image_is_the_page_without_what_is_deleted_or_only_in_memory() {
+    let from = full_leaf();
+    let from = Page::new(&from);
+    let mut image = vec![0; 4096];
+    from.write_image(&mut image);
+    let to = PageCopy::zeros(4096);
+    let to = to.page();
+    to.read_image(&image, 17).unwrap();
+    to.check();
+    assert_eq!((to.image_lsn(), to.table(), to.count()), (Lsn(4242), TABLE, 59));
+    for place in 0..59 {
+        assert_eq!(to.key(place), from.key(place));
+        assert_eq!(to.flags(place), SlotFlags::NONE);
+        let (mut value, mut expected) = (Vec::new(), Vec::new());
+        to.copy_value(place, &mut value);
+        from.copy_value(place, &mut expected);
+        assert_eq!(value, expected);
+    }
+    let mut again = vec![1; 4096];
+    to.write_image(&mut again);
+    assert_eq!(image, again);
+}
+
+#[test]
+fn damage_of_an_image_is_told() {
+    let from = full_leaf();
+    let mut image = vec![0; 4096];
+    Page::new(&from).write_image(&mut image);
+    let read = |image: &[u8], number| PageCopy::zeros(4096).page().read_image(image, number);
+    assert_eq!(read(&image, 17), Ok(()));
+    assert_eq!(read(&image, 18), Err(PageDamage::AnotherPage { expected: 18, found: 17 }));
+    for at in (0..4096).step_by(97) {
+        let mut damaged = image.clone();
+        damaged[at] ^= 4;
+        assert!(matches!(read(&damaged, 17), Err(PageDamage::Checksum { .. })), "byte {at}");
+    }
+    // A page that its own checksum vouches for, and that cannot be.
+    let told = |at: usize, byte: u8| {
+        let mut wrong = image.clone();
+        wrong[at] = byte;
+        let checksum = crc32c::crc32c(&wrong[4..]);
+        wrong[..4].copy_from_slice(&checksum.to_le_bytes());
+        read(&wrong, 17)
+    };
+    assert_eq!(told(4, 9), Err(PageDamage::Kind));
+    assert_eq!(told(7, 9), Err(PageDamage::Bounds));
+    assert_eq!(told(21, 0), Err(PageDamage::Bounds));
+    assert_eq!(told(136, 0xff), Err(PageDamage::Bounds));
+}
+
+/// Bytes of a page are stable: what is written today is read tomorrow.
+#[test]
+fn the_bytes_of_a_page_are_as_documented() {
+    let page = PageCopy::zeros(4096);
+    let page = page.page();
+    page.format(&leaf(0x0102, b"aa", Some(b"ab")));
+    page.set_image_lsn(Lsn(0x0304));
+    page.insert(0, b"abcdefghijkl", b"value", SlotFlags::DELETED);
+    let mut image = vec![0; 4096];
+    page.write_image(&mut image);
+    let (header, entry) = (&image[4..56], &image[128..144]);
+    assert_eq!(header[..20], [1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 252, 1, 0, 0]);
+    assert_eq!(header[20..36], [4, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(header[36..46], [255, 1, 2, 0, 254, 1, 2, 0, 1, 0]);
+    assert_eq!(image[64..72], *b"edcb\xff\xff\xff\xff", "hints");
+    assert_eq!(entry[..8], *b"ihgfedcb", "the head, after the prefix");
+    let word = u64::from_le_bytes(entry[8..].try_into().unwrap());
+    assert_eq!(word, 508 | 12 << 13 | 5 << 25 | 1 << 50);
+    assert_eq!(image[508 * 8..], *b"jkl\0\0\0\0\0value\0\0\0ab\0\0\0\0\0\0aa\0\0\0\0\0\0");
+}
+
+/// Reads beside a writer that inserts, overwrites, removes and lets cells move together: what validates
+/// is one record, whole.
+#[test]
+fn a_reader_beside_a_writer_sees_whole_records() {
+    let (words, latch, over) = (words(4096), Latch::new(), AtomicBool::new(false));
+    let page = Page::new(&words);
+    page.format(&leaf(1, b"k", Some(b"l")));
+    let name = |number: u8| [vec![b'k'; 1 + usize::from(number % 13)], vec![number]].concat();
+    std::thread::scope(|scope| {
+        let (words, latch, over) = (&words, &latch, &over);
+        let readers = (0..2).map(|thread| {
+            scope.spawn(move || {
+                let page = Page::new(words);
+                let (mut random, mut validated, mut found) =
+                    (fastrand::Rng::with_seed(thread), 0, 0);
+                while !over.load(Ordering::Relaxed) || validated < 100 {
+                    let number = random.u8(0..30);
+                    let (Ok(version), mut value) = (latch.version(), Vec::new()) else { continue };
+                    let slot = page.find(&name(number));
+                    if let Slot::At(place) = slot {
+                        page.copy_value(place, &mut value);
+                    }
+                    if latch.validate(version).is_err() {
+                        continue;
+                    }
+                    validated += 1;
+                    if let Slot::At(_) = slot {
+                        found += 1;
+                        let bytes = u8::try_from(value.len()).unwrap();
+                        assert!(value.iter().all(|byte| *byte == number ^ bytes), "{value:?}");
+                    }
+                }
+                found
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let mut random = fastrand::Rng::with_seed(9);
+        for round in 0..if cfg!(debug_assertions) { 30_000 } else { 300_000 } {
+            let number = random.u8(0..30);
+            let bytes = random.u8(0..90);
+            let value = vec![number ^ bytes; bytes.into()];
+            let version = latch.version().unwrap();
+            let mut latched = latch.acquire(version).unwrap();
+            latched.changed();
+            match page.find(&name(number)) {
+                Slot::At(place) if random.u8(0..3) == 0 => page.remove(place),
+                Slot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
+                Slot::Before(place) => page.insert(place, &name(number), &value, SlotFlags::NONE),
+            }
+            if round % 1000 == 0 {
+                page.check();
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 0, "a reader found records");
+        }
+    });
+}
