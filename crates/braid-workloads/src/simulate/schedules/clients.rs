@@ -204,7 +204,10 @@ impl Clients {
                 36..60 => self.add_to_history(&mut random),
                 63..76 => self.write_indexed(&mut random),
                 76..81 => self.look_by_index(&mut random),
-                81..84 => self.create_index(random.usize(0..2)),
+                81..84 => {
+                    let number = random.usize(0..2);
+                    self.create_index(&mut random, number);
+                }
                 84..86 => self.drop_index(&mut random),
                 _ => self.give_up_index(&mut random),
             }

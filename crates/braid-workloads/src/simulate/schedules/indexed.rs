@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
 use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, IndexStage, RunOptions, Table, Transaction,
+    Database, Error, Index, IndexKeys, IndexOptions, IndexProgress, IndexStage, RunOptions, Table,
+    Transaction,
 };
 use fastrand::Rng;
 
@@ -23,6 +24,8 @@ const TABLE: &str = "indexed";
 const INDEXES: [(&str, bool); 2] = [("parts", false), ("halves", true)];
 /// Values are below this: few, so that records have the same keys.
 const VALUES: u64 = 24;
+/// How often a reader gives way at most while it waits for an index.
+const MOST_WAITED: u32 = 200;
 
 /// The keys of a value in an index.
 fn keys_of(unique: bool, value: u64) -> BTreeSet<u64> {
@@ -58,11 +61,21 @@ impl Indexed {
 }
 
 async fn attach(db: &Database, table: &Records, number: usize) -> Result<Numbers, Error> {
+    attach_watched(db, table, number, |_| {}).await
+}
+
+async fn attach_watched(
+    db: &Database,
+    table: &Records,
+    number: usize,
+    watch: impl FnMut(IndexProgress),
+) -> Result<Numbers, Error> {
     let (name, unique) = INDEXES[number];
     let extract = move |value: u64, keys: &mut IndexKeys<'_, u64>| {
         keys_of(unique, value).iter().for_each(|key| keys.push(key));
     };
-    db.index(table, name, IndexOptions::default().unique(unique), extract).await
+    let options = IndexOptions::default().unique(unique);
+    db.index_watched(table, name, options, extract, watch).await
 }
 
 fn wrong(problem: String) -> Error {
@@ -161,10 +174,17 @@ impl Clients {
     pub(super) fn look_by_index(&self, random: &mut Rng) {
         let number = random.usize(0..INDEXES.len());
         let (table, handles) = (self.indexed.table.clone(), self.indexed.handles.clone());
-        let pauses = [0, 2, 20, 60][random.usize(0..4)];
+        let (pauses, awaits) = ([0, 2, 20, 60][random.usize(0..4)], random.bool());
         let options = RunOptions::default().max_attempts(8);
         let compared = pollster(self.db.run_with(options, async move |tx: &Transaction| {
             for _ in 0..pauses {
+                Pause(false).await;
+            }
+            // Until there is one: created since this transaction began.
+            for _ in 0..if awaits { MOST_WAITED } else { 0 } {
+                if handles.get(number).is_some() {
+                    break;
+                }
                 Pause(false).await;
             }
             let Some(index) = handles.get(number) else { return Ok(()) };
@@ -178,8 +198,16 @@ impl Clients {
         }
     }
 
-    pub(super) fn create_index(&self, number: usize) {
-        match pollster(attach(&self.db, &self.indexed.table, number)) {
+    /// Creates an index, slowly now and then: so readers begin before it is built, and still run when they
+    /// may have it.
+    pub(super) fn create_index(&self, random: &mut Rng, number: usize) {
+        let slow = random.bool();
+        let watch = |_| {
+            if slow {
+                pause(random.u64(1..2000));
+            }
+        };
+        match pollster(attach_watched(&self.db, &self.indexed.table, number, watch)) {
             Ok(index) => *self.indexed.handles.0[number].lock().expect(NO_PANIC) = Some(index),
             Err(error) => self.excuse_index("the creation of an index", &error),
         }
@@ -197,7 +225,7 @@ impl Clients {
         let (number, drops) = (random.usize(0..INDEXES.len()), random.bool());
         self.lose_interest(random, number, drops);
         if drops && random.bool() {
-            self.create_index(number);
+            self.create_index(random, number);
         }
     }
 
