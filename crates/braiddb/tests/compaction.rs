@@ -1,11 +1,17 @@
 //! Compaction: the log stays a small multiple of what is alive, and nothing is lost by it.
 
+mod common;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use braiddb::{Compaction, Database, Error, Options, Table};
+use common::with_limit;
 use pollster::block_on;
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 300;
 
 const SEGMENT_BYTES: u64 = 256 << 10;
 /// Of the log; a budget of hardly more lets everything be evicted.
@@ -87,101 +93,119 @@ fn log_bytes(directory: &Path, db: &Database) -> u64 {
 
 #[test]
 fn overwritten_data_leaves_the_disk() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options()).unwrap();
-    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-    for round in 1..=20 {
-        // Every third key stays as the first round left it.
-        overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
-        overwrite(&db, &table, round, 2);
-    }
-    let rounds = |key: u64| if key.is_multiple_of(2) || key.is_multiple_of(3) { 20 } else { 1 };
-    check(&db, rounds);
-    let compacted = compact(&db);
-    let live = KEYS * (VALUE_BYTES as u64 + 32);
-    let after = log_bytes(directory.path(), &db);
-    assert!(after <= 3 * live + 10 * SEGMENT_BYTES, "{after} bytes for {live}, {compacted:?}");
-    check(&db, rounds);
-    assert_eq!(problems(&db), Vec::<String>::new());
-    db.close().unwrap();
-    drop((db, table));
-    let db = Database::open(directory.path(), options()).unwrap();
-    check(&db, rounds);
-    assert_eq!(problems(&db), Vec::<String>::new());
-    assert_eq!(compact(&db).moved, 0);
-}
-
-#[test]
-fn what_a_reader_sees_stays_until_it_is_over() {
-    let directory = tempfile::tempdir().unwrap();
-    // Everything is evicted, so the reader's versions are read from the segments.
-    let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
-    let db = Database::open(directory.path(), options).unwrap();
-    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-    overwrite(&db, &table, 1, 1);
-    let reader = block_on(db.begin()).unwrap();
-    for round in 2..=12 {
-        overwrite(&db, &table, round, 1);
-    }
-    let other = db.clone();
-    let compaction = std::thread::spawn(move || compact(&other));
-    let under_way = || matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay));
-    while !under_way() {
-        std::thread::yield_now();
-    }
-    for key in 0..KEYS {
-        let bytes = block_on(reader.get(&table, &key)).unwrap().unwrap();
-        assert!(bytes[..] == value(key, 1)[..], "key {key}");
-    }
-    assert!(under_way() && !compaction.is_finished(), "it waits for the reader to be over");
-    block_on(reader.commit()).unwrap();
-    let compacted = compaction.join().unwrap();
-    assert!(compacted.segments > 0, "{compacted:?}");
-    check(&db, |_| 12);
-}
-
-#[test]
-fn closing_ends_a_compaction_that_waits() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options()).unwrap();
-    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-    let reader = block_on(db.begin()).unwrap();
-    for round in 1..=10 {
-        overwrite(&db, &table, round, 1);
-    }
-    db.close().unwrap();
-    drop((reader, db, table));
-    let db = Database::open(directory.path(), options()).unwrap();
-    check(&db, |_| 10);
-}
-
-#[test]
-fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
-    let directory = tempfile::tempdir().unwrap();
-    // Compaction is by command only, in passes over what is on the disk.
-    let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
-    let mut round = 0;
-    for turns in [0, 10, 100, 1_000, 10_000, 100_000] {
-        let db = Database::open(directory.path(), options.clone()).unwrap();
-        let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
-        for _ in 0..6 {
-            round += 1;
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for round in 1..=20 {
             // Every third key stays as the first round left it.
             overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
             overwrite(&db, &table, round, 2);
         }
-        let other = db.clone();
-        // Closing ends it, with or without a result.
-        let compaction = std::thread::spawn(move || _ = block_on(other.compact()));
-        (0..turns).for_each(|_| std::thread::yield_now());
-        db.close().unwrap();
-        compaction.join().unwrap();
-        drop((db, table));
-        let db = Database::open(directory.path(), options.clone()).unwrap();
-        check(&db, |key| if key.is_multiple_of(2) || key.is_multiple_of(3) { round } else { 1 });
+        let rounds = |key: u64| if key.is_multiple_of(2) || key.is_multiple_of(3) { 20 } else { 1 };
+        check(&db, rounds);
+        let compacted = compact(&db);
+        let live = KEYS * (VALUE_BYTES as u64 + 32);
+        let after = log_bytes(directory.path(), &db);
+        assert!(after <= 3 * live + 10 * SEGMENT_BYTES, "{after} bytes for {live}, {compacted:?}");
+        check(&db, rounds);
         assert_eq!(problems(&db), Vec::<String>::new());
         db.close().unwrap();
-    }
+        drop((db, table));
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        check(&db, rounds);
+        assert_eq!(problems(&db), Vec::<String>::new());
+        assert_eq!(compact(&db).moved, 0);
+    });
+}
+
+#[test]
+fn what_a_reader_sees_stays_until_it_is_over() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        // Everything is evicted, so the reader's versions are read from the segments.
+        let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
+        let db = Database::open(directory.path(), options).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        overwrite(&db, &table, 1, 1);
+        let reader = block_on(db.begin()).unwrap();
+        for round in 2..=12 {
+            overwrite(&db, &table, round, 1);
+        }
+        let other = db.clone();
+        let compaction = std::thread::spawn(move || compact(&other));
+        let under_way = || matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay));
+        while !under_way() {
+            std::thread::yield_now();
+        }
+        for key in 0..KEYS {
+            let bytes = block_on(reader.get(&table, &key)).unwrap().unwrap();
+            assert!(bytes[..] == value(key, 1)[..], "key {key}");
+        }
+        assert!(under_way() && !compaction.is_finished(), "it waits for the reader to be over");
+        block_on(reader.commit()).unwrap();
+        let compacted = compaction.join().unwrap();
+        assert!(compacted.segments > 0, "{compacted:?}");
+        check(&db, |_| 12);
+    });
+}
+
+#[test]
+fn closing_ends_a_compaction_that_waits() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        let reader = block_on(db.begin()).unwrap();
+        for round in 1..=10 {
+            overwrite(&db, &table, round, 1);
+        }
+        db.close().unwrap();
+        drop((reader, db, table));
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        check(&db, |_| 10);
+    });
+}
+
+#[test]
+fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        // Compaction is by command only, in passes over what is on the disk.
+        let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
+        let mut round = 0;
+        for turns in [0, 10, 100, 1_000, 10_000, 100_000] {
+            let db = Database::open(directory.path(), options.clone()).unwrap();
+            limit.watch(&db, Database::stats);
+            let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
+            for _ in 0..6 {
+                round += 1;
+                // Every third key stays as the first round left it.
+                overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
+                overwrite(&db, &table, round, 2);
+            }
+            let other = db.clone();
+            // Closing ends it, with or without a result.
+            let compaction = std::thread::spawn(move || _ = block_on(other.compact()));
+            (0..turns).for_each(|_| std::thread::yield_now());
+            db.close().unwrap();
+            compaction.join().unwrap();
+            drop((db, table));
+            let db = Database::open(directory.path(), options.clone()).unwrap();
+            limit.watch(&db, Database::stats);
+            check(
+                &db,
+                |key| if key.is_multiple_of(2) || key.is_multiple_of(3) { round } else { 1 },
+            );
+            assert_eq!(problems(&db), Vec::<String>::new());
+            db.close().unwrap();
+        }
+    });
 }
 
 /// The file that is the segment which starts at `start`, by its header: it may be called by another.
@@ -198,27 +222,30 @@ fn segment_file(directory: &Path, start: u64) -> PathBuf {
 
 #[test]
 fn a_missing_segment_is_found_when_the_database_is_opened() {
-    let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options()).unwrap();
-    let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-    for round in 1..=8 {
-        overwrite(&db, &table, round, 1);
-    }
-    compact(&db);
-    let tail = db.stats().lsn.tail;
-    db.close().unwrap();
-    drop((db, table));
-    // One that records are in, before the checkpoint or after it.
-    let segment = segment_file(directory.path(), (tail / SEGMENT_BYTES - 1) * SEGMENT_BYTES);
-    std::fs::remove_file(segment).unwrap();
-    let told = Database::open(directory.path(), options()).unwrap_err().to_string();
-    assert!(told.contains("missing"), "{told}");
-    // Nor can the log be replayed without the checkpoint.
-    let files = std::fs::read_dir(directory.path()).unwrap();
-    let names = files.map(|file| file.unwrap().path());
-    for checkpoint in names.filter(|name| name.extension().is_some_and(|end| end == "ckpt")) {
-        std::fs::remove_file(checkpoint).unwrap();
-    }
-    let told = Database::open(directory.path(), options()).unwrap_err().to_string();
-    assert!(told.contains("missing"), "{told}");
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for round in 1..=8 {
+            overwrite(&db, &table, round, 1);
+        }
+        compact(&db);
+        let tail = db.stats().lsn.tail;
+        db.close().unwrap();
+        drop((db, table));
+        // One that records are in, before the checkpoint or after it.
+        let segment = segment_file(directory.path(), (tail / SEGMENT_BYTES - 1) * SEGMENT_BYTES);
+        std::fs::remove_file(segment).unwrap();
+        let told = Database::open(directory.path(), options()).unwrap_err().to_string();
+        assert!(told.contains("missing"), "{told}");
+        // Nor can the log be replayed without the checkpoint.
+        let files = std::fs::read_dir(directory.path()).unwrap();
+        let names = files.map(|file| file.unwrap().path());
+        for checkpoint in names.filter(|name| name.extension().is_some_and(|end| end == "ckpt")) {
+            std::fs::remove_file(checkpoint).unwrap();
+        }
+        let told = Database::open(directory.path(), options()).unwrap_err().to_string();
+        assert!(told.contains("missing"), "{told}");
+    });
 }

@@ -1,11 +1,17 @@
 //! Many transactions at once, on both workers, against invariants that any lost update, torn
 //! snapshot or half commit would break. Runs under ThreadSanitizer.
 
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braiddb::{Database, Error, Options, Policy, Table, Width};
+use common::with_limit;
 use pollster::block_on;
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 300;
 
 const POLICIES: [Policy; 4] =
     [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue];
@@ -18,28 +24,33 @@ fn open(policy: Policy) -> Database {
 /// Transfers between accounts beside readers that add all accounts up.
 #[test]
 fn transfers_keep_the_sum() {
-    const ACCOUNTS: u64 = 50;
-    const TRANSFERS: u64 = 400;
-    for policy in POLICIES {
-        let db = open(policy);
-        let accounts: Table<u64, u64> = block_on(db.open_or_create_table("accounts")).unwrap();
-        let table = accounts.clone();
-        db.run_blocking(async move |tx| {
-            for account in 0..ACCOUNTS {
-                tx.insert(&table, &account, &1000).await?;
-            }
-            Ok::<_, Error>(())
-        })
-        .unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let (db, accounts) = (db.clone(), accounts.clone());
-                scope.spawn(move || transfer_and_read(&db, &accounts, thread, ACCOUNTS, TRANSFERS));
-            }
-        });
-        assert_eq!(sum(&db, &accounts), ACCOUNTS * 1000, "{policy:?}");
-        db.close().unwrap();
-    }
+    with_limit(LIMIT_SECONDS, |limit| {
+        const ACCOUNTS: u64 = 50;
+        const TRANSFERS: u64 = 400;
+        for policy in POLICIES {
+            let db = open(policy);
+            limit.watch(&db, Database::stats);
+            let accounts: Table<u64, u64> = block_on(db.open_or_create_table("accounts")).unwrap();
+            let table = accounts.clone();
+            db.run_blocking(async move |tx| {
+                for account in 0..ACCOUNTS {
+                    tx.insert(&table, &account, &1000).await?;
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (db, accounts) = (db.clone(), accounts.clone());
+                    scope.spawn(move || {
+                        transfer_and_read(&db, &accounts, thread, ACCOUNTS, TRANSFERS)
+                    });
+                }
+            });
+            assert_eq!(sum(&db, &accounts), ACCOUNTS * 1000, "{policy:?}");
+            db.close().unwrap();
+        }
+    });
 }
 
 fn transfer_and_read(
@@ -98,96 +109,103 @@ async fn meet(come: &AtomicU64, all: u64) {
 /// Counters incremented by everyone: no increment is lost.
 #[test]
 fn increments_are_not_lost() {
-    const THREADS: u64 = 4;
-    const INCREMENTS: u64 = 300;
-    let db = open(Policy::DualQueue);
-    let counters: Table<str, u64> = block_on(db.open_or_create_table("counters")).unwrap();
-    let attempts = Arc::new(AtomicU64::new(0));
-    // The first transaction of each thread writes when all of them have read: all but one conflict.
-    let have_read = Arc::new(AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            let (db, counters, attempts) = (db.clone(), counters.clone(), attempts.clone());
-            let have_read = have_read.clone();
-            scope.spawn(move || {
-                for number in 0..INCREMENTS {
-                    let (table, have_read) = (counters.clone(), have_read.clone());
-                    let run = db.run_with(Default::default(), async move |tx| {
-                        let count = tx.get(&table, "the one").await?.unwrap_or(0);
-                        if number == 0 && tx.attempt() == 1 {
-                            meet(&have_read, THREADS).await;
-                        }
-                        tx.put(&table, "the one", &(count + 1)).await
-                    });
-                    let outcome = block_on(run).unwrap_or_else(|error: Error| panic!("{error}"));
-                    attempts.fetch_add(u64::from(outcome.attempts), Ordering::Relaxed);
-                }
-            });
-        }
+    with_limit(LIMIT_SECONDS, |limit| {
+        const THREADS: u64 = 4;
+        const INCREMENTS: u64 = 300;
+        let db = open(Policy::DualQueue);
+        limit.watch(&db, Database::stats);
+        let counters: Table<str, u64> = block_on(db.open_or_create_table("counters")).unwrap();
+        let attempts = Arc::new(AtomicU64::new(0));
+        // The first transaction of each thread writes when all of them have read: all but one conflict.
+        let have_read = Arc::new(AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let (db, counters, attempts) = (db.clone(), counters.clone(), attempts.clone());
+                let have_read = have_read.clone();
+                scope.spawn(move || {
+                    for number in 0..INCREMENTS {
+                        let (table, have_read) = (counters.clone(), have_read.clone());
+                        let run = db.run_with(Default::default(), async move |tx| {
+                            let count = tx.get(&table, "the one").await?.unwrap_or(0);
+                            if number == 0 && tx.attempt() == 1 {
+                                meet(&have_read, THREADS).await;
+                            }
+                            tx.put(&table, "the one", &(count + 1)).await
+                        });
+                        let outcome =
+                            block_on(run).unwrap_or_else(|error: Error| panic!("{error}"));
+                        attempts.fetch_add(u64::from(outcome.attempts), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let count = db
+            .run_blocking(async move |tx| Ok::<_, Error>(tx.get(&counters, "the one").await?))
+            .unwrap();
+        assert_eq!(count, Some(THREADS * INCREMENTS));
+        let attempts = attempts.load(Ordering::Relaxed);
+        assert!(attempts >= THREADS * INCREMENTS + THREADS - 1, "{attempts} attempts: no conflict");
+        let stats = db.stats();
+        assert_eq!(
+            stats.retries,
+            attempts - THREADS * INCREMENTS,
+            "each attempt but the last is retried"
+        );
+        assert_eq!(stats.aborted.conflict, stats.retries);
     });
-    let count = db
-        .run_blocking(async move |tx| Ok::<_, Error>(tx.get(&counters, "the one").await?))
-        .unwrap();
-    assert_eq!(count, Some(THREADS * INCREMENTS));
-    let attempts = attempts.load(Ordering::Relaxed);
-    assert!(attempts >= THREADS * INCREMENTS + THREADS - 1, "{attempts} attempts: no conflict");
-    let stats = db.stats();
-    assert_eq!(
-        stats.retries,
-        attempts - THREADS * INCREMENTS,
-        "each attempt but the last is retried"
-    );
-    assert_eq!(stats.aborted.conflict, stats.retries);
 }
 
 /// Records inserted and deleted over and over beside scans: each scan sees whole groups only.
 #[test]
 fn inserts_and_deletes_are_seen_whole() {
-    const GROUP: u64 = 4;
-    let db = open(Policy::DualQueue);
-    let table: Table<(u64, u64), u64> = block_on(db.open_or_create_table("groups")).unwrap();
-    std::thread::scope(|scope| {
-        for seed in 0..3 {
+    with_limit(LIMIT_SECONDS, |limit| {
+        const GROUP: u64 = 4;
+        let db = open(Policy::DualQueue);
+        limit.watch(&db, Database::stats);
+        let table: Table<(u64, u64), u64> = block_on(db.open_or_create_table("groups")).unwrap();
+        std::thread::scope(|scope| {
+            for seed in 0..3 {
+                let (db, table) = (db.clone(), table.clone());
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed);
+                    for round in 0..300u64 {
+                        let group = random.u64(0..20);
+                        let table = table.clone();
+                        let result = db.run_blocking(async move |tx| {
+                            let there = tx.contains(&table, &(group, 0)).await?;
+                            for member in 0..GROUP {
+                                if there {
+                                    assert!(tx.delete(&table, &(group, member)).await?);
+                                } else {
+                                    tx.insert(&table, &(group, member), &round).await?;
+                                }
+                            }
+                            Ok::<_, Error>(())
+                        });
+                        result.unwrap();
+                    }
+                });
+            }
             let (db, table) = (db.clone(), table.clone());
             scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(seed);
-                for round in 0..300u64 {
-                    let group = random.u64(0..20);
+                for _ in 0..200 {
                     let table = table.clone();
-                    let result = db.run_blocking(async move |tx| {
-                        let there = tx.contains(&table, &(group, 0)).await?;
-                        for member in 0..GROUP {
-                            if there {
-                                assert!(tx.delete(&table, &(group, member)).await?);
-                            } else {
-                                tx.insert(&table, &(group, member), &round).await?;
-                            }
+                    let groups = db.run_blocking(async move |tx| {
+                        let (mut scan, mut seen) = (tx.scan(&table, ..)?, Vec::new());
+                        while let Some(((group, member), round)) = scan.next().await? {
+                            seen.push((group, member, round));
                         }
-                        Ok::<_, Error>(())
+                        Ok::<_, Error>(seen)
                     });
-                    result.unwrap();
+                    for whole in groups.unwrap().chunks(GROUP as usize) {
+                        assert_eq!(whole.len() as u64, GROUP);
+                        for (member, seen) in whole.iter().enumerate() {
+                            assert_eq!(*seen, (whole[0].0, member as u64, whole[0].2));
+                        }
+                    }
                 }
             });
-        }
-        let (db, table) = (db.clone(), table.clone());
-        scope.spawn(move || {
-            for _ in 0..200 {
-                let table = table.clone();
-                let groups = db.run_blocking(async move |tx| {
-                    let (mut scan, mut seen) = (tx.scan(&table, ..)?, Vec::new());
-                    while let Some(((group, member), round)) = scan.next().await? {
-                        seen.push((group, member, round));
-                    }
-                    Ok::<_, Error>(seen)
-                });
-                for whole in groups.unwrap().chunks(GROUP as usize) {
-                    assert_eq!(whole.len() as u64, GROUP);
-                    for (member, seen) in whole.iter().enumerate() {
-                        assert_eq!(*seen, (whole[0].0, member as u64, whole[0].2));
-                    }
-                }
-            }
         });
+        db.close().unwrap();
     });
-    db.close().unwrap();
 }

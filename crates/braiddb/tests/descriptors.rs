@@ -3,11 +3,14 @@
 //!
 //! Limits are a process's, so each test runs itself again as a child that sets its own.
 
+mod common;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, DeviceKind, Error, Options, Table};
+use common::with_limit;
 use pollster::block_on;
 
 /// Names the directory, in a child.
@@ -44,7 +47,7 @@ fn in_child(test: &str, device: &str) {
     assert!(status.success(), "{test}: {status}");
 }
 
-fn limit(soft: u64, hard: u64) {
+fn set_limit(soft: u64, hard: u64) {
     let limits = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: reads the struct, which lives through the call.
     let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) };
@@ -150,68 +153,82 @@ fn everything(directory: &Path, keys: u64) {
 }
 
 /// The directory, if this is the child.
+/// A child's is shorter than its parent's patience, so that it says in which state it hung.
+fn limit_seconds() -> u64 {
+    if child().is_some() { 200 } else { 600 }
+}
+
 fn child() -> Option<String> {
     std::env::var(DIRECTORY).ok()
 }
 
 #[test]
 fn a_limit_far_below_the_number_of_segments() {
-    let Some(directory) = child() else {
-        in_child("a_limit_far_below_the_number_of_segments", "auto");
-        return in_child("a_limit_far_below_the_number_of_segments", "blocking");
-    };
-    limit(64, 64);
-    // Each segment costs the blocking device several waits for the disk.
-    let blocking = options().device == DeviceKind::Blocking;
-    everything(directory.as_ref(), if blocking { 1500 } else { 4000 });
-    let (db, _) = open(&Path::new(&directory).join("home"));
-    let stats = db.stats().log;
-    assert!(stats.files_reopened > 500, "{stats:?}");
-    assert!(stats.files_open <= 32, "half is left to the program: {stats:?}");
-    assert_eq!(soft_limit(), 64);
+    with_limit(limit_seconds(), |limit| {
+        let Some(directory) = child() else {
+            in_child("a_limit_far_below_the_number_of_segments", "auto");
+            return in_child("a_limit_far_below_the_number_of_segments", "blocking");
+        };
+        set_limit(64, 64);
+        // Each segment costs the blocking device several waits for the disk.
+        let blocking = options().device == DeviceKind::Blocking;
+        everything(directory.as_ref(), if blocking { 1500 } else { 4000 });
+        let (db, _) = open(&Path::new(&directory).join("home"));
+        limit.watch(&db, Database::stats);
+        let stats = db.stats().log;
+        assert!(stats.files_reopened > 500, "{stats:?}");
+        assert!(stats.files_open <= 32, "half is left to the program: {stats:?}");
+        assert_eq!(soft_limit(), 64);
+    });
 }
 
 #[test]
 fn a_limit_that_may_be_raised() {
-    let Some(directory) = child() else {
-        return in_child("a_limit_that_may_be_raised", "auto");
-    };
-    limit(64, 2000);
-    let (db, table) = open(directory.as_ref());
-    assert_eq!(soft_limit(), 64, "nothing is changed before it is needed");
-    write(&db, &table, 0..1000, 1);
-    read(&db, &table, 1000, |_| 1);
-    assert_eq!(soft_limit(), 2000);
-    let stats = db.stats().log;
-    assert!(stats.files_open > 100 && stats.files_reopened == 0, "{stats:?}");
-    db.close().unwrap();
+    with_limit(limit_seconds(), |limit| {
+        let Some(directory) = child() else {
+            return in_child("a_limit_that_may_be_raised", "auto");
+        };
+        set_limit(64, 2000);
+        let (db, table) = open(directory.as_ref());
+        limit.watch(&db, Database::stats);
+        assert_eq!(soft_limit(), 64, "nothing is changed before it is needed");
+        write(&db, &table, 0..1000, 1);
+        read(&db, &table, 1000, |_| 1);
+        assert_eq!(soft_limit(), 2000);
+        let stats = db.stats().log;
+        assert!(stats.files_open > 100 && stats.files_reopened == 0, "{stats:?}");
+        db.close().unwrap();
+    });
 }
 
 #[test]
 fn a_program_that_leaves_no_descriptor() {
-    let Some(directory) = child() else {
-        return in_child("a_program_that_leaves_no_descriptor", "auto");
-    };
-    limit(128, 128);
-    let (db, table) = open(directory.as_ref());
-    write(&db, &table, 0..500, 1);
-    // The program takes all that is left.
-    let mut taken = Vec::new();
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        taken.push(file);
-    }
-    assert!(taken.len() > 30, "{}", taken.len());
-    // The database goes on with those it has.
-    read(&db, &table, 500, |_| 1);
-    write(&db, &table, 0..500, 2);
-    read(&db, &table, 500, |_| 2);
-    // What needs more of them says so, and works when there are some again.
-    let error = Database::open(Path::new(&directory).join("other"), options()).unwrap_err();
-    assert!(error.to_string().contains("limit of open files"), "{error}");
-    assert!(matches!(error, Error::Log(_)), "{error}");
-    drop(taken);
-    let (other, records) = open(&Path::new(&directory).join("other"));
-    write(&other, &records, 0..10, 1);
-    other.close().unwrap();
-    db.close().unwrap();
+    with_limit(limit_seconds(), |limit| {
+        let Some(directory) = child() else {
+            return in_child("a_program_that_leaves_no_descriptor", "auto");
+        };
+        set_limit(128, 128);
+        let (db, table) = open(directory.as_ref());
+        limit.watch(&db, Database::stats);
+        write(&db, &table, 0..500, 1);
+        // The program takes all that is left.
+        let mut taken = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        assert!(taken.len() > 30, "{}", taken.len());
+        // The database goes on with those it has.
+        read(&db, &table, 500, |_| 1);
+        write(&db, &table, 0..500, 2);
+        read(&db, &table, 500, |_| 2);
+        // What needs more of them says so, and works when there are some again.
+        let error = Database::open(Path::new(&directory).join("other"), options()).unwrap_err();
+        assert!(error.to_string().contains("limit of open files"), "{error}");
+        assert!(matches!(error, Error::Log(_)), "{error}");
+        drop(taken);
+        let (other, records) = open(&Path::new(&directory).join("other"));
+        write(&other, &records, 0..10, 1);
+        other.close().unwrap();
+        db.close().unwrap();
+    });
 }

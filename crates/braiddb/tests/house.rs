@@ -1,5 +1,5 @@
 //! Holds the house in order: layers import only layers below, files and functions stay short,
-//! every file says what it is.
+//! every file says what it is, every integration test has a time limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -174,4 +174,78 @@ fn primitives_come_through_one_door() {
         }
     }
     assert!(looked_at > 100, "only {looked_at} files looked at");
+}
+
+/// The functions of a file, and their lines.
+fn functions(text: &str) -> Vec<(String, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let head = line.trim_start();
+        let head = head.strip_prefix("async ").unwrap_or(head);
+        let Some(name) = head.strip_prefix("fn ") else { continue };
+        let name = identifier(name);
+        let closing = format!("{}}}", " ".repeat(line.len() - line.trim_start().len()));
+        let body = lines[start..].split_inclusive(|line| *line == closing).next();
+        found.push((name, body.unwrap_or_default().join("\n")));
+    }
+    found
+}
+
+/// The tests of a file that nothing bounds in time: neither they nor what they call uses `with_limit`.
+fn without_limit(text: &str) -> Vec<String> {
+    let functions = functions(text);
+    let calls = |body: &str, name: &str| {
+        let mut at = body.match_indices(name);
+        at.any(|(place, _)| {
+            let before = body[..place].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+                && body[place + name.len()..].starts_with('(')
+        })
+    };
+    let mut limited = vec!["with_limit"];
+    loop {
+        let more = functions.iter().find(|(name, body)| {
+            let inside = body.split_once('{').map_or("", |(_, inside)| inside);
+            !limited.contains(&name.as_str()) && limited.iter().any(|one| calls(inside, one))
+        });
+        match more {
+            Some((name, _)) => limited.push(name),
+            None => break,
+        }
+    }
+    let tests = text.split("#[test]").skip(1).filter_map(first_name);
+    tests.filter(|name| !limited.contains(&name.as_str())).collect()
+}
+
+/// The name of the first function of a text.
+fn first_name(text: &str) -> Option<String> {
+    let (_, name) = text.split_once("fn ")?;
+    Some(identifier(name))
+}
+
+/// The identifier that a text starts with.
+fn identifier(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+#[test]
+fn integration_tests_have_time_limits() {
+    assert_eq!(without_limit("#[test]\nfn free() {\n    work();\n}\n"), ["free"]);
+    let called = "fn all() {\n    with_limit(1, f);\n}\n#[test]\nfn bound() {\n    all();\n}\n";
+    assert!(without_limit(called).is_empty());
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut looked_at = 0;
+    for entry in fs::read_dir(tests).unwrap() {
+        let path = entry.unwrap().path();
+        // This program opens no database.
+        if path.is_dir() || path.file_name().is_some_and(|name| name == "house.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        looked_at += text.matches("#[test]").count();
+        let free = without_limit(&text);
+        assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
+    }
+    assert!(looked_at > 150, "only {looked_at} tests looked at");
 }

@@ -1,10 +1,16 @@
 //! What a caller may do to a transaction from outside: other executors, panics, drops, closing.
 
+mod common;
+
 use std::time::Duration;
 
 use braiddb::{Database, Error, Options, RunOptions, Table, Transaction};
+use common::with_limit;
 use futures_channel::oneshot;
 use pollster::block_on;
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 300;
 
 type Records = Table<str, u64>;
 
@@ -22,18 +28,22 @@ fn get(db: &Database, table: &Records, key: &'static str) -> Option<u64> {
 
 #[test]
 fn runs_from_tokio_and_smol_and_a_bare_thread() {
-    let (db, table) = open();
-    let put = |key: &'static str| {
-        let table = table.clone();
-        db.run(async move |tx| tx.put(&table, key, &1).await)
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    runtime.block_on(put("tokio")).unwrap_or_else(|e: Error| panic!("{e}"));
-    smol::block_on(put("smol")).unwrap_or_else(|e: Error| panic!("{e}"));
-    block_on(put("bare")).unwrap_or_else(|e: Error| panic!("{e}"));
-    for key in ["tokio", "smol", "bare"] {
-        assert_eq!(get(&db, &table, key), Some(1));
-    }
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let put = |key: &'static str| {
+            let table = table.clone();
+            db.run(async move |tx| tx.put(&table, key, &1).await)
+        };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        runtime.block_on(put("tokio")).unwrap_or_else(|e: Error| panic!("{e}"));
+        smol::block_on(put("smol")).unwrap_or_else(|e: Error| panic!("{e}"));
+        block_on(put("bare")).unwrap_or_else(|e: Error| panic!("{e}"));
+        for key in ["tokio", "smol", "bare"] {
+            assert_eq!(get(&db, &table, key), Some(1));
+        }
+    });
 }
 
 /// A timer, a task of the runtime and a channel with a time limit, all awaited by a transaction.
@@ -51,277 +61,330 @@ async fn use_tokio(tx: &Transaction, table: &Records, key: &'static str) -> Resu
 
 #[test]
 fn timers_and_tasks_of_the_callers_runtime_work_inside() {
-    let (db, table) = open();
-    let new_runtime = || {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-    };
-    // Two runtimes, so that workers change from one to the other.
-    let runtimes = [new_runtime(), new_runtime()];
-    let threads = runtimes.into_iter().enumerate().map(|(number, runtime)| {
-        let (db, table) = (db.clone(), table.clone());
-        std::thread::spawn(move || {
-            runtime.block_on(async {
-                for _ in 0..20 {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let new_runtime = || {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        // Two runtimes, so that workers change from one to the other.
+        let runtimes = [new_runtime(), new_runtime()];
+        let threads = runtimes.into_iter().enumerate().map(|(number, runtime)| {
+            let (db, table) = (db.clone(), table.clone());
+            std::thread::spawn(move || {
+                runtime.block_on(async {
+                    for _ in 0..20 {
+                        let inner = table.clone();
+                        let key = ["first", "second"][number];
+                        let run = db.run(async move |tx| use_tokio(tx, &inner, key).await);
+                        run.await.unwrap_or_else(|e: Error| panic!("{e}"));
+                    }
+                    let transaction = db.begin().await.unwrap();
                     let inner = table.clone();
-                    let key = ["first", "second"][number];
-                    let run = db.run(async move |tx| use_tokio(tx, &inner, key).await);
-                    run.await.unwrap_or_else(|e: Error| panic!("{e}"));
-                }
-                let transaction = db.begin().await.unwrap();
-                let inner = table.clone();
-                let key = ["a step", "another step"][number];
-                let step = async move |tx: &Transaction| use_tokio(tx, &inner, key).await;
-                transaction.step(step).await.unwrap_or_else(|e: Error| panic!("{e}"));
-                transaction.commit().await.unwrap();
-                let (inner, keys) = (table.clone(), [["a", "b"], ["c", "d"]][number]);
-                let source = async move |tx: &Transaction, key: &&'static str| {
-                    use_tokio(tx, &inner, key).await
-                };
-                db.run_source(number, keys, source).unwrap().done().await.unwrap();
-            });
-        })
+                    let key = ["a step", "another step"][number];
+                    let step = async move |tx: &Transaction| use_tokio(tx, &inner, key).await;
+                    transaction.step(step).await.unwrap_or_else(|e: Error| panic!("{e}"));
+                    transaction.commit().await.unwrap();
+                    let (inner, keys) = (table.clone(), [["a", "b"], ["c", "d"]][number]);
+                    let source = async move |tx: &Transaction, key: &&'static str| {
+                        use_tokio(tx, &inner, key).await
+                    };
+                    db.run_source(number, keys, source).unwrap().done().await.unwrap();
+                });
+            })
+        });
+        threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+        for key in ["first", "second", "a step", "another step", "a", "b", "c", "d"] {
+            assert_eq!(get(&db, &table, key), Some(7));
+        }
+        let inner = table.clone();
+        let timer = db.run(async move |tx| {
+            smol::Timer::after(Duration::from_millis(1)).await;
+            tx.put(&inner, "smol", &8).await
+        });
+        smol::block_on(timer).unwrap_or_else(|e: Error| panic!("{e}"));
+        assert_eq!(get(&db, &table, "smol"), Some(8));
     });
-    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
-    for key in ["first", "second", "a step", "another step", "a", "b", "c", "d"] {
-        assert_eq!(get(&db, &table, key), Some(7));
-    }
-    let inner = table.clone();
-    let timer = db.run(async move |tx| {
-        smol::Timer::after(Duration::from_millis(1)).await;
-        tx.put(&inner, "smol", &8).await
-    });
-    smol::block_on(timer).unwrap_or_else(|e: Error| panic!("{e}"));
-    assert_eq!(get(&db, &table, "smol"), Some(8));
 }
 
 #[test]
 fn a_closures_error_comes_back_unchanged_and_aborts() {
-    #[derive(Debug, PartialEq)]
-    enum Mine {
-        Refused(u32),
-        Database(String),
-    }
-    impl From<Error> for Mine {
-        fn from(error: Error) -> Self {
-            Mine::Database(error.to_string())
+    with_limit(LIMIT_SECONDS, |limit| {
+        #[derive(Debug, PartialEq)]
+        enum Mine {
+            Refused(u32),
+            Database(String),
         }
-    }
-    let (db, table) = open();
-    let kept = table.clone();
-    let result: Result<(), Mine> = db.try_run_blocking(async move |tx| {
-        tx.put(&kept, "key", &1).await?;
-        Err(Mine::Refused(42))
+        impl From<Error> for Mine {
+            fn from(error: Error) -> Self {
+                Mine::Database(error.to_string())
+            }
+        }
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let kept = table.clone();
+        let result: Result<(), Mine> = db.try_run_blocking(async move |tx| {
+            tx.put(&kept, "key", &1).await?;
+            Err(Mine::Refused(42))
+        });
+        assert_eq!(result, Err(Mine::Refused(42)));
+        assert_eq!(get(&db, &table, "key"), None);
     });
-    assert_eq!(result, Err(Mine::Refused(42)));
-    assert_eq!(get(&db, &table, "key"), None);
 }
 
 #[test]
 fn a_panic_aborts_its_transaction_alone() {
-    let (db, table) = open();
-    let kept = table.clone();
-    let result = db.run_blocking(async move |tx| {
-        tx.put(&kept, "key", &1).await?;
-        if tx.attempt() > 0 {
-            panic!("on purpose");
-        }
-        Ok::<_, Error>(())
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let kept = table.clone();
+        let result = db.run_blocking(async move |tx| {
+            tx.put(&kept, "key", &1).await?;
+            if tx.attempt() > 0 {
+                panic!("on purpose");
+            }
+            Ok::<_, Error>(())
+        });
+        assert!(matches!(result, Err(Error::Panicked(message)) if message == "on purpose"));
+        assert_eq!(get(&db, &table, "key"), None);
+        assert_eq!(db.stats().aborted.panic, 1);
     });
-    assert!(matches!(result, Err(Error::Panicked(message)) if message == "on purpose"));
-    assert_eq!(get(&db, &table, "key"), None);
-    assert_eq!(db.stats().aborted.panic, 1);
 }
 
 #[test]
 fn a_foreign_future_may_be_awaited() {
-    let (db, table) = open();
-    let (sender, receiver) = oneshot::channel::<u64>();
-    let receiver = std::sync::Mutex::new(Some(receiver));
-    let kept = table.clone();
-    let run = db.run(async move |tx| {
-        let receiver = receiver.lock().unwrap().take().unwrap();
-        let value = receiver.await.unwrap();
-        tx.put(&kept, "key", &value).await
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let (sender, receiver) = oneshot::channel::<u64>();
+        let receiver = std::sync::Mutex::new(Some(receiver));
+        let kept = table.clone();
+        let run = db.run(async move |tx| {
+            let receiver = receiver.lock().unwrap().take().unwrap();
+            let value = receiver.await.unwrap();
+            tx.put(&kept, "key", &value).await
+        });
+        let waiting =
+            std::thread::spawn(move || block_on(run).unwrap_or_else(|e: Error| panic!("{e}")));
+        std::thread::sleep(Duration::from_millis(20));
+        sender.send(7).unwrap();
+        waiting.join().unwrap();
+        assert_eq!(get(&db, &table, "key"), Some(7));
     });
-    let waiting =
-        std::thread::spawn(move || block_on(run).unwrap_or_else(|e: Error| panic!("{e}")));
-    std::thread::sleep(Duration::from_millis(20));
-    sender.send(7).unwrap();
-    waiting.join().unwrap();
-    assert_eq!(get(&db, &table, "key"), Some(7));
 }
 
 #[test]
 fn dropping_the_future_aborts() {
-    let (db, table) = open();
-    let (began, begun) = oneshot::channel();
-    let began = std::sync::Mutex::new(Some(began));
-    let kept = table.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let run = db.run(async move |tx| {
-            tx.put(&kept, "key", &1).await?;
-            began.lock().unwrap().take().unwrap().send(()).unwrap();
-            std::future::pending::<()>().await;
-            Ok::<_, Error>(())
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let (began, begun) = oneshot::channel();
+        let began = std::sync::Mutex::new(Some(began));
+        let kept = table.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let run = db.run(async move |tx| {
+                tx.put(&kept, "key", &1).await?;
+                began.lock().unwrap().take().unwrap().send(()).unwrap();
+                std::future::pending::<()>().await;
+                Ok::<_, Error>(())
+            });
+            tokio::select! {
+                _ = run => unreachable!("it waits for ever"),
+                begun = begun => begun.unwrap(),
+            }
         });
-        tokio::select! {
-            _ = run => unreachable!("it waits for ever"),
-            begun = begun => begun.unwrap(),
-        }
+        // The record is free again as soon as the abort has reached the worker.
+        let options = RunOptions::default().max_attempts(u32::MAX);
+        let kept = table.clone();
+        let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+        block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
+        assert_eq!(get(&db, &table, "key"), Some(2));
+        assert_eq!(db.stats().aborted.dropped, 1);
     });
-    // The record is free again as soon as the abort has reached the worker.
-    let options = RunOptions::default().max_attempts(u32::MAX);
-    let kept = table.clone();
-    let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
-    block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
-    assert_eq!(get(&db, &table, "key"), Some(2));
-    assert_eq!(db.stats().aborted.dropped, 1);
 }
 
 #[test]
 fn conflicts_are_bounded_and_reported() {
-    let (db, table) = open();
-    let holder = block_on(db.begin()).unwrap();
-    let kept = table.clone();
-    block_on(holder.step(async move |tx: &Transaction| tx.put(&kept, "key", &1).await))
-        .unwrap_or_else(|e: Error| panic!("{e}"));
-    let kept = table.clone();
-    let options = RunOptions::default().max_attempts(5);
-    let result: Result<_, Error> =
-        block_on(db.run_with(options, async move |tx| tx.put(&kept, "key", &2).await));
-    assert!(matches!(result, Err(Error::Conflict { attempts: 5 })));
-    assert_eq!(db.stats().aborted.conflict, 5);
-    assert_eq!(db.stats().retries, 4);
-    block_on(holder.commit()).unwrap();
-    assert_eq!(get(&db, &table, "key"), Some(1));
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let holder = block_on(db.begin()).unwrap();
+        let kept = table.clone();
+        block_on(holder.step(async move |tx: &Transaction| tx.put(&kept, "key", &1).await))
+            .unwrap_or_else(|e: Error| panic!("{e}"));
+        let kept = table.clone();
+        let options = RunOptions::default().max_attempts(5);
+        let result: Result<_, Error> =
+            block_on(db.run_with(options, async move |tx| tx.put(&kept, "key", &2).await));
+        assert!(matches!(result, Err(Error::Conflict { attempts: 5 })));
+        assert_eq!(db.stats().aborted.conflict, 5);
+        assert_eq!(db.stats().retries, 4);
+        block_on(holder.commit()).unwrap();
+        assert_eq!(get(&db, &table, "key"), Some(1));
+    });
 }
 
 #[test]
 fn steps_of_an_interactive_transaction_come_from_any_thread() {
-    let (db, table) = open();
-    let transaction = block_on(db.begin()).unwrap();
-    block_on(transaction.put(&table, "key", &1)).unwrap();
-    let transaction = std::thread::spawn({
-        let table = table.clone();
-        move || {
-            assert_eq!(block_on(transaction.get(&table, "key")).unwrap(), Some(1));
-            transaction
-        }
-    })
-    .join()
-    .unwrap();
-    assert_eq!(get(&db, &table, "key"), None);
-    block_on(transaction.commit()).unwrap();
-    assert_eq!(get(&db, &table, "key"), Some(1));
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let transaction = block_on(db.begin()).unwrap();
+        block_on(transaction.put(&table, "key", &1)).unwrap();
+        let transaction = std::thread::spawn({
+            let table = table.clone();
+            move || {
+                assert_eq!(block_on(transaction.get(&table, "key")).unwrap(), Some(1));
+                transaction
+            }
+        })
+        .join()
+        .unwrap();
+        assert_eq!(get(&db, &table, "key"), None);
+        block_on(transaction.commit()).unwrap();
+        assert_eq!(get(&db, &table, "key"), Some(1));
+    });
 }
 
 #[test]
 fn a_dropped_interactive_transaction_aborts() {
-    let (db, table) = open();
-    let transaction = block_on(db.begin()).unwrap();
-    block_on(transaction.put(&table, "key", &1)).unwrap();
-    drop(transaction);
-    let options = RunOptions::default().max_attempts(u32::MAX);
-    let kept = table.clone();
-    let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
-    block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
-    assert_eq!(get(&db, &table, "key"), Some(2));
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let transaction = block_on(db.begin()).unwrap();
+        block_on(transaction.put(&table, "key", &1)).unwrap();
+        drop(transaction);
+        let options = RunOptions::default().max_attempts(u32::MAX);
+        let kept = table.clone();
+        let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+        block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
+        assert_eq!(get(&db, &table, "key"), Some(2));
+    });
 }
 
 #[test]
 fn many_open_interactive_transactions_do_not_stop_others() {
-    let (db, table) = open();
-    let open: Vec<_> = (0..1000).map(|_| block_on(db.begin()).unwrap()).collect();
-    let kept = table.clone();
-    db.run_blocking(async move |tx| tx.put(&kept, "key", &1).await)
-        .unwrap_or_else(|e: Error| panic!("{e}"));
-    for transaction in open {
-        assert_eq!(block_on(transaction.get(&table, "key")).unwrap(), None, "begun before");
-        block_on(transaction.commit()).unwrap();
-    }
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let open: Vec<_> = (0..1000).map(|_| block_on(db.begin()).unwrap()).collect();
+        let kept = table.clone();
+        db.run_blocking(async move |tx| tx.put(&kept, "key", &1).await)
+            .unwrap_or_else(|e: Error| panic!("{e}"));
+        for transaction in open {
+            assert_eq!(block_on(transaction.get(&table, "key")).unwrap(), None, "begun before");
+            block_on(transaction.commit()).unwrap();
+        }
+    });
 }
 
 #[test]
 fn a_closed_database_says_so() {
-    let (db, table) = open();
-    let other = db.clone();
-    db.close().unwrap();
-    let result = other.run_blocking(async move |tx| tx.put(&table, "key", &1).await);
-    assert!(matches!(result, Err(Error::Closed)));
-    assert!(matches!(block_on(other.begin()), Err(Error::Closed)));
-    other.close().unwrap();
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let other = db.clone();
+        db.close().unwrap();
+        let result = other.run_blocking(async move |tx| tx.put(&table, "key", &1).await);
+        assert!(matches!(result, Err(Error::Closed)));
+        assert!(matches!(block_on(other.begin()), Err(Error::Closed)));
+        other.close().unwrap();
+    });
 }
 
 #[test]
 fn a_table_of_another_database_is_refused() {
-    let (db, _table) = open();
-    let (_other, foreign) = open();
-    let result = db.run_blocking(async move |tx| tx.put(&foreign, "key", &1).await);
-    assert!(matches!(result, Err(Error::ForeignTable(name)) if name == "records"));
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, _table) = open();
+        limit.watch(&db, Database::stats);
+        let (_other, foreign) = open();
+        let result = db.run_blocking(async move |tx| tx.put(&foreign, "key", &1).await);
+        assert!(matches!(result, Err(Error::ForeignTable(name)) if name == "records"));
+    });
 }
 
 #[test]
 fn blocking_inside_a_transaction_is_refused() {
-    let (db, table) = open();
-    let inner = db.clone();
-    let result = db.run_blocking(async move |_tx| {
-        let table = table.clone();
-        inner.run_blocking(async move |tx| tx.put(&table, "key", &1).await)
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let inner = db.clone();
+        let result = db.run_blocking(async move |_tx| {
+            let table = table.clone();
+            inner.run_blocking(async move |tx| tx.put(&table, "key", &1).await)
+        });
+        assert!(matches!(result, Err(Error::WouldBlock)));
     });
-    assert!(matches!(result, Err(Error::WouldBlock)));
 }
 
 #[test]
 fn tables_have_types_and_names() {
-    let (db, _table) = open();
-    let wrong = block_on(db.open_table::<u32, u64>("records"));
-    let error = wrong.unwrap_err();
-    assert!(matches!(&error, Error::TableType { .. }), "{error}");
-    assert!(matches!(block_on(db.open_table::<str, u64>("no")), Err(Error::TableNotFound(_))));
-    assert!(matches!(block_on(db.create_table::<str, u64>("records")), Err(Error::TableExists(_))));
-    assert!(matches!(block_on(db.create_table::<str, u64>("")), Err(Error::TableName(_))));
-    let tables = block_on(db.tables()).unwrap();
-    assert_eq!(tables.len(), 1);
-    assert_eq!((tables[0].name.as_str(), tables[0].key_type.as_str()), ("records", "str"));
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, _table) = open();
+        limit.watch(&db, Database::stats);
+        let wrong = block_on(db.open_table::<u32, u64>("records"));
+        let error = wrong.unwrap_err();
+        assert!(matches!(&error, Error::TableType { .. }), "{error}");
+        assert!(matches!(block_on(db.open_table::<str, u64>("no")), Err(Error::TableNotFound(_))));
+        assert!(matches!(
+            block_on(db.create_table::<str, u64>("records")),
+            Err(Error::TableExists(_))
+        ));
+        assert!(matches!(block_on(db.create_table::<str, u64>("")), Err(Error::TableName(_))));
+        let tables = block_on(db.tables()).unwrap();
+        assert_eq!(tables.len(), 1);
+        assert_eq!((tables[0].name.as_str(), tables[0].key_type.as_str()), ("records", "str"));
+    });
 }
 
 #[test]
 fn creating_a_table_is_transactional() {
-    let (db, _table) = open();
-    let result: Result<(), Error> = db.run_blocking(async |tx| {
-        let table = tx.create_table::<u64, u64>("taken back").await?;
-        tx.put(&table, &1, &1).await?;
-        Err(Error::KeyExists)
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, _table) = open();
+        limit.watch(&db, Database::stats);
+        let result: Result<(), Error> = db.run_blocking(async |tx| {
+            let table = tx.create_table::<u64, u64>("taken back").await?;
+            tx.put(&table, &1, &1).await?;
+            Err(Error::KeyExists)
+        });
+        assert!(matches!(result, Err(Error::KeyExists)));
+        assert!(matches!(
+            block_on(db.open_table::<u64, u64>("taken back")),
+            Err(Error::TableNotFound(_))
+        ));
     });
-    assert!(matches!(result, Err(Error::KeyExists)));
-    assert!(matches!(
-        block_on(db.open_table::<u64, u64>("taken back")),
-        Err(Error::TableNotFound(_))
-    ));
 }
 
 #[test]
 fn a_record_that_stays_written_for_long_is_waited_for() {
-    let (db, table) = open();
-    let held = block_on(db.begin()).unwrap();
-    block_on(held.put(&table, "key", &1)).unwrap();
-    let outcome = std::thread::scope(|scope| {
-        let rival = scope.spawn(|| {
-            let table = table.clone();
-            let put =
-                db.run_with(RunOptions::default(), async move |tx| tx.put(&table, "key", &2).await);
-            block_on(put)
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let held = block_on(db.begin()).unwrap();
+        block_on(held.put(&table, "key", &1)).unwrap();
+        let outcome = std::thread::scope(|scope| {
+            let rival = scope.spawn(|| {
+                let table = table.clone();
+                let put = db.run_with(RunOptions::default(), async move |tx| {
+                    tx.put(&table, "key", &2).await
+                });
+                block_on(put)
+            });
+            // Longer than attempts last that stand back for rounds alone.
+            while db.stats().suspensions.back_off < 3 && !rival.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            block_on(held.commit()).unwrap();
+            rival.join().unwrap()
         });
-        // Longer than attempts last that stand back for rounds alone.
-        while db.stats().suspensions.back_off < 3 && !rival.is_finished() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        block_on(held.commit()).unwrap();
-        rival.join().unwrap()
+        let attempts = outcome.unwrap().attempts;
+        assert!((13..64).contains(&attempts), "{attempts}");
+        assert!(db.stats().suspensions.back_off > 0);
+        assert_eq!(get(&db, &table, "key"), Some(2));
     });
-    let attempts = outcome.unwrap().attempts;
-    assert!((13..64).contains(&attempts), "{attempts}");
-    assert!(db.stats().suspensions.back_off > 0);
-    assert_eq!(get(&db, &table, "key"), Some(2));
 }

@@ -1,11 +1,17 @@
 //! Snapshot isolation against a sequential model of versions: several transactions open at once,
 //! their steps interleaved at random, every read, scan, conflict and commit foretold.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use braiddb::{Database, Error, InteractiveTransaction, Isolation, Options, Table, Transaction};
+use common::{Limit, with_limit};
 use pollster::block_on;
 use proptest::prelude::*;
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 300;
 
 type Records = Table<u64, u64>;
 
@@ -109,9 +115,10 @@ fn write(
     }
 }
 
-fn check(steps: Vec<(usize, Step)>, workers: usize) {
+fn check(limit: &Limit, steps: Vec<(usize, Step)>, workers: usize) {
     let options = Options::default().workers(workers).isolation(Isolation::Snapshot);
     let db = Database::in_memory(options).unwrap();
+    limit.watch(&db, Database::stats);
     let table: Records = block_on(db.open_or_create_table("model")).unwrap();
     let mut model = Versions::default();
     let mut open: Vec<Option<Open>> = (0..PLACES).map(|_| None).collect();
@@ -169,6 +176,6 @@ proptest! {
         steps in prop::collection::vec(step(), 1..80),
         workers in 1usize..3,
     ) {
-        check(steps, workers);
+        with_limit(LIMIT_SECONDS, move |limit| check(limit, steps, workers));
     }
 }

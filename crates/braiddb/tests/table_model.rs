@@ -1,11 +1,17 @@
 //! A table behaves as a `BTreeMap` does, whatever is done to it in whatever order, committed or
 //! taken back, with keys chosen to be hard on the index.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use braiddb::{Database, Error, Options, Table, Transaction};
+use common::{Limit, with_limit};
 use proptest::prelude::*;
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 300;
 
 type Bytes = Vec<u8>;
 type Model = BTreeMap<Bytes, Bytes>;
@@ -163,8 +169,9 @@ async fn apply(
 }
 
 /// Runs batches of steps, each a transaction that commits or is taken back.
-fn check(batches: Vec<(Vec<Step>, bool)>) {
+fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>) {
     let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    limit.watch(&db, Database::stats);
     let table: Records = pollster::block_on(db.open_or_create_table("model")).unwrap();
     let mut committed = Model::new();
     for (steps, commit) in batches {
@@ -193,54 +200,62 @@ proptest! {
     fn behaves_as_a_map(
         batches in prop::collection::vec((prop::collection::vec(step(), 0..60), any::<bool>()), 1..12)
     ) {
-        check(batches);
+        with_limit(LIMIT_SECONDS, move |limit| check(limit, batches));
     }
 }
 
 #[test]
 fn every_key_length_up_to_the_limit() {
-    let db = Database::in_memory(Options::default().workers(2)).unwrap();
-    let table: Records = pollster::block_on(db.open_or_create_table("lengths")).unwrap();
-    for fill in [0u8, 1, 0xff] {
-        let table = table.clone();
-        db.run_blocking(async move |tx| {
-            for length in 0..=1024usize {
-                tx.put(&table, &vec![fill; length], &length.to_le_bytes()).await?;
-            }
-            for length in (0..=1024usize).rev() {
-                let found = tx.get(&table, &vec![fill; length]).await?;
-                assert_eq!(found, Some(&length.to_le_bytes()[..]));
-            }
-            Ok::<_, Error>(())
-        })
-        .unwrap();
-    }
-    let count = db
-        .run_blocking(async move |tx| Ok::<_, Error>(collect(tx.scan(&table, ..)?).await?.len()))
-        .unwrap();
-    // The empty key is the same for all three fillings.
-    assert_eq!(count, 3 * 1024 + 1);
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = pollster::block_on(db.open_or_create_table("lengths")).unwrap();
+        for fill in [0u8, 1, 0xff] {
+            let table = table.clone();
+            db.run_blocking(async move |tx| {
+                for length in 0..=1024usize {
+                    tx.put(&table, &vec![fill; length], &length.to_le_bytes()).await?;
+                }
+                for length in (0..=1024usize).rev() {
+                    let found = tx.get(&table, &vec![fill; length]).await?;
+                    assert_eq!(found, Some(&length.to_le_bytes()[..]));
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        }
+        let count = db
+            .run_blocking(async move |tx| {
+                Ok::<_, Error>(collect(tx.scan(&table, ..)?).await?.len())
+            })
+            .unwrap();
+        // The empty key is the same for all three fillings.
+        assert_eq!(count, 3 * 1024 + 1);
+    });
 }
 
 #[test]
 fn large_values_and_their_limit() {
-    let db = Database::in_memory(Options::default().workers(1)).unwrap();
-    let table: Records = pollster::block_on(db.open_or_create_table("large")).unwrap();
-    let limit = 16 << 20;
-    let kept = table.clone();
-    let result = db.run_blocking(async move |tx| {
-        tx.put(&kept, b"largest", &vec![7; limit]).await?;
-        tx.put(&kept, b"too large", &vec![7; limit + 1]).await
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = pollster::block_on(db.open_or_create_table("large")).unwrap();
+        let limit = 16 << 20;
+        let kept = table.clone();
+        let result = db.run_blocking(async move |tx| {
+            tx.put(&kept, b"largest", &vec![7; limit]).await?;
+            tx.put(&kept, b"too large", &vec![7; limit + 1]).await
+        });
+        assert!(matches!(result, Err(Error::ValueTooLong { bytes, .. }) if bytes == limit + 1));
+        let kept = table.clone();
+        db.run_blocking(async move |tx| tx.put(&kept, b"largest", &vec![9; limit]).await).unwrap();
+        let length = db
+            .run_blocking(async move |tx| {
+                let found = tx.get(&table, b"largest").await?.unwrap();
+                assert!(found.iter().all(|byte| *byte == 9));
+                Ok::<_, Error>(found.len())
+            })
+            .unwrap();
+        assert_eq!(length, limit);
     });
-    assert!(matches!(result, Err(Error::ValueTooLong { bytes, .. }) if bytes == limit + 1));
-    let kept = table.clone();
-    db.run_blocking(async move |tx| tx.put(&kept, b"largest", &vec![9; limit]).await).unwrap();
-    let length = db
-        .run_blocking(async move |tx| {
-            let found = tx.get(&table, b"largest").await?.unwrap();
-            assert!(found.iter().all(|byte| *byte == 9));
-            Ok::<_, Error>(found.len())
-        })
-        .unwrap();
-    assert_eq!(length, limit);
 }

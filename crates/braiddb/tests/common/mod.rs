@@ -1,6 +1,7 @@
 //! A time limit for tests: a test that hangs fails, and says in which state it hung.
 
 use std::any::Any;
+use std::fmt::Debug;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,17 @@ impl Limit {
     pub fn on_timeout(&self, what: &str, describe: impl Fn() -> String + Send + 'static) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((what.to_owned(), Box::new(describe)));
+    }
+
+    /// When time runs out, prints the statistics of `db`, a handle of which lives until the test is over:
+    ///
+    /// ```ignore
+    /// limit.watch(&db, Database::stats);
+    /// ```
+    #[allow(dead_code, reason = "for the programs whose tests need nothing more")]
+    pub fn watch<D: Clone + Send + 'static, S: Debug + 'static>(&self, db: &D, stats: fn(&D) -> S) {
+        let db = db.clone();
+        self.on_timeout("db", move || format!("{:#?}", stats(&db)));
     }
 
     fn describe(&self) -> String {
