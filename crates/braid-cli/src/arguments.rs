@@ -85,6 +85,24 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
+    /// Drop a table, with its indexes and all its records.
+    Drop {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+        /// Table to drop, of whatever types.
+        table: String,
+    },
+    /// Give a table another name.
+    Rename {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+        /// The table's name.
+        table: String,
+        /// Its new name.
+        to: String,
+    },
     /// Show what the database has done since it was opened, and what it holds.
     Stats {
         /// Which database.

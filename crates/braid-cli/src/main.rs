@@ -58,6 +58,10 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         }
         Verb::Scan { store, scan } => verb::scan::run(&store.open_existing()?, &scan, output),
         Verb::Tables { store } => verb::overview::tables(&store.open_existing()?, output),
+        Verb::Drop { store, table } => verb::table::drop(&store.open_existing()?, &table),
+        Verb::Rename { store, table, to } => {
+            verb::table::rename(&store.open_existing()?, &table, &to)
+        }
         Verb::Stats { store } => verb::overview::stats(&store.open_existing()?, output),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
         Verb::Backup { directory, store } => {

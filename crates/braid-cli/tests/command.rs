@@ -208,6 +208,24 @@ fn a_check_a_checkpoint_and_a_compaction_of_what_is_there() {
 }
 
 #[test]
+fn tables_are_renamed_and_dropped() {
+    let braid = Braid::new();
+    braid.run(&["put", "a", "key", "value"], 0);
+    braid.run(&["rename", "a", "b"], 0);
+    assert_eq!(braid.run(&["get", "b", "key"], 0).0, "value\n");
+    let (_, said) = braid.run(&["rename", "a", "c"], 1);
+    assert!(said.contains("there is no table \"a\""), "{said}");
+    braid.run(&["put", "a", "key", "other"], 0);
+    let (_, said) = braid.run(&["rename", "a", "b"], 3);
+    assert!(said.contains("\"b\""), "{said}");
+    braid.run(&["drop", "b"], 0);
+    braid.run(&["drop", "b"], 1);
+    let (tables, _) = braid.run(&["--json", "tables"], 0);
+    assert!(tables.contains("\"a\"") && !tables.contains("\"b\""), "{tables}");
+    assert_eq!(braid.run(&["get", "a", "key"], 0).0, "other\n");
+}
+
+#[test]
 fn a_backup_opens_as_a_database() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);

@@ -13,3 +13,4 @@ mod quotes;
 pub mod rows;
 pub mod scan;
 pub mod shell;
+pub mod table;

@@ -2,11 +2,12 @@
 //!
 //! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
 //! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached.
-//! Rows of indexes stand beside (`index/row.rs`).
+//! Rows of indexes stand beside (`index/row.rs`), and of tables that are being dropped (`drop.rs`).
 
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::drop::is_dropped_key;
 use super::error::{Error, Result};
 use super::index::is_row_key;
 use super::table::Table;
@@ -64,7 +65,7 @@ pub struct TableDescription {
 const UNCACHED: u8 = 1;
 
 impl TableDescription {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.id.to_le_bytes().to_vec();
         for name in [&self.key_type, &self.value_type] {
             let length = u16::try_from(name.len()).expect("checked when the table was created");
@@ -75,7 +76,7 @@ impl TableDescription {
         bytes
     }
 
-    fn decode(name: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(super) fn decode(name: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         let malformed = || DecodeError::new("a catalog entry");
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| malformed());
         let (id, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(malformed)?;
@@ -192,7 +193,7 @@ impl Transaction {
         let mut tables = Vec::new();
         while engine_code(scan.load()).await? {
             let (name, bytes) = scan.current().expect("loaded");
-            if !is_row_key(name) {
+            if !names_no_table(name) {
                 tables.push(TableDescription::decode(name, bytes)?);
             }
             scan.pass();
@@ -200,9 +201,9 @@ impl Transaction {
         Ok(tables)
     }
 
-    async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
+    pub(super) async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
         let catalog = self.catalog();
-        let Some(found) = engine_code(self.core().get(&catalog, name.as_bytes())).await? else {
+        let Some(found) = engine_code(self.core().get(&catalog, name_key(name))).await? else {
             return Ok(None);
         };
         Ok(Some(TableDescription::decode(name.as_bytes(), found.bytes())?))
@@ -223,6 +224,16 @@ impl Transaction {
         core.set_caches(description.options.cache_cold);
         Table::new(&description.name, core)
     }
+}
+
+/// Whether a key of the catalog is of something else than a table.
+pub(super) fn names_no_table(key: &[u8]) -> bool {
+    is_row_key(key) || is_dropped_key(key)
+}
+
+/// The catalog's key of a table.
+pub(super) fn name_key(name: &str) -> &[u8] {
+    name.as_bytes()
 }
 
 pub(super) fn check_name(name: &str) -> Result<()> {

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod change;
+mod drop;
 mod error;
 mod index;
 mod interactive;
@@ -207,6 +208,7 @@ impl Database {
             db.shared.engine.raise_table_id(TableId(table.id));
         }
         block_on(db.find_indexes())?;
+        block_on(db.find_dropped_tables())?;
         Ok(db)
     }
 

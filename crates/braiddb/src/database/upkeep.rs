@@ -10,7 +10,6 @@ use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
 use crate::log::{BlockKind, Lsn};
 use crate::sched::{self, UntilRecorded};
-use crate::transaction::OperationError;
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -83,13 +82,14 @@ impl From<durability::Checkpoint> for Checkpoint {
 
 impl Database {
     /// Runs a job of the engine's own on some worker; what came of it.
-    pub(super) async fn on_worker<T, F>(
+    pub(super) async fn on_worker<T, E, F>(
         &self,
         job: impl FnOnce() -> F + Send + 'static,
     ) -> Result<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, OperationError>> + 'static,
+        E: Into<Error> + Send + 'static,
+        F: Future<Output = Result<T, E>> + 'static,
     {
         let (reply, done) = oneshot::channel();
         let reply = UntilRecorded::new(reply);
@@ -100,7 +100,7 @@ impl Database {
                 send(reply.into_inner(), result);
             })
         })?;
-        Ok(done.await.map_err(|oneshot::Canceled| self.ended())??)
+        done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
     }
 
     /// Writes a checkpoint, so that the next opening need not replay the log before it.

@@ -10,11 +10,11 @@ use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
 use crate::index::Index;
-use crate::log::ColdStore;
+use crate::log::{ColdStore, Lsn};
 use crate::memory::MemoryCounters;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
-use crate::sync::OnceLock;
+use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::version::{Stamp, TransactionName, VersionRef};
 
@@ -25,6 +25,8 @@ const SMALL_VERSION_BYTES: u64 = 32;
 
 const ALL: u64 = 0;
 const NOBODY: u64 = 1;
+/// Those that began before the table was dropped.
+const OLDER: u64 = 2;
 
 /// The records of a table.
 ///
@@ -35,7 +37,7 @@ pub(crate) struct Records {
     pub(crate) id: TableId,
     pub(crate) index: Index,
     /// As errors call it; known once somebody has opened it.
-    name: OnceLock<Box<str>>,
+    name: RwLock<Arc<str>>,
     pub(super) secondaries: Secondaries,
     array: IndirectionArray,
     /// Who last read its records, where the serial safety net certifies.
@@ -44,8 +46,10 @@ pub(crate) struct Records {
     memory: Arc<MemoryCounters>,
     /// Where evicted records are read; none without a log.
     store: Option<ColdStore>,
-    /// Who may use the table: [`ALL`], [`NOBODY`], or the transaction with the name in this stamp.
+    /// Who may use the table: [`ALL`], [`NOBODY`], [`OLDER`], or the transaction with the name in this stamp.
     users: AtomicU64,
+    /// The LSN at which it was dropped, if it was.
+    dropped_at: AtomicU64,
     /// Whether records are evicted, and so reads note what is of use.
     evicts: bool,
     /// Whether records read from the log stay in memory.
@@ -66,7 +70,7 @@ impl Records {
         let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
         let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
         let users = AtomicU64::new(ALL);
-        let (name, secondaries) = (OnceLock::new(), Secondaries::default());
+        let (name, secondaries) = (RwLock::new("".into()), Secondaries::default());
         Self {
             id,
             index,
@@ -78,6 +82,7 @@ impl Records {
             memory,
             store,
             users,
+            dropped_at: AtomicU64::new(0),
             evicts,
             caches,
             hand,
@@ -108,24 +113,44 @@ impl Records {
         self.users.store(NOBODY, Ordering::Relaxed);
     }
 
-    /// Whether a transaction may use the table. Handles of a table leave the transaction that creates
-    /// it, if its code lets them; and tables that never came to be have none.
+    /// Lets only transactions use the table that began before it was dropped, which was committed at `lsn`.
+    ///
+    /// A transaction that does not see this yet began before the next commit of whoever dropped it, for the
+    /// reason that is given at [`Records::is_indexed`].
+    pub(crate) fn drop_at(&self, lsn: Lsn) {
+        // Relaxed: `users` publishes it.
+        self.dropped_at.store(lsn.0, Ordering::Relaxed);
+        // Release pairs with the Acquire in `may_be_used_by`.
+        self.users.store(OLDER, Ordering::Release);
+    }
+
+    /// Whether a transaction may use the table that sees what was committed before `begin`. Handles of a
+    /// table leave the transaction that creates it, if its code lets them; tables that never came to be have
+    /// some, and dropped ones.
     #[inline(always)]
-    pub(crate) fn may_be_used_by(&self, transaction: TransactionName) -> bool {
-        // Acquire pairs with the Release in `open_to_all`.
+    pub(crate) fn may_be_used_by(&self, transaction: TransactionName, begin: Lsn) -> bool {
+        // Acquire pairs with the Release in `open_to_all`, and in `drop_at`.
         let users = self.users.load(Ordering::Acquire);
-        users == ALL || users == Stamp::in_flight(transaction).bits()
+        users == ALL || self.is_among(users, transaction, begin)
+    }
+
+    #[cold]
+    fn is_among(&self, users: u64, transaction: TransactionName, begin: Lsn) -> bool {
+        // Relaxed: stored before `OLDER` was.
+        let dropped_at = || self.dropped_at.load(Ordering::Relaxed);
+        (users == OLDER && begin.0 <= dropped_at()) || users == Stamp::in_flight(transaction).bits()
     }
 
     /// Says what errors call the table.
     pub(crate) fn set_name(&self, name: &str) {
-        // A table keeps its name.
-        _ = self.name.set(name.into());
+        if **self.name.read() != *name {
+            *self.name.write() = name.into();
+        }
     }
 
     /// What errors call the table.
-    pub(crate) fn name(&self) -> &str {
-        self.name.get().map_or("", |name| name)
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.name.read().clone()
     }
 
     /// Says whether records read from the log stay in memory.

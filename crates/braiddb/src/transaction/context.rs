@@ -217,10 +217,11 @@ impl Transaction {
         &self.savepoints
     }
 
-    /// Whether the transaction may use a table: it exists for everybody, or for its creator.
+    /// Whether the transaction may use a table: it exists for everybody, for its creator, or did when the
+    /// transaction began.
     #[inline(always)]
     pub(crate) fn may_use(&self, table: &Records) -> bool {
-        table.may_be_used_by(self.name)
+        table.may_be_used_by(self.name, self.begin())
     }
 
     /// What the transaction sees: versions committed before this LSN, and its own. It may become a later

@@ -48,7 +48,7 @@ impl Transaction {
         // Whoever builds it may have been given up, and it been dropped since; and those who drop it wait
         // only for transactions that began before it was marked.
         if index.is_dropped() {
-            let (table, index) = (table.name().to_owned(), index.name().to_owned());
+            let (table, index) = (table.name().to_string(), index.name().to_owned());
             return Err(IndexError::IndexNotFound { table, index }.into());
         }
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -96,7 +96,7 @@ impl Transaction {
             return Ok(());
         }
         let records = Box::new([owner.bytes().to_vec(), primary.to_vec()]);
-        let (table, index) = (table.name().to_owned(), index.name().to_owned());
+        let (table, index) = (table.name().to_string(), index.name().to_owned());
         Err(IndexError::DuplicateKey { table, index, key: part.to_vec(), records }.into())
     }
 }

@@ -88,7 +88,7 @@ impl Transaction {
         Box::pin(async move {
             let indexes = table.secondaries();
             if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
-                let (table, index) = (table.name().to_owned(), index.name().to_owned());
+                let (table, index) = (table.name().to_string(), index.name().to_owned());
                 return Err(IndexError::IndexDetached { table, index }.into());
             }
             let mut fetched = Fetched::new();
@@ -286,7 +286,7 @@ impl Transaction {
             return Ok(());
         }
         self.note_record(entries, rid, &change.entry);
-        let (table, index) = (table.name().to_owned(), change.index.name().to_owned());
+        let (table, index) = (table.name().to_string(), change.index.name().to_owned());
         Err(IndexError::UniqueViolation { table, index, key: change.entry.to_vec() }.into())
     }
 
@@ -320,7 +320,7 @@ impl Transaction {
 
 /// What gives an index its keys gave others before, for the same value.
 fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
-    let (table, index) = (table.name().to_owned(), index.name().to_owned());
+    let (table, index) = (table.name().to_string(), index.name().to_owned());
     IndexError::IndexInconsistent { table, index }.into()
 }
 
@@ -379,7 +379,7 @@ pub(super) fn keys_of(
     value: Option<&[u8]>,
 ) -> Result<Vec<KeyBuffer>, OperationError> {
     let Some(code) = index.code() else {
-        let (table, index) = (table.name().to_owned(), index.name().to_owned());
+        let (table, index) = (table.name().to_string(), index.name().to_owned());
         return Err(IndexError::IndexDetached { table, index }.into());
     };
     let Some(value) = value else { return Ok(Vec::new()) };

@@ -75,7 +75,7 @@ impl Transaction {
         index: &Secondary,
     ) -> Result<(), OperationError> {
         if index.is_dropped() {
-            let (table, index) = (table.name().to_owned(), index.name().to_owned());
+            let (table, index) = (table.name().to_string(), index.name().to_owned());
             return Err(IndexError::IndexNotFound { table, index }.into());
         }
         if index.is_usable_at(self.begin()) { Ok(()) } else { Err(self.conflict()) }

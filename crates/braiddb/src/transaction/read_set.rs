@@ -85,7 +85,7 @@ impl Changed {
     /// A record that was changed.
     pub(super) fn record(table: &Records, key: &[u8]) -> Self {
         let key = Bound::Included(key.to_vec());
-        Self { table: table.name().to_owned(), keys: (key.clone(), key) }
+        Self { table: table.name().to_string(), keys: (key.clone(), key) }
     }
 }
 
@@ -257,5 +257,5 @@ impl ReadSet {
 fn name(table: RecordsRef) -> String {
     // SAFETY: tables live as long as the engine, which the transaction with this read set holds, or are
     // that transaction's own.
-    unsafe { table.get() }.name().to_owned()
+    unsafe { table.get() }.name().to_string()
 }

@@ -12,7 +12,6 @@
 //! step 2. Dropping goes the other way: the row says *dropping*, the index is taken off the list,
 //! transactions that began before are waited for, its entries are deleted, and then the row.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
@@ -28,9 +27,7 @@ use crate::planted::{Bug, is_planted};
 use crate::record::{self, ChangingIndexes, IndexCode, Secondary};
 use crate::rid::TableId;
 use crate::sched::engine_code;
-use crate::transaction::{
-    Bounds, CatalogRow, Intent, Isolation, OperationError, WorkerTransactions, clear_index,
-};
+use crate::transaction::{Bounds, Intent, Isolation, WorkerTransactions, clear_index};
 use crate::types::{Key, KeyBuffer, Value};
 
 /// Records whose entries are made in one transaction, at most.
@@ -301,7 +298,8 @@ impl Database {
             put => _ = put?,
         }
         self.wait_for_grace_period().await?;
-        self.on_worker(clearing(&self.shared.engine, &row)).await?;
+        let (entries, row) = row.catalog_row(&self.shared.engine);
+        self.on_worker(|| clear_index(entries, row)).await?;
         Ok(())
     }
 
@@ -320,10 +318,10 @@ impl Database {
             let engine = &self.shared.engine;
             engine.raise_table_id(TableId(row.id));
             if row.stage == IndexStage::Dropping {
-                let clear = clearing(engine, &row);
+                let (entries, row) = row.catalog_row(engine);
                 self.spawn(move || {
                     Box::pin(async move {
-                        if let Err(error) = clear().await {
+                        if let Err(error) = clear_index(entries, row).await {
                             tracing::warn!("a dropped index is left to the next opening: {error}");
                         }
                     })
@@ -366,22 +364,6 @@ impl crate::transaction::Engine {
     }
 }
 
-type Clearing = Pin<Box<dyn Future<Output = Result<bool, OperationError>>>>;
-
-/// Deletes the entries of an index that was dropped, and its row.
-fn clearing(
-    engine: &crate::transaction::Engine,
-    row: &IndexDescription,
-) -> impl FnOnce() -> Clearing + Send + 'static + use<> {
-    let row_of_it = CatalogRow {
-        catalog: engine.table(crate::rid::CATALOG),
-        key: row_key(row.table_id, &row.name),
-        value: row.encode(),
-    };
-    let entries = engine.table(TableId(row.id));
-    move || Box::pin(clear_index(entries, row_of_it))
-}
-
 fn check_definition(stored: &IndexDescription, wanted: &IndexDescription) -> Result<()> {
     let (stored, requested) = (stored.definition(), wanted.definition());
     if stored == requested {
@@ -400,7 +382,7 @@ impl Transaction {
         Ok(Some(IndexDescription::decode(&key, found.bytes())?))
     }
 
-    async fn index_rows(&self) -> Result<Vec<IndexDescription>> {
+    pub(in crate::database) async fn index_rows(&self) -> Result<Vec<IndexDescription>> {
         let (catalog, (low, high)) = (self.catalog(), row_bounds());
         let mut scan = self.core().scan(&catalog, Bounds { low, high });
         let mut rows = Vec::new();
@@ -431,10 +413,12 @@ impl Transaction {
     /// up, and another may have dropped the index since, or created one of the same name.
     async fn put_row(&self, row: &IndexDescription) -> Result<()> {
         let now = self.index_row(row.table_id, &row.name).await?;
-        if !now.is_some_and(|now| now.id == row.id && now.stage <= row.stage) {
+        let Some(now) = now.filter(|now| now.id == row.id && now.stage <= row.stage) else {
             let (table, index) = (row.table.clone(), row.name.clone());
             return Err(Error::IndexNotFound { table, index });
-        }
+        };
+        // Its table may have been renamed meanwhile.
+        let row = IndexDescription { table: now.table, ..row.clone() };
         let (catalog, key) = (self.catalog(), row_key(row.table_id, &row.name));
         let value = row.encode();
         engine_code(self.core().write(&catalog, &key, Intent::Update(&value))).await?;

@@ -8,7 +8,11 @@
 //! database that has some.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
+use crate::record::Records;
+use crate::rid::{CATALOG, TableId};
+use crate::transaction::{CatalogRow, Engine};
 use crate::types::{DecodeError, KeyBuffer};
 
 const PREFIX: &str = "braid.index.";
@@ -69,6 +73,13 @@ pub(super) fn row_bounds() -> (Bound<KeyBuffer>, Bound<KeyBuffer>) {
 }
 
 impl IndexDescription {
+    /// The table of its entries, and its row.
+    pub(in crate::database) fn catalog_row(&self, engine: &Engine) -> (Arc<Records>, CatalogRow) {
+        let catalog = engine.table(CATALOG);
+        let key = row_key(self.table_id, &self.name);
+        (engine.table(TableId(self.id)), CatalogRow { catalog, key, value: self.encode() })
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.id.to_le_bytes().to_vec();
         bytes.push(match self.stage {

@@ -1,0 +1,340 @@
+//! Dropping, renaming and clearing tables.
+//!
+//! | step of a dropping | committed |
+//! |---|---|
+//! | 1. the table's row leaves the catalog for one that says *dropped*; its indexes' rows say *dropping* | all in one transaction, at the LSN `d` |
+//! | 2. transactions that begin after `d` may use neither any more | the row once more |
+//! | 3. transactions that began before are waited for | |
+//! | 4. the entries of its indexes are deleted, and its records | many at a time |
+//! | 5. the rows of step 1 are deleted | |
+//!
+//! A transaction that began before the row of step 2 was committed is waited for, whatever it did by then;
+//! what it wrote to the table is deleted with the rest, as if it had committed before `d`. After a crash,
+//! opening the database goes on from step 4.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Database;
+use super::catalog::{TableDescription, check_name, name_key};
+use super::error::{Error, Result};
+use super::index::IndexStage;
+use super::options::RunOptions;
+use super::run::{Failed, attempts};
+use super::table::Table;
+use super::transaction::Transaction;
+use crate::log::Lsn;
+use crate::record::{ChangingIndexes, Records};
+use crate::rid::TableId;
+use crate::sched::engine_code;
+use crate::transaction::{
+    Bounds, CatalogRow, Intent, OperationError, WorkerTransactions, clear_index,
+};
+use crate::types::{DecodeError, Key, KeyBuffer, Value};
+
+/// Records that are deleted in one transaction when a table is cleared.
+const CLEARED_AT_ONCE: u64 = 1024;
+
+/// The catalog's key of a dropped table goes on with its number, as ten decimal digits.
+const PREFIX: &str = "braid.dropped.";
+/// Ends the catalog's value of a dropped table, after its name's length `u16` and its name. A build that
+/// drops no tables takes that for damage, and so opens no database in which one is being dropped.
+const LAST: u8 = 3;
+
+/// Whether a key of the catalog is a dropped table's.
+pub(super) fn is_dropped_key(key: &[u8]) -> bool {
+    key.starts_with(PREFIX.as_bytes())
+}
+
+/// A table that was dropped, and whose records are being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DroppedTable {
+    id: u32,
+    name: String,
+}
+
+impl DroppedTable {
+    fn key(&self) -> Vec<u8> {
+        format!("{PREFIX}{:010}", self.id).into_bytes()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let length = u16::try_from(self.name.len()).expect("checked when the table was created");
+        let mut bytes = length.to_le_bytes().to_vec();
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes.push(LAST);
+        bytes
+    }
+
+    fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+        Self::parse(key, bytes).ok_or_else(|| DecodeError::new("a dropped table in the catalog"))
+    }
+
+    fn parse(key: &[u8], bytes: &[u8]) -> Option<Self> {
+        let id = key.strip_prefix(PREFIX.as_bytes())?;
+        let id = std::str::from_utf8(id).ok()?.parse().ok()?;
+        let (length, rest) = bytes.split_first_chunk::<2>()?;
+        let (name, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+        let name = String::from_utf8(name.to_vec()).ok()?;
+        (rest == [LAST]).then_some(Self { id, name })
+    }
+
+    fn catalog_row(&self, engine: &crate::transaction::Engine) -> CatalogRow {
+        let catalog = engine.table(crate::rid::CATALOG);
+        CatalogRow { catalog, key: self.key(), value: self.encode() }
+    }
+}
+
+impl Database {
+    /// Drops a table, with its indexes. Transactions that begin once it is dropped find no table of this
+    /// name, and fail with [`Error::TableNotFound`] if they use a handle of it; those that are active go on
+    /// with it. Its records are deleted as soon as those are over, while other transactions go on, and their
+    /// space is given back as that of all deleted records is; this returns when that is done.
+    ///
+    /// If the future is dropped, the table is dropped all the same. If the database is closed meanwhile, or
+    /// the process ends, the records left are deleted when it is opened the next time.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let drafts = db.create_table::<u64, str>("drafts").await?;
+    /// db.put(&drafts, &1, "to be").await?;
+    /// db.drop_table("drafts").await?;
+    /// assert!(matches!(db.get(&drafts, &1).await, Err(Error::TableNotFound(_))));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped; as
+    /// [`Database::run`].
+    pub async fn drop_table(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.on_worker(async move || drop_table(&name).await).await
+    }
+
+    /// Gives a table another name, in a transaction of its own. Handles of the table stay good, and go on
+    /// calling it by the name that they were opened with.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`]; [`Error::TableExists`] if there is another table of the new name;
+    /// [`Error::TableName`]; [`Error::IndexBusy`] while an index of the table is created or dropped; as
+    /// [`Database::run`].
+    pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.on_worker(async move || rename_table(&from, &to).await).await
+    }
+
+    /// Deletes all records of a table, some in a transaction, and returns how many they were. Transactions
+    /// that go on meanwhile see some of them deleted, and what they write into what this has passed stays; if the
+    /// future is dropped, or fails, some are deleted.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`] and [`Database::run`].
+    pub async fn clear<K, V>(&self, table: &Table<K, V>) -> Result<u64>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (mut deleted, mut after) = (0, None::<KeyBuffer>);
+        loop {
+            let (table, from) = (table.clone(), after.take());
+            let some = self.run(async move |tx| tx.delete_some(&table, from.clone()).await).await?;
+            deleted += some.0;
+            after = some.1;
+            if after.is_none() {
+                return Ok(deleted);
+            }
+        }
+    }
+
+    /// Goes on with the deletion of the records of tables that were dropped, when the database is opened.
+    pub(super) async fn find_dropped_tables(&self) -> Result<()> {
+        for dropped in self.run(async |tx| tx.dropped_tables().await).await? {
+            let engine = &self.shared.engine;
+            engine.raise_table_id(TableId(dropped.id));
+            let (records, row) = (engine.table(TableId(dropped.id)), dropped.catalog_row(engine));
+            self.spawn(move || {
+                Box::pin(async move {
+                    if let Err(error) = clear_index(records, row).await {
+                        tracing::warn!("a dropped table is left to the next opening: {error}");
+                    }
+                })
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `body` in transactions of this worker, until one commits; its value and the commit LSN.
+async fn commit<T>(body: impl AsyncFn(&Transaction) -> Result<T>) -> Result<(T, Lsn)> {
+    let outcome = attempts(RunOptions::default(), body).await.map_err(Failed::into_error)?;
+    Ok((outcome.value, Lsn(outcome.commit_lsn)))
+}
+
+/// The table of a name, and the right to change its indexes.
+async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
+    let (found, _) = commit(async |tx| tx.describe(name).await).await?;
+    let found = found.ok_or_else(|| Error::TableNotFound(name.to_owned()))?;
+    let table = WorkerTransactions::current().engine().table(TableId(found.id));
+    let busy = || Error::IndexBusy { table: name.to_owned() };
+    let changing = ChangingIndexes::begin(&table).ok_or_else(busy)?;
+    Ok((table, changing))
+}
+
+async fn drop_table(name: &str) -> Result<()> {
+    let (table, changing) = find(name).await?;
+    let dropped = DroppedTable { id: table.id.0, name: name.to_owned() };
+    let (indexes, lsn) = commit(async |tx| tx.list_as_dropped(&dropped).await).await?;
+    table.drop_at(lsn);
+    table.secondaries().iter().for_each(|index| index.mark_dropped());
+    drop(changing);
+    // So every transaction that begins later sees that.
+    commit(async |tx| tx.put_dropped(&dropped).await).await?;
+    let worker = WorkerTransactions::current();
+    if !worker.wait_for_grace_period().await? {
+        // The database is closing: the rest is left to the next opening.
+        return Ok(());
+    }
+    let row = (table, dropped.catalog_row(worker.engine()));
+    for (entries, row) in indexes.into_iter().chain([row]) {
+        clear_index(entries, row).await?;
+    }
+    Ok(())
+}
+
+async fn rename_table(from: &str, to: &str) -> Result<()> {
+    let (table, _changing) = find(from).await?;
+    commit(async |tx| tx.rename(&table, from, to).await).await?;
+    table.set_name(to);
+    for index in table.secondaries().iter() {
+        index.entries().set_name(&format!("{to}.{}", index.name()));
+    }
+    Ok(())
+}
+
+impl Transaction {
+    /// The row of a table in the catalog, which must be this table's.
+    async fn row_of(&self, table: u32, name: &str) -> Result<TableDescription> {
+        let found = self.describe(name).await?.filter(|found| found.id == table);
+        found.ok_or_else(|| Error::TableNotFound(name.to_owned()))
+    }
+
+    /// Takes a table off the catalog, lists it as dropped, and its indexes; the tables of their entries and
+    /// their rows.
+    async fn list_as_dropped(
+        &self,
+        dropped: &DroppedTable,
+    ) -> Result<Vec<(Arc<Records>, CatalogRow)>> {
+        self.row_of(dropped.id, &dropped.name).await?;
+        self.write_row(name_key(&dropped.name), Intent::Delete).await?;
+        self.put_dropped(dropped).await?;
+        let mut indexes = Vec::new();
+        for mut row in self.index_rows().await? {
+            if row.table_id == dropped.id {
+                row.stage = IndexStage::Dropping;
+                let row = row.catalog_row(self.engine());
+                self.write_row(&row.1.key, Intent::Update(&row.1.value)).await?;
+                indexes.push(row);
+            }
+        }
+        Ok(indexes)
+    }
+
+    async fn put_dropped(&self, dropped: &DroppedTable) -> Result<()> {
+        Ok(self.write_row(&dropped.key(), Intent::Put(&dropped.encode())).await?)
+    }
+
+    async fn write_row(&self, key: &[u8], intent: Intent<'_>) -> Result<(), OperationError> {
+        let catalog = self.catalog();
+        engine_code(self.core().write(&catalog, key, intent)).await?;
+        Ok(())
+    }
+
+    /// The tables that are dropped, and not gone yet.
+    async fn dropped_tables(&self) -> Result<Vec<DroppedTable>> {
+        let mut low = KeyBuffer::new();
+        low.extend_from_slice(PREFIX.as_bytes());
+        let catalog = self.catalog();
+        let bounds = Bounds { low: Bound::Included(low), high: Bound::Unbounded };
+        let mut scan = self.core().scan(&catalog, bounds);
+        let mut tables = Vec::new();
+        while engine_code(scan.load()).await? {
+            let (key, bytes) = scan.current().expect("loaded");
+            if !is_dropped_key(key) {
+                break;
+            }
+            tables.push(DroppedTable::decode(key, bytes)?);
+            scan.pass();
+        }
+        Ok(tables)
+    }
+
+    /// Gives a table another name in the catalog.
+    async fn rename(&self, table: &Records, from: &str, to: &str) -> Result<()> {
+        let mut row = self.row_of(table.id.0, from).await?;
+        if from == to {
+            return Ok(());
+        }
+        row.name = to.to_owned();
+        match self.write_row(name_key(to), Intent::Insert(&row.encode())).await {
+            Err(OperationError::KeyExists) => return Err(Error::TableExists(to.to_owned())),
+            inserted => inserted?,
+        }
+        self.write_row(name_key(from), Intent::Delete).await?;
+        for mut row in self.index_rows().await? {
+            // Whoever deletes a dropped one knows its row as it is.
+            if row.table_id == table.id.0 && row.stage != IndexStage::Dropping {
+                row.table = to.to_owned();
+                let (_, row) = row.catalog_row(self.engine());
+                self.write_row(&row.key, Intent::Update(&row.value)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the next records of a table after a key; how many, and the last of them if there may be more.
+    async fn delete_some<K, V>(
+        &self,
+        table: &Table<K, V>,
+        after: Option<KeyBuffer>,
+    ) -> Result<(u64, Option<KeyBuffer>)>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        let low = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut scan = self.core().scan(records, Bounds { low, high: Bound::Unbounded });
+        scan.set_keys_only();
+        scan.expect_records(CLEARED_AT_ONCE);
+        let (mut deleted, mut last) = (0, None);
+        while deleted < CLEARED_AT_ONCE && engine_code(scan.load()).await? {
+            let key = scan.current().expect("loaded").0.clone();
+            self.write_encoded(table, &key, Intent::Delete).await?;
+            (deleted, last) = (deleted + 1, Some(key));
+            scan.pass();
+        }
+        Ok((deleted, last.filter(|_| deleted == CLEARED_AT_ONCE)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::catalog::names_no_table;
+    use super::*;
+
+    #[test]
+    fn rows_keep_their_parts_and_are_told_from_damage() {
+        let dropped = DroppedTable { id: 1_234_567_890, name: "drafts".to_owned() };
+        let (key, bytes) = (dropped.key(), dropped.encode());
+        assert!(is_dropped_key(&key) && names_no_table(&key) && !names_no_table(b"drafts"));
+        assert_eq!(DroppedTable::decode(&key, &bytes).unwrap(), dropped);
+        for length in 0..bytes.len() {
+            assert!(DroppedTable::decode(&key, &bytes[..length]).is_err());
+        }
+        assert!(TableDescription::decode(&key, &bytes).is_err());
+    }
+}
