@@ -220,7 +220,7 @@ fn tables_are_renamed_and_dropped() {
     assert!(said.contains("\"b\""), "{said}");
     braid.run(&["drop", "b"], 0);
     braid.run(&["drop", "b"], 1);
-    let (tables, _) = braid.run(&["--json", "tables"], 0);
+    let (tables, _) = braid.run(&["tables", "--json"], 0);
     assert!(tables.contains("\"a\"") && !tables.contains("\"b\""), "{tables}");
     assert_eq!(braid.run(&["get", "a", "key"], 0).0, "other\n");
 }
