@@ -29,10 +29,13 @@ pub(crate) enum Kind {
     Copy,
     /// Records that are being read from the log, from before their buffers are there.
     Reading,
+    /// Changes of records on pages, with their before-images, and what leads to them.
+    Change,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Version, Self::Node, Self::Key, Self::Copy, Self::Reading];
+    const ALL: [Self; 6] =
+        [Self::Version, Self::Node, Self::Key, Self::Copy, Self::Reading, Self::Change];
 }
 
 const KINDS: usize = Kind::ALL.len();
@@ -47,9 +50,9 @@ pub(crate) struct MemoryCounters {
     shards: Box<[CachePadded<[AtomicI64; KINDS]>]>,
     /// Bytes of indirection arrays, which grow by large steps.
     arrays: CachePadded<AtomicU64>,
-    /// What was freed in a controlled schedule.
-    #[cfg(all(braid_simulation, not(loom)))]
-    quarantine: crate::sync::controlled::Quarantine,
+    /// What was freed in a controlled schedule, or in a model.
+    #[cfg(any(braid_simulation, loom))]
+    quarantine: crate::sync::quarantine::Quarantine,
 }
 
 /// The counters of all databases.
@@ -71,7 +74,7 @@ impl MemoryCounters {
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             arrays: CachePadded::default(),
-            #[cfg(all(braid_simulation, not(loom)))]
+            #[cfg(any(braid_simulation, loom))]
             quarantine: Default::default(),
         }
     }
@@ -140,8 +143,8 @@ impl MemoryCounters {
     /// uses it any more, and it is freed once.
     pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
         self.count(kind, -(layout.size() as i64));
-        #[cfg(all(braid_simulation, not(loom)))]
-        if crate::sync::takes_part() {
+        #[cfg(any(braid_simulation, loom))]
+        if crate::sync::takes_part() || cfg!(loom) {
             // SAFETY: the caller's contract.
             return unsafe { self.quarantine.take(block, layout) };
         }
@@ -156,7 +159,7 @@ impl MemoryCounters {
     }
 }
 
-#[cfg(all(braid_simulation, not(loom)))]
+#[cfg(any(braid_simulation, loom))]
 impl Drop for MemoryCounters {
     fn drop(&mut self) {
         // SAFETY: blocks of the backend, which nobody has used since they were freed.

@@ -1,7 +1,7 @@
-//! Mistakes that can be made on purpose, to prove that the simulation finds them. Without
-//! `--cfg braid_simulation` none of this is in the engine.
+//! Mistakes that can be made on purpose, to prove that the simulation finds them, or the models. Without
+//! `--cfg braid_simulation` and `--cfg loom` none of this is in the engine.
 
-#[cfg(braid_simulation)]
+#[cfg(all(braid_simulation, not(loom)))]
 use crate::sync::statistic::{AtomicUsize, Ordering};
 
 /// One mistake.
@@ -51,6 +51,15 @@ pub enum Bug {
     UnbuiltTakenForReady,
     ExtensionNotCertified,
     ReadersNotAwaited,
+    // Found by models.
+    #[cfg(test)]
+    ChainLookedUpAfterValidation,
+    ValidatedWithoutFence,
+    ChangeFreedAtOnce,
+    ChangePushedWithoutLatch,
+    ChangeTakenOutWithoutLatch,
+    CollectorRetiresAllItCuts,
+    ChainFreedWithItsEntry,
 }
 
 #[cfg(braid_simulation)]
@@ -118,11 +127,11 @@ impl Bug {
     ];
 }
 
-#[cfg(braid_simulation)]
+#[cfg(all(braid_simulation, not(loom)))]
 static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Plants a bug in this process, or none.
-#[cfg(braid_simulation)]
+#[cfg(all(braid_simulation, not(loom)))]
 pub fn plant(bug: Option<Bug>) {
     // Relaxed: planted before anything runs that it is to break.
     PLANTED.store(bug.map_or(0, |bug| bug as usize), Ordering::Relaxed);
@@ -131,11 +140,33 @@ pub fn plant(bug: Option<Bug>) {
 /// Whether a bug is planted.
 #[inline(always)]
 pub(crate) fn is_planted(bug: Bug) -> bool {
-    #[cfg(braid_simulation)]
+    #[cfg(all(braid_simulation, not(loom)))]
     return PLANTED.load(Ordering::Relaxed) == bug as usize;
-    #[cfg(not(braid_simulation))]
+    #[cfg(loom)]
+    return modelled::planted() == bug as usize;
+    #[cfg(not(any(braid_simulation, loom)))]
     {
         _ = bug;
         false
     }
 }
+
+/// In models a bug is planted for a whole process, by its environment: a model that fails may take the
+/// process with it.
+#[cfg(loom)]
+mod modelled {
+    use crate::sync::OnceLock;
+
+    /// Holds the number of the bug that is planted.
+    pub(crate) const VARIABLE: &str = "BRAID_PLANTED";
+
+    pub(crate) fn planted() -> usize {
+        static PLANTED: OnceLock<usize> = OnceLock::new();
+        *PLANTED.get_or_init(|| {
+            std::env::var(VARIABLE).map_or(0, |number| number.parse().expect("a bug's number"))
+        })
+    }
+}
+
+#[cfg(all(test, loom))]
+pub(crate) use modelled::VARIABLE;

@@ -6,3 +6,4 @@
 )]
 
 mod layout;
+mod versions;

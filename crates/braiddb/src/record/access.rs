@@ -9,14 +9,13 @@
 //! transaction that the writer may come before.
 
 use super::chunks::{Chunks, NoMemory};
-use super::read::View;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::{Link, Outcome, Stamp, Version};
+use crate::version::{Link, Outcome, Stamp, Version, View};
 
 /// Looks at another worker's decision before its thread is let run.
 const LOOKS: u32 = 100;

@@ -15,7 +15,6 @@
 //! - An address is before every begin stamp in use, and so before `b`.
 
 use super::indirection::IndirectionEntry;
-use super::read::View;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -23,7 +22,7 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 use crate::sync;
-use crate::version::{Link, Outcome, Stamp, Version};
+use crate::version::{Link, Outcome, Stamp, Version, View};
 
 /// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
 /// within a few instructions, unless its thread was interrupted.

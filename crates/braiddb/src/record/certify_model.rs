@@ -9,7 +9,7 @@ use loom::thread;
 
 use super::certify::Verdict;
 use super::indirection::IndirectionEntry;
-use super::read::{NotReady, Seen, View};
+use super::read::{NotReady, Seen};
 use super::records::Records;
 use super::write::Refusal;
 use crate::index::LeafEntry;
@@ -19,7 +19,9 @@ use crate::reclaim::{self, Domain, OperationGuard};
 use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::{Horizon, Link, Readers, Stamp, StatusTable, TransactionName, VersionRef};
+use crate::version::{
+    Horizon, Link, Readers, Stamp, StatusTable, TransactionName, VersionRef, View,
+};
 
 const BLOCK_BYTES: u64 = 8;
 /// The begin stamp of those that write.
@@ -57,7 +59,7 @@ enum End {
     /// What it read had changed.
     Changed,
     /// Whether what it read had changed was not told in time.
-    Unacknowledged,
+    Untold,
 }
 
 fn rid(number: u8) -> Rid {
@@ -161,7 +163,7 @@ impl Shared {
     fn certify(&self, view: View<'_>, read: Read, lsn: Lsn, operation: &OperationGuard) -> End {
         let judge = |id| match self.table.deciding(id, view, lsn, operation) {
             Some((_, Verdict::Between)) => End::Changed,
-            Some((_, Verdict::Unacknowledged)) => End::Unacknowledged,
+            Some((_, Verdict::Untold)) => End::Untold,
             _ => End::Committed(lsn),
         };
         match read {
@@ -206,11 +208,8 @@ fn committed(end: End) -> bool {
 /// the other was about to tell its LSN for all the time that it was looked at.
 fn skewed(one: End, other: End) {
     assert!(!(committed(one) && committed(other)), "write skew");
-    let acknowledged = one != End::Unacknowledged && other != End::Unacknowledged;
-    assert!(
-        !acknowledged || committed(one) || committed(other),
-        "neither gets on: {one:?}, {other:?}"
-    );
+    let told = one != End::Untold && other != End::Untold;
+    assert!(!told || committed(one) || committed(other), "neither gets on: {one:?}, {other:?}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) use copies::Copies;
 pub(crate) use evict::may_lose_payload;
 pub(crate) use indirection::IndirectionEntry;
 pub(crate) use prune::Cut;
-pub(crate) use read::{Located, NotReady, Seen, Undecided, View};
+pub(crate) use read::{Located, NotReady, Seen};
 pub(crate) use records::{Records, RecordsRef};
 pub(crate) use relocate::{Kept, Newest};
 pub(crate) use rids::TableFull;

@@ -11,16 +11,7 @@ use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
-use crate::version::{Address, Link, StatusTable, TransactionName, Version, Visible};
-
-/// What a transaction looks through, which is active for `'a`: its begin stamp, its own name, and
-/// everyone's states.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    pub(super) begin: Lsn,
-    pub(super) me: TransactionName,
-    pub(super) status: &'a StatusTable,
-}
+use crate::version::{Address, Link, Undecided, Version, View, Visible};
 
 /// The version of a record that a transaction sees, and why. It may say that the record is deleted,
 /// which depends on that deletion as a value depends on its write.
@@ -32,10 +23,6 @@ pub(crate) struct Seen<'o> {
     /// When it was committed; `None` for the transaction's own write.
     pub(crate) committed: Option<Lsn>,
 }
-
-/// Another worker is about to decide what is seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Undecided;
 
 /// Why what a transaction sees cannot be had at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,22 +50,6 @@ impl<'o> Seen<'o> {
     /// Whether it is the transaction's own write.
     pub(crate) fn is_own(self) -> bool {
         self.committed.is_none()
-    }
-}
-
-impl<'a> View<'a> {
-    /// The view of a transaction.
-    ///
-    /// # Safety
-    /// For the length of `'a` a transaction with this begin stamp and name is active.
-    pub(crate) unsafe fn new(begin: Lsn, me: TransactionName, status: &'a StatusTable) -> Self {
-        Self { begin, me, status }
-    }
-
-    /// Whether the transaction sees a version; `None` while another worker decides.
-    #[inline(always)]
-    fn sees(&self, version: Version<'_>) -> Option<Visible> {
-        self.status.visible(version.stamp(), self.begin, Some(self.me), || version.stamp())
     }
 }
 
@@ -162,7 +133,7 @@ impl Records {
         // was the head. If not, it is superseded, and freed or cut out only once no active transaction
         // follows the link to it; `view` did.
         let version = unsafe { reference.get::<'o>() };
-        let committed = match view.sees(version) {
+        let committed = match view.sees(|| version.stamp()) {
             Some(Visible::No) => return Ok(Looked::Older(version.next())),
             Some(Visible::Own) => None,
             Some(Visible::Committed(lsn)) if version.is_evicted() => {

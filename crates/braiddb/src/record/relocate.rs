@@ -1,12 +1,11 @@
 //! Where a record's bytes are kept in the log, and leading to a copy of them instead.
 
 use super::indirection::IndirectionEntry;
-use super::read::View;
 use super::records::Records;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
 use crate::rid::Rid;
-use crate::version::{Acting, Address, Link, Outcome, Stamp, Version, VersionRef};
+use crate::version::{Acting, Address, Link, Outcome, Stamp, Version, VersionRef, View};
 
 /// A stretch of the log that holds a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,12 @@
 //! writer's begin stamp, is a conflict at once, never a wait.
 
 use super::indirection::IndirectionEntry;
-use super::read::View;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::rid::Rid;
 use crate::sched;
-use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef};
+use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef, View};
 
 /// What a new version would be installed on.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,8 @@ pub mod controlled;
 mod modelled;
 #[cfg(any(not(braid_simulation), loom))]
 mod plain;
+#[cfg(any(braid_simulation, loom))]
+pub(crate) mod quarantine;
 
 #[cfg(all(braid_simulation, not(loom)))]
 pub(crate) use controlled::Mutex as ModelMutex;
@@ -31,7 +33,7 @@ pub(crate) use modelled::{ModelMutex, RawLock, atomic, spin_loop, yield_thread};
 pub(crate) use plain::*;
 pub(crate) use std::sync::Once;
 
-/// Looks, on a thread that takes part in a controlled schedule, whether a version or a node was freed.
+/// Looks, on a thread that takes part in a controlled schedule and in models, whether something was freed.
 ///
 /// # Panics
 /// If it was.
@@ -41,10 +43,10 @@ pub(crate) use std::sync::Once;
 #[inline(always)]
 #[cfg_attr(all(braid_simulation, not(loom)), track_caller)]
 pub(crate) unsafe fn assert_not_freed(pointer: *const u64) {
-    #[cfg(all(braid_simulation, not(loom)))]
-    if takes_part() {
-        // SAFETY: the caller's promise; what is freed stays mapped in a schedule.
-        unsafe { controlled::assert_not_freed(pointer) };
+    #[cfg(any(braid_simulation, loom))]
+    if takes_part() || cfg!(loom) {
+        // SAFETY: the caller's promise; what is freed stays mapped in a schedule and in a model.
+        unsafe { quarantine::assert_not_freed(pointer) };
     }
     _ = pointer;
 }

@@ -16,10 +16,10 @@ use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::record::{Copies, Records, RecordsRef, Seen, View};
+use crate::record::{Copies, Records, RecordsRef, Seen};
 use crate::rid::Rid;
 use crate::sync::thread;
-use crate::version::TransactionName;
+use crate::version::{TransactionName, View};
 
 /// The reusable part of a transaction; a worker keeps those that are not in use.
 #[derive(Debug)]

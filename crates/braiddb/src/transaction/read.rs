@@ -6,11 +6,11 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::found::Found;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Located, Records, Seen, Undecided};
+use crate::record::{Located, Records, Seen};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Interleaved};
 use crate::types::KeyBuffer;
-use crate::version::Address;
+use crate::version::{Address, Undecided};
 
 /// Whose version of a record a transaction saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

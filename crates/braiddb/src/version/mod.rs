@@ -9,6 +9,7 @@ mod model;
 mod readers;
 mod stamp;
 mod status;
+mod view;
 
 pub(crate) use address::{Address, Link, USUAL_KEY_BYTES};
 pub(crate) use horizon::{Acting, Horizon, Pruning};
@@ -17,3 +18,4 @@ pub(crate) use layout::{Version, VersionRef};
 pub(crate) use readers::Readers;
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{Outcome, StatusTable, Visible};
+pub(crate) use view::{Undecided, View};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::reclaim;
-use crate::record::{Kept, Newest, Records, View};
+use crate::record::{Kept, Newest, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, WorkerTransactions};
-use crate::version::Link;
+use crate::version::{Link, View};
 
 /// Entries looked at between two turns of others.
 pub(super) const TURN: usize = 256;

@@ -3,8 +3,8 @@
 
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
-use super::quarantine::{FREED, FREED_WORD};
 use super::schedule::{Point, point, takes_part};
+use crate::sync::quarantine::{FREED, FREED_WORD};
 
 const FREED_HALF: u32 = u32::from_ne_bytes([FREED; 4]);
 

@@ -6,7 +6,6 @@ pub(crate) mod channel;
 mod finding;
 mod lock;
 mod pool;
-mod quarantine;
 mod run;
 mod schedule;
 mod strategy;
@@ -16,7 +15,6 @@ pub(crate) mod thread;
 
 pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};
 pub(crate) use lock::{Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue};
-pub(crate) use quarantine::{Quarantine, assert_not_freed};
 pub use run::{
     Client, Ran, Runner, describe_by, found_wrong, give_way, pause, planned_panics, spawn,
     switch_threads,

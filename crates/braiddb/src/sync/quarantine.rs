@@ -1,5 +1,5 @@
-//! Memory that was freed in a controlled schedule: overwritten, and kept from being used again until
-//! the database is gone. Who still reads it finds the pattern; who still writes it leaves a trace.
+//! Memory that was freed in a controlled schedule, or in a model: overwritten, and kept from being used
+//! again until the database is gone. Who still reads it finds the pattern; who still writes it leaves a trace.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -21,9 +21,14 @@ unsafe impl Sync for Quarantine {}
 impl Quarantine {
     /// Takes a block that was freed.
     ///
+    /// # Panics
+    /// If it was freed before.
+    ///
     /// # Safety
     /// Nobody may use the block any more; it is of `layout`.
     pub(crate) unsafe fn take(&self, block: NonNull<u8>, layout: Layout) {
+        // SAFETY: mapped as long as the quarantine is there, if it was freed before.
+        unsafe { assert_not_freed(block.as_ptr().cast()) };
         // SAFETY: the caller's promise.
         unsafe { block.write_bytes(FREED, layout.size()) };
         self.0.lock().expect("nobody panics with it").push((block, layout));

@@ -1,0 +1,187 @@
+//! A change: that a transaction wrote a record of a page, and what the record was before.
+//!
+//! ```text
+//! offset  size  field
+//!      0     8  stamp: commit LSN, name of the transaction, or aborted
+//!      8     8  next: the next older change of the record that may matter to somebody, or 0
+//!     16     8  chain that it belongs to
+//!     24     4  length: bytes of the value before (bits 0..25); bit 31: there was no record
+//!     28     4  unused
+//!     32     …  the value before
+//! ```
+//!
+//! Invariants: all but `stamp` and `next` never change once the change is in its chain. `stamp` goes from a
+//! name to an LSN or to aborted, once. Only the transaction that made a change retires it, once; the chain
+//! is there until then.
+
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use super::chain::ChainRef;
+use crate::memory::{Kind, MemoryCounters};
+use crate::planted::{Bug, is_planted};
+use crate::reclaim;
+use crate::sync;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::version::{MAX_VALUE_BYTES, Stamp};
+
+const LENGTH_MASK: u32 = (1 << 25) - 1;
+const ABSENT: u32 = 1 << 31;
+const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == 32 && align_of::<Header>() == 8);
+
+/// The header of a change; the value before follows it in memory.
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    stamp: AtomicU64,
+    next: AtomicU64,
+    chain: ChainRef,
+    length: u32,
+    unused: u32,
+}
+
+/// A pointer to a change that is allocated for at least as long as its holder may look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChangeRef(NonNull<Header>);
+
+// SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
+unsafe impl Send for ChangeRef {}
+// SAFETY: as above.
+unsafe impl Sync for ChangeRef {}
+
+/// A change that stays allocated for `'a`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'a> {
+    pointer: NonNull<Header>,
+    held: PhantomData<&'a Header>,
+}
+
+impl ChangeRef {
+    /// Allocates a change of `chain` that is in none yet. `before` is the value that the record had, if there
+    /// was one.
+    pub(super) fn allocate(
+        memory: &MemoryCounters,
+        stamp: Stamp,
+        chain: ChainRef,
+        before: Option<&[u8]>,
+    ) -> Self {
+        let value = before.unwrap_or_default();
+        assert!(value.len() <= MAX_VALUE_BYTES);
+        let length = value.len() as u32 | if before.is_none() { ABSENT } else { 0 };
+        let (stamp, next) = (AtomicU64::new(stamp.bits()), AtomicU64::new(0));
+        let block = memory.allocate(Kind::Change, Self::layout(value.len())).cast::<Header>();
+        // SAFETY: the block is fresh, unshared, aligned for a header and holds header and value.
+        unsafe {
+            block.write(Header { stamp, next, chain, length, unused: 0 });
+            let target = block.add(1).cast::<u8>().as_ptr();
+            std::ptr::copy_nonoverlapping(value.as_ptr(), target, value.len());
+        }
+        Self(block)
+    }
+
+    /// The change itself.
+    ///
+    /// # Safety
+    /// It is not retired for as long as `'a`, or was linked when the holder of an operation guard that lasts
+    /// for `'a` loaded the link.
+    pub(crate) unsafe fn get<'a>(self) -> Change<'a> {
+        Change { pointer: self.0, held: PhantomData }
+    }
+
+    /// Frees the change once no operation can hold it any more.
+    ///
+    /// # Safety
+    /// It was allocated with these counters, its chain does not lead to it any more, and it is retired once.
+    pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
+        if is_planted(Bug::ChangeFreedAtOnce) {
+            // SAFETY: none: that is the bug.
+            return unsafe { self.free(memory) };
+        }
+        // SAFETY: allocated as long as this thread does not turn (the caller's contract).
+        let layout = Self::layout(unsafe { self.get() }.value_bytes());
+        // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
+        unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
+    }
+
+    /// Frees the change at once.
+    ///
+    /// # Safety
+    /// As for `retire`, and no operation can hold it.
+    pub(super) unsafe fn free(self, memory: &MemoryCounters) {
+        // SAFETY: alive until here (the caller's contract).
+        let layout = Self::layout(unsafe { self.get() }.value_bytes());
+        // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
+        unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
+    }
+
+    /// The address as the word that links hold.
+    pub(super) fn word(self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// The change a link leads to; `None` for 0.
+    pub(super) fn from_word(word: u64) -> Option<Self> {
+        debug_assert!(word.is_multiple_of(8), "{word:#x} is no change");
+        NonNull::new(word as *mut Header).map(Self)
+    }
+
+    fn layout(value_bytes: usize) -> Layout {
+        Layout::from_size_align(size_of::<Header>() + value_bytes, align_of::<Header>())
+            .expect("values are bounded far below isize::MAX")
+    }
+}
+
+impl<'a> Change<'a> {
+    fn header(self) -> &'a Header {
+        // SAFETY: a header's first word is its stamp.
+        unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
+        // SAFETY: initialised by `allocate` and alive for `'a` (contract of `ChangeRef::get`).
+        unsafe { self.pointer.as_ref() }
+    }
+
+    /// Its stamp. Acquire pairs with the Release in `set_stamp`.
+    pub(crate) fn stamp(self) -> Stamp {
+        Stamp::from_bits(self.header().stamp.load(Ordering::Acquire))
+    }
+
+    /// Stamps the change for good. Release pairs with the Acquire in `stamp`.
+    pub(crate) fn set_stamp(self, stamp: Stamp) {
+        assert!(stamp.name().is_none(), "a final stamp is no name");
+        self.header().stamp.store(stamp.bits(), Ordering::Release);
+    }
+
+    /// The next older change. Acquire pairs with the Release in `set_next`.
+    pub(super) fn next(self) -> Option<ChangeRef> {
+        ChangeRef::from_word(self.header().next.load(Ordering::Acquire))
+    }
+
+    /// Links the next older change. Release pairs with the Acquire in `next`.
+    pub(super) fn set_next(self, next: Option<ChangeRef>) {
+        self.header().next.store(next.map_or(0, ChangeRef::word), Ordering::Release);
+    }
+
+    /// The chain it belongs to, which is there as long as the change is not retired.
+    pub(super) fn chain(self) -> ChainRef {
+        self.header().chain
+    }
+
+    /// The value that the record had before; `None` if there was no record.
+    pub(crate) fn before(self) -> Option<&'a [u8]> {
+        if self.header().length & ABSENT != 0 {
+            return None;
+        }
+        // SAFETY: `allocate` laid so many initialised bytes right after the header, in one block; they never
+        // change and live for `'a`.
+        Some(unsafe {
+            let start = self.pointer.add(1).cast::<u8>();
+            std::slice::from_raw_parts(start.as_ptr(), self.value_bytes())
+        })
+    }
+
+    fn value_bytes(self) -> usize {
+        (self.header().length & LENGTH_MASK) as usize
+    }
+}

@@ -1,0 +1,380 @@
+//! The mapping table of a page: from keys to the chains of their records. It hangs on the page's frame while
+//! a record of the page may have a chain.
+//!
+//! Open addressing with linear probing, of a power of two of entries, at most three quarters in use. The
+//! word in the frame is 0 or leads to the table; a table that is outgrown, split or merged is replaced by others.
+//!
+//! Invariants: a table changes only while the page is latched, and the page's version is raised then: so
+//! readers may find nonsense, which their validation tells. What they find is allocated: chains
+//! that leave, and tables that are replaced, are retired. A key with a chain has a slot on the page, and a slot
+//! without the *versioned* flag has no chain.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use super::chain::{Chain, ChainRef, Start};
+use crate::memory::{Kind, MemoryCounters};
+use crate::reclaim::{self, OperationGuard};
+use crate::rid::TableId;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+const FEWEST_ENTRIES: usize = 4;
+/// Of so many entries, three are used at most.
+const QUARTERS: usize = 4;
+
+/// What a table begins with; its entries follow.
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    /// Of the database, which outlives its tables.
+    memory: NonNull<MemoryCounters>,
+    /// Entries, a power of two.
+    entries: usize,
+    /// Of which are in use; written and read under the page's latch.
+    used: AtomicU64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Entry {
+    /// The chain, or 0.
+    chain: AtomicU64,
+    hash: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == 24 && size_of::<Entry>() == 16);
+const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<Entry>()));
+
+/// A mapping table, as the word in its page's frame leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping(NonNull<Header>);
+
+impl Mapping {
+    /// The table that a frame's word leads to; `None` for 0.
+    ///
+    /// # Safety
+    /// The word was loaded from the frame with Acquire: while the page is latched, and is not used
+    /// after that; or under an operation guard that lasts as long as the result is used.
+    pub(crate) unsafe fn from_word(word: u64) -> Option<Self> {
+        debug_assert!(word.is_multiple_of(8), "{word:#x} is no mapping table");
+        NonNull::new(word as *mut Header).map(Self)
+    }
+
+    fn word(self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    /// Allocates an empty table for so many chains.
+    fn allocate(memory: NonNull<MemoryCounters>, chains: usize) -> Self {
+        let entries =
+            (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(FEWEST_ENTRIES);
+        // SAFETY: the database's, which outlives its tables.
+        let counters = unsafe { memory.as_ref() };
+        let block = counters.allocate(Kind::Change, Self::layout(entries)).cast::<Header>();
+        // SAFETY: the block is fresh, unshared, aligned for a header and holds header and entries.
+        unsafe {
+            block.write(Header { memory, entries, used: AtomicU64::new(0) });
+            let first = block.add(1).cast::<Entry>();
+            for number in 0..entries {
+                first
+                    .add(number)
+                    .write(Entry { chain: AtomicU64::new(0), hash: AtomicU64::new(0) });
+            }
+        }
+        Self(block)
+    }
+
+    fn layout(entries: usize) -> Layout {
+        let bytes = size_of::<Header>() + entries * size_of::<Entry>();
+        Layout::from_size_align(bytes, align_of::<Header>()).expect("pages hold few records")
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: initialised by `allocate`, and alive (contract of `from_word`).
+        unsafe { self.0.as_ref() }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        // SAFETY: `allocate` laid so many entries right after the header, in one block.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.0.add(1).cast::<Entry>().as_ptr(),
+                self.header().entries,
+            )
+        }
+    }
+
+    fn memory(&self) -> &MemoryCounters {
+        // SAFETY: the database's, which outlives its tables.
+        unsafe { self.header().memory.as_ref() }
+    }
+
+    /// How many chains it leads to.
+    pub(crate) fn chains(&self) -> usize {
+        // Relaxed: only who has the page latched asks, and writes.
+        self.header().used.load(Ordering::Relaxed) as usize
+    }
+
+    /// The chain of `key`.
+    fn chain(&self, key: &[u8]) -> Option<Chain<'_>> {
+        let (entries, wanted) = (self.entries(), hash(key));
+        let first = wanted as usize;
+        for number in 0..entries.len() {
+            let entry = &entries[(first + number) & (entries.len() - 1)];
+            // Acquire pairs with the Release in `put`: the chain's header and key are seen.
+            let chain = ChainRef::from_word(entry.chain.load(Ordering::Acquire))?;
+            // Relaxed: written before the chain; and the page's version tells nonsense.
+            if entry.hash.load(Ordering::Relaxed) != wanted {
+                continue;
+            }
+            // SAFETY: the table counts it; and what was in a table that a reader got under its guard is retired
+            // after the guard began.
+            let chain = unsafe { chain.get() };
+            if chain.key() == key {
+                return Some(chain);
+            }
+        }
+        None
+    }
+
+    /// Where a reader's walk for the record of `key` begins. Called between the two checks of the page's
+    /// version.
+    ///
+    /// # Safety
+    /// `word` was loaded with Acquire from the frame, under this guard.
+    pub(crate) unsafe fn start<'o>(
+        word: u64,
+        key: &[u8],
+        operation: &'o OperationGuard,
+    ) -> Start<'o> {
+        // SAFETY: the caller's contract.
+        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return Start::NONE };
+        let Some(chain) = mapping.chain(key) else { return Start::NONE };
+        // SAFETY: found under the guard.
+        unsafe { chain.reference().get::<'o>() }.start(operation)
+    }
+
+    /// The chain of `key`, for who has the page latched.
+    ///
+    /// # Safety
+    /// The caller has the page latched for `'a`, and loaded `word` meanwhile.
+    pub(crate) unsafe fn find<'a>(word: u64, key: &[u8]) -> Option<Chain<'a>> {
+        // SAFETY: the caller's contract.
+        let mapping = unsafe { Self::from_word(word) }?;
+        // SAFETY: the mapping counts it, and changes only under the page's latch.
+        mapping.chain(key).map(|chain| unsafe { chain.reference().get() })
+    }
+
+    /// The chain of `key`, made if there is none yet; and the word to be stored in the frame.
+    ///
+    /// # Safety
+    /// The caller has the page latched for `'a`, and loaded `word` meanwhile; `key` has a slot on the page.
+    /// `memory` is the database's.
+    pub(crate) unsafe fn find_or_make<'a>(
+        word: u64,
+        memory: &MemoryCounters,
+        table: TableId,
+        key: &[u8],
+    ) -> (Chain<'a>, u64) {
+        // SAFETY: the caller's contract.
+        if let Some(chain) = unsafe { Self::find(word, key) } {
+            return (chain, word);
+        }
+        // SAFETY: the caller's contract.
+        let mapping = unsafe { Self::from_word(word) };
+        let with_room = match mapping {
+            Some(mapping) if mapping.has_room() => mapping,
+            Some(mapping) => mapping.replaced_by_larger(),
+            None => Self::allocate(NonNull::from(memory), 1),
+        };
+        let chain = ChainRef::allocate(memory, table, key);
+        with_room.put(hash(key), chain);
+        // SAFETY: just made, and counted by the table.
+        (unsafe { chain.get() }, with_room.word())
+    }
+
+    fn has_room(&self) -> bool {
+        (self.chains() + 1) * QUARTERS <= self.header().entries * (QUARTERS - 1)
+    }
+
+    fn replaced_by_larger(self) -> Self {
+        let larger = Self::allocate(self.header().memory, 2 * self.chains());
+        self.each(|hash, chain| larger.put(hash, chain));
+        self.retire();
+        larger
+    }
+
+    /// Puts a chain into a free entry, of which there is one.
+    fn put(&self, hash: u64, chain: ChainRef) {
+        let entries = self.entries();
+        let used = self.chains() + 1;
+        assert!(used < entries.len(), "a search ends at a free entry");
+        let places =
+            (0..entries.len()).map(|number| (hash as usize + number) & (entries.len() - 1));
+        // Relaxed, as below: only who has the page latched writes.
+        let is_free = |place: &usize| entries[*place].chain.load(Ordering::Relaxed) == 0;
+        let entry = &entries[places.into_iter().find(is_free).expect("there is one")];
+        entry.hash.store(hash, Ordering::Relaxed);
+        // Release pairs with the Acquire in `chain`.
+        entry.chain.store(chain.word(), Ordering::Release);
+        self.header().used.store(used as u64, Ordering::Relaxed);
+    }
+
+    /// Calls `each` with every chain and the hash of its key.
+    fn each(&self, mut each: impl FnMut(u64, ChainRef)) {
+        for entry in self.entries() {
+            // Relaxed: only who has the page latched writes.
+            if let Some(chain) = ChainRef::from_word(entry.chain.load(Ordering::Relaxed)) {
+                each(entry.hash.load(Ordering::Relaxed), chain);
+            }
+        }
+    }
+
+    fn clear(&self) {
+        // Relaxed: what readers find meanwhile is nonsense, which the page's version tells.
+        self.entries().iter().for_each(|entry| entry.chain.store(0, Ordering::Relaxed));
+        self.header().used.store(0, Ordering::Relaxed);
+    }
+
+    /// Frees the table itself once no reader can hold it any more; its chains have gone elsewhere.
+    fn retire(self) {
+        let layout = Self::layout(self.header().entries);
+        // SAFETY: allocated by `allocate` with this layout and these counters. The caller replaces the word that
+        // leads to it while it has the page latched, and retires it once.
+        unsafe { reclaim::retire_block(self.memory(), Kind::Change, self.0.cast(), layout) }
+    }
+
+    /// Takes the chains out that are empty, and calls `gone` with the key of each, whose slot needs the flag
+    /// no longer. Returns the word to be stored in the frame.
+    ///
+    /// # Safety
+    /// The caller has the page latched, and loaded `word` meanwhile.
+    pub(crate) unsafe fn prune(word: u64, mut gone: impl FnMut(&[u8])) -> u64 {
+        // SAFETY: the caller's contract.
+        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return 0 };
+        let (mut kept, mut empty) = (Vec::with_capacity(mapping.chains()), Vec::new());
+        mapping.each(|hash, chain| {
+            // SAFETY: the table counts it.
+            if unsafe { chain.get() }.is_empty() {
+                empty.push(chain);
+            } else {
+                kept.push((hash, chain));
+            }
+        });
+        if empty.is_empty() {
+            return word;
+        }
+        for chain in &empty {
+            // SAFETY: the table's reference is taken back below.
+            gone(unsafe { chain.get() }.key());
+        }
+        let word = if kept.is_empty() {
+            mapping.retire();
+            0
+        } else {
+            mapping.clear();
+            kept.into_iter().for_each(|(hash, chain)| mapping.put(hash, chain));
+            word
+        };
+        for chain in empty {
+            // SAFETY: the table's reference; it does not lead there any more.
+            unsafe { chain.release(mapping.memory()) };
+        }
+        word
+    }
+
+    /// Frees the table, its chains and their changes at once.
+    ///
+    /// # Safety
+    /// Nobody uses the page any more, or will; no change that the chains lead to is anybody's to retire.
+    pub(crate) unsafe fn free(word: u64) {
+        // SAFETY: the caller's contract.
+        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
+        let memory = mapping.memory();
+        // SAFETY: the caller's contract.
+        mapping.each(|_, chain| unsafe { chain.free(memory) });
+        let layout = Self::layout(mapping.header().entries);
+        // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
+        unsafe { memory.free(Kind::Change, mapping.0.cast(), layout) }
+    }
+}
+
+/// Splits a mapping table: of the records of a page those from `separator` on move to another page. Returns the
+/// words for the left and the right one's frames.
+///
+/// # Safety
+/// The caller has both pages latched, and loaded `left` meanwhile.
+pub(crate) unsafe fn split_mapping(left: u64, separator: &[u8]) -> (u64, u64) {
+    // SAFETY: the caller's contract.
+    let Some(mapping) = (unsafe { Mapping::from_word(left) }) else { return (0, 0) };
+    let (mut lower, mut upper) = (Vec::with_capacity(mapping.chains()), Vec::new());
+    mapping.each(|hash, chain| {
+        // SAFETY: the table counts it.
+        let goes = unsafe { chain.get() }.key() >= separator;
+        if goes { &mut upper } else { &mut lower }.push((hash, chain));
+    });
+    let with = |chains: Vec<(u64, ChainRef)>| {
+        if chains.is_empty() {
+            return 0;
+        }
+        let table = Mapping::allocate(mapping.header().memory, chains.len());
+        chains.into_iter().for_each(|(hash, chain)| table.put(hash, chain));
+        table.word()
+    };
+    if upper.is_empty() {
+        return (left, 0);
+    }
+    let words = if lower.is_empty() { (0, left) } else { (with(lower), with(upper)) };
+    if words.1 != left {
+        mapping.retire();
+    }
+    words
+}
+
+/// Joins the mapping tables of two pages that become one. Returns the word for its frame.
+///
+/// # Safety
+/// The caller has both pages latched, and loaded both words meanwhile.
+pub(crate) unsafe fn merge_mappings(left: u64, right: u64) -> u64 {
+    // SAFETY: the caller's contract.
+    let (left_table, right_table) =
+        unsafe { (Mapping::from_word(left), Mapping::from_word(right)) };
+    let (Some(one), Some(other)) = (left_table, right_table) else { return left | right };
+    let both = Mapping::allocate(one.header().memory, one.chains() + other.chains());
+    for table in [one, other] {
+        table.each(|hash, chain| both.put(hash, chain));
+        table.retire();
+    }
+    both.word()
+}
+
+/// Bytes to keep free on the page of a mapping table, so that everything undecided can be undone; 0 for 0.
+///
+/// # Safety
+/// The caller has the page latched, and loaded `word` meanwhile.
+pub(crate) unsafe fn reserved_bytes(word: u64) -> usize {
+    /// A value's place on a page is rounded up to this.
+    const ALIGNMENT: usize = 8;
+    // SAFETY: the caller's contract.
+    let Some(mapping) = (unsafe { Mapping::from_word(word) }) else { return 0 };
+    let mut bytes = 0;
+    mapping.each(|_, chain| {
+        // SAFETY: the table counts it.
+        let grows = unsafe { chain.get() }.undo_bytes();
+        bytes += if grows > 0 { grows + ALIGNMENT } else { 0 };
+    });
+    bytes
+}
+
+/// A hash of a key: of its bytes in words, the last one padded, and of its length.
+fn hash(key: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);
+    let (words, rest) = key.as_chunks::<8>();
+    let sum = words.iter().fold(key.len() as u64, |sum, word| mix(sum, u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let sum = mix(sum, u64::from_le_bytes(last));
+    sum ^ sum >> 32
+}

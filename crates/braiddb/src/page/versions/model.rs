@@ -1,0 +1,322 @@
+//! Loom models of what meets at a record of a page: a reader, a transaction that aborts or commits, the next
+//! writer, collectors, and who takes an empty chain out. All of it is the engine's own code, on a page of
+//! one slot: latch, mapping table, chain, changes, states of transactions, reclamation. What is freed is
+//! kept and overwritten, so that its use is found. Only the log is a counter.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use loom::model::Builder;
+use loom::thread;
+
+use super::change::ChangeRef;
+use super::mapping::Mapping;
+use super::test_page::TestPage;
+use crate::log::Lsn;
+use crate::planted::{Bug, VARIABLE};
+use crate::reclaim::{self, Participation};
+use crate::version::{Stamp, TransactionName, Undecided};
+
+const KEY: u8 = 0;
+/// Times that a reader begins anew.
+const TRIES: usize = 2;
+
+/// Runs a model with so many preemptions at most.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+/// A record that was 9, then 10 as of a commit at 8, which is due.
+struct Record {
+    page: Arc<TestPage>,
+    due: ChangeRef,
+}
+
+impl Record {
+    fn new(me: impl FnOnce(&TestPage) -> Participation, workers: usize) -> (Self, Participation) {
+        let page = Arc::new(TestPage::new(&[Some(9)], workers, 1));
+        let me = me(&page);
+        let name = page.status.begin(0, 0);
+        let view = page.view(page.tail(), name);
+        let due = page.write(KEY, Some(10), view, false).unwrap().unwrap();
+        page.status.committing(name);
+        page.status.drew(name, Lsn(8));
+        page.status.committed(name);
+        // SAFETY: collected by the model, once.
+        unsafe { due.get() }.set_stamp(Stamp::committed(Lsn(8)));
+        (Self { page, due }, me)
+    }
+
+    /// A transaction of worker 0 that has written `value`, in flight.
+    fn written(&self, value: u64) -> (TransactionName, ChangeRef) {
+        let name = self.page.status.begin(0, 0);
+        let view = self.page.view(self.page.tail(), name);
+        (name, self.page.write(KEY, Some(value), view, false).unwrap().unwrap())
+    }
+}
+
+/// What a transaction reads that began at `begin`; `None` if that was not decided in time. It has to have
+/// begun its operation by itself: `turn` says where what is retired may come free.
+fn read(page: &TestPage, begin: Lsn, me: TransactionName) -> Option<u64> {
+    let operation = reclaim::enter();
+    for _ in 0..TRIES {
+        match page.read(KEY, page.view(begin, me), &operation) {
+            Ok(found) => return Some(found.value.expect("there always is a record")),
+            Err(Undecided) => thread::yield_now(),
+        }
+    }
+    None
+}
+
+/// Lets what this thread retired come free, if nobody can hold it.
+fn free(me: &Participation) {
+    me.turn();
+    me.turn();
+}
+
+fn reader(page: &Arc<TestPage>, worker: usize, begin: Lsn) -> thread::JoinHandle<Option<u64>> {
+    let page = page.clone();
+    thread::spawn(move || {
+        let _me = page.domain.participate();
+        let name = page.status.begin(worker, 0);
+        read(&page, begin, name)
+    })
+}
+
+fn collector(page: &Arc<TestPage>, due: ChangeRef) -> thread::JoinHandle<()> {
+    let page = page.clone();
+    thread::spawn(move || {
+        let me = page.domain.participate();
+        // SAFETY: committed at 8, before all begin stamps of the models; collected here only.
+        unsafe { due.collect(Lsn(16), &page.memory) };
+        free(&me);
+    })
+}
+
+/// Nobody sees what was aborted, and the record is rolled back once, whoever comes first.
+#[test]
+fn model_of_pages_an_abort_beside_a_reader() {
+    check(3, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let (name, change) = record.written(11);
+        let reader = reader(page, 1, Lsn(100));
+        page.status.aborted(name);
+        page.abort(&[(KEY, change)]);
+        free(&me);
+        assert_ne!(reader.join().unwrap(), Some(11), "a reader sees what was aborted");
+        assert_eq!(page.slot(KEY), Some(10));
+    });
+}
+
+/// Nobody sees what is in flight: value and change belong together.
+#[test]
+fn model_of_pages_a_writer_beside_a_reader() {
+    check(3, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let reader = reader(page, 1, Lsn(100));
+        let _written = record.written(12);
+        free(&me);
+        assert_ne!(reader.join().unwrap(), Some(12), "a reader sees what is in flight");
+    });
+}
+
+#[test]
+fn model_of_pages_an_abort_beside_a_collector() {
+    check(3, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let (name, change) = record.written(11);
+        let collector = collector(page, record.due);
+        page.status.aborted(name);
+        page.abort(&[(KEY, change)]);
+        free(&me);
+        collector.join().unwrap();
+        assert_eq!(page.slot(KEY), Some(10));
+        assert_eq!(page.prune(), 1, "the chain is empty");
+    });
+}
+
+#[test]
+fn model_of_pages_an_abort_beside_the_next_writer() {
+    check(2, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let (name, change) = record.written(11);
+        let writer = {
+            let page = page.clone();
+            thread::spawn(move || {
+                let me = page.domain.participate();
+                let name = page.status.begin(1, 0);
+                let written = page.write(KEY, Some(12), page.view(Lsn(100), name), false);
+                free(&me);
+                written.is_ok()
+            })
+        };
+        page.status.aborted(name);
+        page.abort(&[(KEY, change)]);
+        free(&me);
+        let written = writer.join().unwrap();
+        assert_eq!(page.slot(KEY), Some(if written { 12 } else { 10 }));
+    });
+}
+
+/// A writer and a collector at one chain; what was cut off must not be linked again.
+#[test]
+fn model_of_pages_a_writer_beside_a_collector() {
+    check(2, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let collector = collector(page, record.due);
+        let (name, change) = record.written(12);
+        free(&me);
+        collector.join().unwrap();
+        let seen = read(page, Lsn(100), TransactionName::new(1, 0, 99));
+        assert_eq!(seen, Some(10));
+        page.status.aborted(name);
+        page.abort(&[(KEY, change)]);
+        assert_eq!(page.prune(), 1, "the chain is empty");
+    });
+}
+
+/// The same beside a reader that needs what is cut off no more.
+#[test]
+fn model_of_pages_a_writer_beside_a_collector_and_a_reader() {
+    check(1, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 3);
+        let page = &record.page;
+        let (collector, reader) = (collector(page, record.due), reader(page, 2, Lsn(100)));
+        let _written = record.written(12);
+        free(&me);
+        collector.join().unwrap();
+        assert!(matches!(reader.join().unwrap(), Some(10) | None));
+    });
+}
+
+/// All of them at once.
+#[test]
+fn model_of_pages_an_abort_beside_a_reader_a_collector_and_a_writer() {
+    check(1, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 4);
+        let page = &record.page;
+        let (name, change) = record.written(11);
+        let (reader, collector) = (reader(page, 1, Lsn(100)), collector(page, record.due));
+        let writer = {
+            let page = page.clone();
+            thread::spawn(move || {
+                let _me = page.domain.participate();
+                let name = page.status.begin(3, 0);
+                page.write(KEY, Some(12), page.view(Lsn(100), name), false).is_ok()
+            })
+        };
+        page.status.aborted(name);
+        page.abort(&[(KEY, change)]);
+        free(&me);
+        assert!(matches!(reader.join().unwrap(), Some(10) | None));
+        collector.join().unwrap();
+        let written = writer.join().unwrap();
+        assert_eq!(page.slot(KEY), Some(if written { 12 } else { 10 }));
+    });
+}
+
+/// Two transactions that committed collect their changes, in either order, while the chain is taken out of the
+/// mapping table and somebody reads.
+#[test]
+fn model_of_pages_collectors_beside_pruning() {
+    check(2, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 3);
+        let page = &record.page;
+        let (name, change) = record.written(11);
+        page.status.committing(name);
+        page.status.drew(name, Lsn(12));
+        page.status.committed(name);
+        // SAFETY: collected below.
+        unsafe { change.get() }.set_stamp(Stamp::committed(Lsn(12)));
+        let (collector, reader) = (collector(page, record.due), reader(page, 2, Lsn(100)));
+        // SAFETY: committed before 16, and collected here only.
+        unsafe { change.collect(Lsn(16), &page.memory) };
+        page.prune();
+        free(&me);
+        collector.join().unwrap();
+        assert!(matches!(reader.join().unwrap(), Some(11) | None));
+        page.prune();
+        // SAFETY: all others are gone.
+        assert!(unsafe { Mapping::from_word(page.word()) }.is_none(), "the chain is gone");
+    });
+}
+
+/// A snapshot is the same twice, beside a commit: the writer says `Committing` before it draws its LSN.
+#[test]
+fn model_of_pages_a_commit_beside_a_reader() {
+    check(3, || {
+        let (record, _me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let (name, change) = record.written(11);
+        let reader = {
+            let page = page.clone();
+            thread::spawn(move || {
+                let _me = page.domain.participate();
+                let (name, begin) = (page.status.begin(1, 0), page.tail());
+                (begin, read(&page, begin, name), read(&page, begin, name))
+            })
+        };
+        let lsn = page.commit(name, &[(KEY, change)]);
+        let (begin, first, second) = reader.join().unwrap();
+        let expected = if lsn < begin { 11 } else { 10 };
+        for seen in [first, second].into_iter().flatten() {
+            assert_eq!(seen, expected, "began at {begin:?}, committed at {lsn:?}");
+        }
+    });
+}
+
+/// A mapping table is outgrown while somebody looks up a chain in it.
+#[test]
+fn model_of_pages_a_mapping_table_that_grows() {
+    check(2, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 2);
+        let page = &record.page;
+        let (name, _change) = record.written(11);
+        let reader = reader(page, 1, Lsn(100));
+        {
+            let latched = page.latch();
+            for other in 1..=3 {
+                page.make_chain(&latched, other);
+            }
+        }
+        free(&me);
+        assert!(matches!(reader.join().unwrap(), Some(10) | None));
+        page.status.aborted(name);
+    });
+}
+
+/// Each rule taken away by itself is missed by a model.
+#[test]
+fn model_of_pages_each_mistake_is_found() {
+    let abort = "model_of_pages_an_abort_beside_a_reader";
+    let write = "model_of_pages_a_writer_beside_a_reader";
+    let collect = "model_of_pages_collectors_beside_pruning";
+    for (bug, model, found) in [
+        (Bug::ChainLookedUpAfterValidation, abort, "a reader sees what was aborted"),
+        (Bug::ValidatedWithoutFence, write, "a reader sees what is in flight"),
+        (Bug::ChangeFreedAtOnce, abort, "used after it was freed"),
+        (Bug::ChangePushedWithoutLatch, "model_of_pages_a_writer_beside_a_collector", ""),
+        (Bug::ChangeTakenOutWithoutLatch, "model_of_pages_an_abort_beside_a_collector", ""),
+        (Bug::CollectorRetiresAllItCuts, collect, "used after it was freed"),
+        (Bug::ChainFreedWithItsEntry, collect, "used after it was freed"),
+        (Bug::CommittingTakenForActive, "model_of_pages_a_commit_beside_a_reader", "began at"),
+    ] {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("page::versions::model::{model}")])
+            .env(VARIABLE, (bug as usize).to_string())
+            .output()
+            .unwrap();
+        let told =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains("running 1 test"), "{bug:?}:\n{told}");
+        assert!(told.contains(found), "{bug:?} is found as something else:\n{told}");
+    }
+}

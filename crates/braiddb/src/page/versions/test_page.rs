@@ -1,0 +1,232 @@
+//! A page of a few records for tests and models: the real latch, mapping table, chains and changes over slots
+//! of one word each. What transactions do on a page is here once, as the table will do it.
+
+use std::sync::Arc;
+
+use super::chain::{Base, Refusal, Seen, SeenValue};
+use super::change::ChangeRef;
+use super::mapping::Mapping;
+use crate::latch::{Latch, Latched};
+use crate::log::Lsn;
+use crate::memory::MemoryCounters;
+use crate::planted::{Bug, is_planted};
+use crate::reclaim::{self, Domain, OperationGuard};
+use crate::rid::TableId;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::version::{Stamp, StatusTable, TransactionName, Undecided, View};
+
+pub(super) const TABLE: TableId = TableId(7);
+/// What a slot has that says that there is no record.
+const ABSENT: u64 = u64::MAX;
+
+/// A page, and what those who use it share. The number of a slot is its record's key, as one byte.
+pub(super) struct TestPage {
+    latch: Latch,
+    slots: Box<[AtomicU64]>,
+    mapping: AtomicU64,
+    pub(super) status: StatusTable,
+    /// The log, which is a counter here.
+    pub(super) tail: AtomicU64,
+    pub(super) domain: Arc<Domain>,
+    /// After all that was allocated with it.
+    pub(super) memory: Arc<MemoryCounters>,
+}
+
+/// What a reader found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) value: Option<u64>,
+    pub(super) committed: Option<Lsn>,
+    pub(super) below_newer: bool,
+}
+
+impl TestPage {
+    pub(super) fn new(slots: &[Option<u64>], workers: usize, contexts: usize) -> Self {
+        let memory = Arc::new(MemoryCounters::new());
+        Self {
+            latch: Latch::new(),
+            slots: slots.iter().map(|value| AtomicU64::new(value.unwrap_or(ABSENT))).collect(),
+            mapping: AtomicU64::new(0),
+            status: StatusTable::new(workers, contexts),
+            tail: AtomicU64::new(16),
+            domain: Arc::new(Domain::new(workers, memory.clone())),
+            memory,
+        }
+    }
+
+    pub(super) fn tail(&self) -> Lsn {
+        // SeqCst, as below: the log's.
+        Lsn(self.tail.load(Ordering::SeqCst))
+    }
+
+    /// Draws an LSN.
+    pub(super) fn draw(&self) -> Lsn {
+        Lsn(self.tail.fetch_add(8, Ordering::SeqCst))
+    }
+
+    pub(super) fn view(&self, begin: Lsn, me: TransactionName) -> View<'_> {
+        // SAFETY: tests collect only what no begin stamp in use needs.
+        unsafe { View::new(begin, me, &self.status) }
+    }
+
+    /// Latches the page for a change.
+    pub(super) fn latch(&self) -> Latched<'_> {
+        loop {
+            let version = self.latch.version().expect("never obsolete");
+            if let Ok(mut latched) = self.latch.acquire(version) {
+                latched.changed();
+                return latched;
+            }
+        }
+    }
+
+    /// The word that leads to the mapping table.
+    pub(super) fn word(&self) -> u64 {
+        // Acquire pairs with the Release in `set_word`.
+        self.mapping.load(Ordering::Acquire)
+    }
+
+    fn set_word(&self, _latched: &Latched<'_>, word: u64) {
+        // Release pairs with the Acquire in `word`.
+        self.mapping.store(word, Ordering::Release);
+    }
+
+    pub(super) fn slot(&self, key: u8) -> Option<u64> {
+        // Relaxed, as all accesses to slots: under the page's version or its latch.
+        let value = self.slots[usize::from(key)].load(Ordering::Relaxed);
+        (value != ABSENT).then_some(value)
+    }
+
+    fn set_slot(&self, key: u8, value: Option<u64>) {
+        self.slots[usize::from(key)].store(value.unwrap_or(ABSENT), Ordering::Relaxed);
+    }
+
+    /// Reads a record once: `Err` if that is undecided, or the page was changed meanwhile.
+    pub(super) fn read(
+        &self,
+        key: u8,
+        view: View<'_>,
+        operation: &OperationGuard,
+    ) -> Result<Found, Undecided> {
+        let Ok(version) = self.latch.version() else { return Err(Undecided) };
+        let value = self.slot(key);
+        // SAFETY: loaded with Acquire under the guard.
+        let start = unsafe { Mapping::start(self.word(), &[key], operation) };
+        if self.latch.validate(version).is_err() {
+            return Err(Undecided);
+        }
+        let start = if is_planted(Bug::ChainLookedUpAfterValidation) {
+            // SAFETY: as above.
+            unsafe { Mapping::start(self.word(), &[key], operation) }
+        } else {
+            start
+        };
+        let Seen { value: seen, committed, own, below_newer } = start.see(view)?;
+        assert!(!own || committed.is_none() && seen == SeenValue::OnPage);
+        let value = match seen {
+            SeenValue::OnPage => value,
+            SeenValue::Before(before) => before.map(number),
+        };
+        Ok(Found { value, committed, below_newer })
+    }
+
+    /// Writes a record, if the transaction may: the change, unless it is an earlier one of its own.
+    pub(super) fn write(
+        &self,
+        key: u8,
+        value: Option<u64>,
+        view: View<'_>,
+        push_always: bool,
+    ) -> Result<Option<ChangeRef>, Refusal> {
+        let operation = reclaim::enter();
+        let latched = self.latch();
+        self.roll_back(&latched, key);
+        // SAFETY: latched.
+        if let Some(chain) = unsafe { Mapping::find(self.word(), &[key]) } {
+            // SAFETY: latched, and rolled back just now.
+            let base = unsafe { chain.base(view, &operation) }?;
+            match base {
+                Base::Own(change) if !push_always => {
+                    assert_eq!(change.stamp(), Stamp::in_flight(view.me));
+                    self.set_slot(key, value);
+                    return Ok(None);
+                }
+                Base::Committed(lsn) => assert!(lsn < view.begin),
+                Base::Own(_) | Base::Settled => {}
+            }
+        }
+        // SAFETY: latched.
+        let (chain, word) =
+            unsafe { Mapping::find_or_make(self.word(), &self.memory, TABLE, &[key]) };
+        self.set_word(&latched, word);
+        let before = self.slot(key).map(u64::to_le_bytes);
+        let before = before.as_ref().map(<[u8; 8]>::as_slice);
+        // SAFETY: latched from before the look at the value until it is written.
+        let change = unsafe { chain.push(&self.memory, Stamp::in_flight(view.me), before) };
+        chain.note_on_page(value.map_or(0, |_| size_of::<u64>()));
+        self.set_slot(key, value);
+        Ok(Some(change))
+    }
+
+    /// Takes back what aborted transactions wrote to a record.
+    pub(super) fn roll_back(&self, _latched: &Latched<'_>, key: u8) {
+        // SAFETY: latched.
+        let Some(chain) = (unsafe { Mapping::find(self.word(), &[key]) }) else { return };
+        // SAFETY: latched.
+        unsafe {
+            chain.roll_back(&self.status, |before| self.set_slot(key, before.map(number)));
+        }
+    }
+
+    /// Ends changes of a transaction that does not commit, which are those of one record each.
+    pub(super) fn abort(&self, changes: &[(u8, ChangeRef)]) {
+        for (_, change) in changes {
+            // SAFETY: retired below, and nowhere else.
+            unsafe { change.get() }.set_stamp(Stamp::ABORTED);
+        }
+        for (key, change) in changes {
+            {
+                let latched = self.latch();
+                self.roll_back(&latched, *key);
+            }
+            // SAFETY: rolled back above, and retired here only.
+            unsafe { change.retire_aborted(&self.memory) };
+        }
+    }
+
+    /// Commits, in the order in which transactions do.
+    pub(super) fn commit(&self, name: TransactionName, changes: &[(u8, ChangeRef)]) -> Lsn {
+        self.status.committing(name);
+        let lsn = self.draw();
+        self.status.drew(name, lsn);
+        self.status.committed(name);
+        for (_, change) in changes {
+            // SAFETY: retired by this transaction's collector, later.
+            unsafe { change.get() }.set_stamp(Stamp::committed(lsn));
+        }
+        lsn
+    }
+
+    /// Makes an empty chain for a key.
+    #[cfg(loom)]
+    pub(super) fn make_chain(&self, latched: &Latched<'_>, key: u8) {
+        // SAFETY: latched.
+        let (_, word) = unsafe { Mapping::find_or_make(self.word(), &self.memory, TABLE, &[key]) };
+        self.set_word(latched, word);
+    }
+
+    /// Takes empty chains out of the mapping table; how many.
+    pub(super) fn prune(&self) -> usize {
+        let latched = self.latch();
+        let mut gone = 0;
+        // SAFETY: latched.
+        let word = unsafe { Mapping::prune(self.word(), |_| gone += 1) };
+        self.set_word(&latched, word);
+        gone
+    }
+}
+
+/// A value, from its bytes.
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("values of eight bytes"))
+}
