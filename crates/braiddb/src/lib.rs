@@ -45,6 +45,8 @@ mod transaction;
 mod types;
 mod version;
 
+#[cfg(any(doc, doctest))]
+pub use database::guide;
 pub use database::{
     AbortStats, Backup, ChangedRead, CheckReport, Checkpoint, Compaction, Database, Error, Index,
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,

@@ -4,6 +4,8 @@ mod catalog;
 mod change;
 mod drop;
 mod error;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 mod index;
 mod interactive;
 mod keys;

@@ -1,0 +1,249 @@
+//! How to write what services need: errors of your own, pages of results, tokio, cancellation, keys of
+//! your own types, transactions that span requests. Every example is compiled and run by the tests.
+//!
+//! # Closures, and tables in them
+//!
+//! A transaction is a closure that may run more than once, on a thread of the database. So it owns what it
+//! uses: it is an `async move` closure, and tables, which are cheap to clone, are cloned into it. A group of
+//! tables in a struct of your own is one clone:
+//!
+//! ```
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! #[derive(Clone)]
+//! struct Shop {
+//!     db: Database,
+//!     stock: Table<str, u64>,
+//!     sold: Table<(String, u64), u64>,
+//! }
+//!
+//! impl Shop {
+//!     async fn open(db: Database) -> Result<Self, Error> {
+//!         let stock = db.open_or_create_table("stock").await?;
+//!         let sold = db.open_or_create_table("sold").await?;
+//!         Ok(Self { db, stock, sold })
+//!     }
+//!
+//!     /// Sells one piece; what is left.
+//!     async fn sell(&self, article: &str, order: u64) -> Result<u64, Error> {
+//!         let (shop, article) = (self.clone(), article.to_owned());
+//!         self.db
+//!             .run(async move |tx| {
+//!                 let left = tx.get(&shop.stock, &article).await?.unwrap_or(0);
+//!                 let left = left.checked_sub(1).ok_or(Error::KeyNotFound)?;
+//!                 tx.put(&shop.stock, &article, &left).await?;
+//!                 tx.insert(&shop.sold, &(article.clone(), order), &1).await?;
+//!                 Ok(left)
+//!             })
+//!             .await
+//!     }
+//! }
+//!
+//! # pollster::block_on(async {
+//! let shop = Shop::open(Database::in_memory(Options::default().workers(1))?).await?;
+//! shop.db.put(&shop.stock, "nails", &2).await?;
+//! assert_eq!(shop.sell("nails", 1).await?, 1);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! What is cloned inside the closure (`article.clone()` above) is cloned because an attempt that meets a
+//! conflict runs again, and must find everything as it was.
+//!
+//! # Errors of your own
+//!
+//! [`Database::run`](crate::Database::run) is for closures whose error is [`Error`](crate::Error).
+//! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
+//! turned into; `?` works for both. An error aborts the transaction and comes back as it is; it is not tried
+//! again.
+//!
+//! ```
+//! use braiddb::{Database, Options, Table};
+//!
+//! #[derive(Debug)]
+//! enum TransferError {
+//!     Overdrawn { missing: u64 },
+//!     Database(braiddb::Error),
+//! }
+//!
+//! impl From<braiddb::Error> for TransferError {
+//!     fn from(error: braiddb::Error) -> Self {
+//!         TransferError::Database(error)
+//!     }
+//! }
+//!
+//! async fn withdraw(db: &Database, accounts: &Table<u64, u64>, from: u64, sum: u64) -> Result<u64, TransferError> {
+//!     let accounts = accounts.clone();
+//!     db.try_run(async move |tx| {
+//!         let there = tx.get(&accounts, &from).await?.unwrap_or(0);
+//!         let Some(left) = there.checked_sub(sum) else {
+//!             return Err(TransferError::Overdrawn { missing: sum - there });
+//!         };
+//!         tx.put(&accounts, &from, &left).await?;
+//!         Ok(left)
+//!     })
+//!     .await
+//! }
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let accounts = db.create_table("accounts").await?;
+//! db.put(&accounts, &7, &100).await?;
+//! assert_eq!(withdraw(&db, &accounts, 7, 60).await?, 40);
+//! let refused = withdraw(&db, &accounts, 7, 60).await;
+//! assert!(matches!(refused, Err(TransferError::Overdrawn { missing: 20 })));
+//! # Ok::<_, TransferError>(()) }).unwrap();
+//! ```
+//!
+//! Three errors of the engine deserve an arm of their own in a service:
+//! [`Error::Conflict`](crate::Error::Conflict) and [`Error::NotSerializable`](crate::Error::NotSerializable) come
+//! after many attempts, and mean "too much at once on the same records"; try later.
+//! [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the commit: the
+//! transaction may be there after the next opening, so look before you repeat it.
+//!
+//! # Pages of results
+//!
+//! A page is a scan with a limit, from just behind the last key of the page before. It holds nothing between
+//! requests, and sees what was committed in between.
+//!
+//! ```
+//! use std::ops::Bound;
+//!
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! async fn page(
+//!     db: &Database,
+//!     names: &Table<str, u64>,
+//!     after: Option<String>,
+//!     size: u64,
+//! ) -> Result<Vec<(String, u64)>, Error> {
+//!     let names = names.clone();
+//!     db.run(async move |tx| {
+//!         let low = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+//!         let (mut scan, mut page) = (tx.scan(&names, (low, Bound::Unbounded))?.limit(size), Vec::new());
+//!         while let Some((name, value)) = scan.next().await? {
+//!             page.push((name, value));
+//!         }
+//!         Ok(page)
+//!     })
+//!     .await
+//! }
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let names: Table<str, u64> = db.create_table("names").await?;
+//! for (number, name) in ["ada", "ben", "cleo"].into_iter().enumerate() {
+//!     db.put(&names, name, &(number as u64)).await?;
+//! }
+//! let first = page(&db, &names, None, 2).await?;
+//! assert_eq!(first.last().map(|(name, _)| name.as_str()), Some("ben"));
+//! let second = page(&db, &names, Some("ben".to_owned()), 2).await?;
+//! assert_eq!(second, [("cleo".to_owned(), 2)]);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! # Keys of your own types
+//!
+//! Tuples need nothing: `Table<(u64, String), V>` is ordered by the number, then by the text. For a type of
+//! your own, implement [`Key`](crate::Key): encode its parts in the order in which they are to compare, and
+//! give it a name that never changes, for the catalog has it. A closed set of cases is a byte:
+//!
+//! ```
+//! use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
+//!
+//! #[derive(Clone, Copy, Debug, PartialEq)]
+//! enum Queue {
+//!     Urgent,
+//!     Normal,
+//! }
+//!
+//! impl Key for Queue {
+//!     type Owned = Queue;
+//!
+//!     fn type_name() -> String {
+//!         "shop.queue".to_owned()
+//!     }
+//!
+//!     fn encode(&self, out: &mut KeyBuffer) {
+//!         out.push(match self {
+//!             Queue::Urgent => 0,
+//!             Queue::Normal => 1,
+//!         });
+//!     }
+//!
+//!     fn decode(bytes: &[u8]) -> Result<Queue, DecodeError> {
+//!         match Self::decode_part(bytes)? {
+//!             (queue, []) => Ok(queue),
+//!             _ => Err(DecodeError::new(Self::type_name())),
+//!         }
+//!     }
+//!
+//!     fn decode_part(bytes: &[u8]) -> Result<(Queue, &[u8]), DecodeError> {
+//!         match bytes {
+//!             [0, rest @ ..] => Ok((Queue::Urgent, rest)),
+//!             [1, rest @ ..] => Ok((Queue::Normal, rest)),
+//!             _ => Err(DecodeError::new(Self::type_name())),
+//!         }
+//!     }
+//! }
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let jobs: Table<(Queue, u64), str> = db.create_table("jobs").await?;
+//! db.put(&jobs, &(Queue::Normal, 1), "sweep").await?;
+//! db.put(&jobs, &(Queue::Urgent, 2), "mend").await?;
+//! let next = db.run(async move |tx| Ok(tx.first(&jobs).await?.map(|(key, _)| key))).await?;
+//! assert_eq!(next, Some((Queue::Urgent, 2)));
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! # Conditional writes without a transaction of your own
+//!
+//! [`Transaction::fetch_update`](crate::Transaction::fetch_update),
+//! [`compare_and_set`](crate::Transaction::compare_and_set) and
+//! [`update_with`](crate::Transaction::update_with) read and write in one call.
+//!
+//! # tokio, and other executors
+//!
+//! Futures of Braid need no runtime: any executor polls them. Where a closure awaits something of tokio's (a
+//! timer, a channel, a client), Braid enters the runtime that called `run` while it polls the closure. A
+//! closure that waits for something outside keeps its transaction open, and what it wrote locked against other
+//! writers: wait before the transaction, or after it, where you can.
+//!
+//! A closure that *blocks* (`std::thread::sleep`, a blocking client, long computation) stops its worker, and
+//! everything that worker runs. Do that before the transaction, or on a thread for it.
+//!
+//! # Cancellation
+//!
+//! A future that is dropped before it is ready aborts its transaction, unless the commit was decided already: the
+//! caller who no longer waits cannot know which. `tokio::time::timeout(limit, db.run(...))` is how a request gets a
+//! deadline; whoever must know what became of it writes a record of its own in the transaction (a request's number, say),
+//! and looks for it.
+//!
+//! # Transactions that span requests
+//!
+//! [`Database::begin`](crate::Database::begin) gives a transaction whose steps come one by one, from any thread:
+//! a session may keep it from request to request. It is aborted when it is dropped, when it waits longer for a step
+//! than [`Options::interactive_idle`](crate::Options::interactive_idle), and when it is older than
+//! [`Options::interactive_age`](crate::Options::interactive_age).
+//!
+//! ```
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let carts: Table<str, u64> = db.create_table("carts").await?;
+//! let session = db.begin().await?;
+//! session.put(&carts, "ada", &1).await?;
+//! // Another request of the same session.
+//! assert_eq!(session.get(&carts, "ada").await?, Some(1));
+//! session.commit().await?;
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! Nothing is tried again by itself here: on [`Error::Conflict`](crate::Error::Conflict) begin anew.
+//!
+//! # Shutting down
+//!
+//! [`Database::close`](crate::Database::close) refuses new transactions, lets those that run come to their end,
+//! writes what is left, and gives the directory free. If nobody calls it, dropping the last handle does the same
+//! without telling what failed; a process that is killed loses nothing that was acknowledged.
