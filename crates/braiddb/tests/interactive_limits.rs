@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, Error, InteractiveTransaction, Options, Table, Transaction};
@@ -162,4 +164,102 @@ fn without_limits_a_transaction_stays_open() {
             }
         }
     });
+}
+
+/// Polls a future once, and drops it.
+fn poll_and_drop(future: impl Future) {
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(pin!(future).poll(&mut context).is_pending());
+}
+
+/// A step whose caller has gone is carried out all the same: it is no idle time, and what it wrote is taken
+/// back when the time after it is over.
+#[test]
+fn a_step_whose_future_was_dropped_counts_as_one() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open(Some(SHORT), None);
+        limit.watch(&db, Database::stats);
+        for (round, drops_handle) in [(1, false), (2, true)] {
+            let (go_on, waits) = oneshot::channel();
+            let (kept, (wrote, written)) = (table.clone(), std::sync::mpsc::channel());
+            let left = block_on(db.begin()).unwrap();
+            poll_and_drop(left.step(async move |tx: &Transaction| {
+                tx.put(&kept, &1, &9).await?;
+                wrote.send(()).unwrap();
+                waits.await.expect("it is told to go on");
+                tx.put(&kept, &2, &9).await
+            }));
+            written.recv().unwrap();
+            let left = (!drops_handle).then_some(left);
+            std::thread::sleep(3 * SHORT);
+            assert_eq!(db.stats().aborted.expired, 1 - u64::from(round == 1), "it is at work");
+            go_on.send(()).unwrap();
+            // Others get the record as soon as it is over.
+            block_on(db.put(&table, &1, &round)).unwrap();
+            if let Some(left) = left {
+                wait_for_expired(&db, 1);
+                assert_expired(block_on(left.get(&table, &1)), "interactive_idle");
+                assert_expired(block_on(left.commit()), "interactive_idle");
+            }
+            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(round));
+            assert_eq!(block_on(db.get(&table, &2)).unwrap(), None, "nothing of it is left");
+        }
+        assert_eq!(db.stats().aborted.expired, 1, "whose handle was dropped did not expire");
+        db.close().unwrap();
+    });
+}
+
+/// The database is closed at about the moment at which transactions expire.
+#[test]
+fn closing_beside_an_expiry_ends_both() {
+    const OPEN: u64 = 8;
+    const ROUNDS: u32 = 24;
+    let (mut expired, mut closed) = (0, 0);
+    for round in 0..ROUNDS {
+        let (some, others) = with_limit(LIMIT_SECONDS, move |limit| {
+            let directory = tempfile::tempdir().unwrap();
+            let options = || Options::default().workers(2).interactive_idle(Some(SHORT));
+            let db = Database::open(directory.path(), options()).unwrap();
+            limit.watch(&db, Database::stats);
+            let table: Numbers = block_on(db.create_table("t")).unwrap();
+            block_on(db.put(&table, &0, &1)).unwrap();
+            let begin = |key: u64| {
+                let open = block_on(db.begin()).unwrap();
+                // Late ones may have expired by then.
+                match block_on(open.put(&table, &key, &7)) {
+                    Ok(()) | Err(Error::TransactionExpired { .. }) => open,
+                    Err(error) => panic!("{error}"),
+                }
+            };
+            let open: Vec<_> = (1..=OPEN).map(begin).collect();
+            // One with a step under way whose caller has gone.
+            let (kept, (go_on, waits)) = (table.clone(), oneshot::channel::<()>());
+            poll_and_drop(open[0].step(async move |tx: &Transaction| {
+                _ = waits.await;
+                tx.put(&kept, &100, &7).await
+            }));
+            std::thread::sleep(SHORT * round / (ROUNDS / 2));
+            db.close().unwrap();
+            _ = go_on.send(());
+            let mut ended = (0, 0);
+            for open in open {
+                match block_on(open.commit()) {
+                    Err(Error::TransactionExpired { .. }) => ended.0 += 1,
+                    Err(Error::TransactionOver | Error::Closed) => ended.1 += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(ended.0 >= db.stats().aborted.expired, "{ended:?}: {:#?}", db.stats());
+            let again = Database::open(directory.path(), options()).unwrap();
+            let table: Numbers = block_on(again.open_table("t")).unwrap();
+            for key in (1..=OPEN).chain([100]) {
+                assert_eq!(block_on(again.get(&table, &key)).unwrap(), None, "key {key}");
+            }
+            assert_eq!(block_on(again.get(&table, &0)).unwrap(), Some(1));
+            again.close().unwrap();
+            ended
+        });
+        (expired, closed) = (expired + some, closed + others);
+    }
+    assert!(expired > 0 && closed > 0, "{expired} expired, {closed} were ended by closing");
 }
