@@ -33,6 +33,12 @@ impl Latch {
         Self(AtomicU64::new(VERSION))
     }
 
+    /// What a word of zeros is: free, at its first version.
+    #[cfg(loom)]
+    pub(crate) fn zero() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// Waits until the node is not latched, and takes its version.
     #[inline(always)]
     pub(crate) fn version(&self) -> Result<LatchVersion, Restart> {

@@ -132,13 +132,12 @@ impl Drop for Chunks {
 #[cfg(not(loom))]
 mod backing {
     use std::alloc::Layout;
-    use std::io::{Error, Result};
+    use std::io::Result;
     use std::ptr::NonNull;
 
-    use crate::memory;
+    use crate::memory::{self, HUGE_PAGE_BYTES};
     use crate::sync::atomic::AtomicU64;
 
-    const HUGE_PAGE_BYTES: usize = 2 << 20;
     /// Words of a chunk that is a mapping.
     const MAPPED: usize = HUGE_PAGE_BYTES / size_of::<AtomicU64>();
     const CACHE_LINE_BYTES: usize = 64;
@@ -153,7 +152,7 @@ mod backing {
         if words < MAPPED {
             return Ok(memory::allocate_uncounted(layout(words)).cast());
         }
-        map(words * size_of::<AtomicU64>())
+        Ok(memory::map(words * size_of::<AtomicU64>())?.cast())
     }
 
     /// # Safety
@@ -163,39 +162,8 @@ mod backing {
             // SAFETY: the caller's contract.
             unsafe { memory::free_uncounted(start.cast(), layout(words)) };
         } else {
-            unmap(start.as_ptr() as usize, words * size_of::<AtomicU64>());
+            memory::unmap(start.as_ptr() as usize, words * size_of::<AtomicU64>());
         }
-    }
-
-    /// A zeroed mapping that starts on a large page, for `bytes` that are a multiple of one.
-    fn map(bytes: usize) -> Result<NonNull<AtomicU64>> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let all = bytes + HUGE_PAGE_BYTES;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), all, protection, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last_os_error());
-        }
-        // What stands before and after the whole pages is given back.
-        let start = start as usize;
-        let aligned = start.next_multiple_of(HUGE_PAGE_BYTES);
-        unmap(start, aligned - start);
-        unmap(aligned + bytes, start + all - aligned - bytes);
-        // SAFETY: advice about our own mapping; it changes no contents. A refusal costs speed only,
-        // so the result is of no interest.
-        unsafe { libc::madvise(aligned as *mut _, bytes, libc::MADV_HUGEPAGE) };
-        Ok(NonNull::new(aligned as *mut AtomicU64).expect("the kernel never maps address 0"))
-    }
-
-    /// Unmaps a part of our own mappings that nobody uses any more.
-    fn unmap(start: usize, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        // SAFETY: mapped by `map`, whose caller uses it no more.
-        let result = unsafe { libc::munmap(start as *mut _, bytes) };
-        assert_eq!(result, 0, "unmapping our own mapping: {}", Error::last_os_error());
     }
 }
 

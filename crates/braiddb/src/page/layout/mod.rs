@@ -33,13 +33,14 @@ use std::cell::Cell;
 
 use smallvec::SmallVec;
 
-use entry::SlotFlags;
-use header::{Format, PageKind, Shape};
+pub(in crate::page) use entry::{PAGE_ID_LIMIT, SlotFlags};
+use header::PageKind;
+pub(in crate::page) use header::{Format, Shape};
 #[cfg(all(test, not(loom)))]
 use image::PageDamage;
-use leaf::Slot;
-#[cfg(all(test, not(loom)))]
-use rebuild::SplitPoint;
+pub(in crate::page) use leaf::Slot;
+pub(in crate::page) use rebuild::SplitPoint;
+pub(in crate::page) use search::Suffix;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 

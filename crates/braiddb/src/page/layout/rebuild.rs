@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use super::entry::tail_words;
 use super::header::common_prefix;
-use super::{ENTRIES_AT, ENTRY_WORDS, Format, KeyBytes, Page, PageWord, Slot, WORD_BYTES};
+use super::{
+    ENTRIES_AT, ENTRY_WORDS, Format, KeyBytes, Page, PageCopy, PageWord, Slot, Suffix, WORD_BYTES,
+};
 use crate::rid::TableId;
 
 /// Where a page is split: the entries from one on go to its new right sibling, whose range begins at
@@ -18,6 +20,8 @@ pub(in crate::page) struct SplitPoint {
     pub(in crate::page) separator: KeyBytes,
 }
 
+/// Entries that an append moves at most.
+const MOST_MOVED_TO_APPEND: usize = 3;
 /// Of the room of a merged page, so much is left free: it is not to be split again at once.
 const MERGED_MOST: (usize, usize) = (3, 4);
 
@@ -29,7 +33,8 @@ impl<W: PageWord> Page<'_, W> {
 
     /// Words that entries and cells take.
     pub(in crate::page) fn used_words(self) -> usize {
-        self.capacity() - self.gap_words() - self.freed() - self.fence_words()
+        let free = self.gap_words() + self.freed() + self.fence_words();
+        self.capacity().saturating_sub(free)
     }
 
     /// Whether so little is on the page that it is to look for a neighbour to merge with.
@@ -44,19 +49,20 @@ impl<W: PageWord> Page<'_, W> {
         ENTRY_WORDS + tail_words(entry.key_bytes(), prefix) + value
     }
 
-    /// Words that some of the entries take between two fences, with these.
+    /// Words that some of the entries take on a page with these fences.
     fn words_between(self, places: Range<usize>, low: &[u8], high: Option<&[u8]>) -> usize {
-        let prefix = high.map_or(0, |high| common_prefix(low, high));
-        let entries: usize = places.map(|place| self.entry_words(place, prefix)).sum();
-        entries + fence_words(low) + high.map_or(0, fence_words)
+        let prefix = prefix_between(low, high);
+        places.map(|place| self.entry_words(place, prefix)).sum()
     }
 
     /// Whether both parts fit on a page each.
     fn can_be_split_at(self, point: &SplitPoint) -> bool {
         let (low, high) = (self.low_fence(), self.high_fence());
-        let left = self.words_between(0..point.from, &low, Some(&point.separator));
-        let right = self.words_between(point.from..self.count(), &point.separator, high.as_deref());
-        left <= self.capacity() && right <= self.capacity()
+        let fits = |places: Range<usize>, low: &[u8], high: Option<&[u8]>| {
+            self.words_between(places, low, high) + fences_words(low, high) <= self.capacity()
+        };
+        fits(0..point.from, &low, Some(&point.separator))
+            && fits(point.from..self.count(), &point.separator, high.as_deref())
     }
 
     /// Where a leaf is split to make room for `words` words in a slot of `key`. When the key comes after
@@ -93,8 +99,10 @@ impl<W: PageWord> Page<'_, W> {
             separator: separator(&key_of(number - 1), &key_of(number)),
         };
         if !is_there && place == count {
-            let append = point(count);
-            if self.can_be_split_at(&append) {
+            // The new fence may be what has no room: then an entry or two go with the key.
+            let least = count.saturating_sub(MOST_MOVED_TO_APPEND).max(1);
+            let mut appends = (least..=count).rev().map(point);
+            if let Some(append) = appends.find(|append| self.can_be_split_at(append)) {
                 return append;
             }
         }
@@ -108,9 +116,11 @@ impl<W: PageWord> Page<'_, W> {
         SplitPoint { from, separator }
     }
 
-    /// Where an inner page is split that has no room beside the child at `place`.
-    pub(in crate::page) fn inner_split_point(self, place: usize) -> SplitPoint {
+    /// Where an inner page is split that has no room for a separator within the range of the child in
+    /// whose range `key` is.
+    pub(in crate::page) fn inner_split_point(self, key: &[u8]) -> SplitPoint {
         let (count, prefix) = (self.count(), self.prefix_bytes());
+        let place = self.child_place(self.shape(), &Suffix::new(key, prefix));
         assert!(count > 2, "an inner page has room for three children");
         let point = |from: usize| SplitPoint { from, separator: self.key(from) };
         let append = point(count - 1);
@@ -120,13 +130,20 @@ impl<W: PageWord> Page<'_, W> {
         point(middle_of(count, |number| self.entry_words(number, prefix)))
     }
 
-    /// Makes this page, which is new, the part of `source` between two fences.
+    /// Makes this page the part of `source` between two fences. It is made in private first: of a
+    /// resident page each word is written once, and none that stays.
     pub(in crate::page) fn become_part(
         self,
         source: Page<'_, Cell<u64>>,
         places: Range<usize>,
         format: &Format<'_>,
     ) {
+        let part = PageCopy::zeros(self.bytes());
+        part.page().fill(source, places, format);
+        self.copy_from(part.page());
+    }
+
+    fn fill(self, source: Page<'_, Cell<u64>>, places: Range<usize>, format: &Format<'_>) {
         self.format(format);
         self.set_image_lsn(source.image_lsn());
         self.append(source, places);
@@ -151,22 +168,23 @@ impl<W: PageWord> Page<'_, W> {
         }
     }
 
-    /// Whether what is on two neighbours fits on one page, and leaves room there.
-    pub(in crate::page) fn can_be_merged_with(self, right: Self) -> bool {
+    /// Whether what is on two neighbours, and what is reserved there, fits on one page, and leaves room.
+    pub(in crate::page) fn can_be_merged_with(self, right: Self, reserved_bytes: usize) -> bool {
         let (low, high, between) = (self.low_fence(), right.high_fence(), right.low_fence());
         let high = high.as_deref();
-        let fences = fence_words(&low) + high.map_or(0, fence_words);
-        let prefix = high.map_or(0, |high| common_prefix(&low, high));
         // The first separator of the right one becomes a whole key.
-        let whole = if self.level() > 0 { tail_words(between.len(), prefix) } else { 0 };
+        let is_inner = self.level() > 0;
+        let whole =
+            if is_inner { tail_words(between.len(), prefix_between(&low, high)) } else { 0 };
         let words = self.words_between(0..self.count(), &low, high)
             + right.words_between(0..right.count(), &low, high)
-            + whole;
+            + whole
+            + reserved_bytes.div_ceil(WORD_BYTES);
         // What is empty goes wherever it fits.
         let either_empty = self.count() == 0 || right.count() == 0;
         let (part, of) = MERGED_MOST;
-        let leaves_room = (words - fences) * of <= self.capacity() * part;
-        words <= self.capacity() && (either_empty || leaves_room)
+        words + fences_words(&low, high) <= self.capacity()
+            && (either_empty || words * of <= self.capacity() * part)
     }
 
     /// Takes all of the right neighbour's entries and its range.
@@ -181,8 +199,10 @@ impl<W: PageWord> Page<'_, W> {
             low: &mine.low_fence(),
             high: high.as_deref(),
         };
-        self.become_part(mine, 0..mine.count(), &format);
-        self.append(theirs, 0..theirs.count());
+        let both = PageCopy::zeros(self.bytes());
+        both.page().fill(mine, 0..mine.count(), &format);
+        both.page().append(theirs, 0..theirs.count());
+        self.copy_from(both.page());
     }
 
     /// What a new page with another number and range between the fences of this one is told.
@@ -197,8 +217,15 @@ impl<W: PageWord> Page<'_, W> {
     }
 }
 
-fn fence_words(fence: &[u8]) -> usize {
-    fence.len().div_ceil(WORD_BYTES).max(1)
+/// Bytes that all keys between two fences begin with.
+pub(super) fn prefix_between(low: &[u8], high: Option<&[u8]>) -> usize {
+    high.map_or(0, |high| common_prefix(low, high))
+}
+
+/// Words that two fences take.
+fn fences_words(low: &[u8], high: Option<&[u8]>) -> usize {
+    let words = |fence: &[u8]| fence.len().div_ceil(WORD_BYTES).max(1);
+    words(low) + high.map_or(0, words)
 }
 
 /// Of so many entries, the one from which on they take at most half of the words; neither the first nor

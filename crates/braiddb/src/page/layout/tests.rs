@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
 
-use super::search::Suffix;
 use super::*;
 use crate::latch::Latch;
 use crate::log::Lsn;
@@ -83,7 +82,8 @@ impl Pages {
     }
 
     fn try_merge(&mut self, number: usize) {
-        if number + 1 < self.pages.len() && self.at(number).can_be_merged_with(self.at(number + 1))
+        if number + 1 < self.pages.len()
+            && self.at(number).can_be_merged_with(self.at(number + 1), 0)
         {
             self.at(number).absorb(self.at(number + 1));
             self.at(number).check();
@@ -224,7 +224,7 @@ fn inner_pages_lead_every_key_to_its_child() {
     for number in 0..999 {
         assert_eq!(child_of(left, &name(number)), number as u64 / 10);
     }
-    let point = left.inner_split_point(40);
+    let point = left.inner_split_point(&name(400));
     let (copy, low, high) = (left.copy(), left.low_fence(), left.high_fence());
     right.become_part(
         copy.page(),
@@ -240,7 +240,7 @@ fn inner_pages_lead_every_key_to_its_child() {
         assert!(page.may_hold(&name(number)));
         assert_eq!(child_of(page, &name(number)), number as u64 / 10);
     }
-    assert!(!left.can_be_merged_with(right) || left.count() + right.count() < 120);
+    assert!(!left.can_be_merged_with(right, 0) || left.count() + right.count() < 120);
     left.absorb(right);
     left.check();
     for number in 0..999 {
@@ -346,9 +346,9 @@ fn a_reader_beside_a_writer_sees_whole_records() {
         let readers = (0..2).map(|thread| {
             scope.spawn(move || {
                 let page = Page::new(words);
-                let (mut random, mut validated, mut found) =
-                    (fastrand::Rng::with_seed(thread), 0, 0);
-                while !over.load(Ordering::Relaxed) || validated < 100 {
+                // What the writer leaves behind is enough to find.
+                let (mut random, mut found) = (fastrand::Rng::with_seed(thread), 0);
+                while !over.load(Ordering::Relaxed) || found < 100 {
                     let number = random.u8(0..30);
                     let (Ok(version), mut value) = (latch.version(), Vec::new()) else { continue };
                     let slot = page.find(&name(number));
@@ -358,14 +358,12 @@ fn a_reader_beside_a_writer_sees_whole_records() {
                     if latch.validate(version).is_err() {
                         continue;
                     }
-                    validated += 1;
                     if let Slot::At(_) = slot {
                         found += 1;
                         let bytes = u8::try_from(value.len()).unwrap();
                         assert!(value.iter().all(|byte| *byte == number ^ bytes), "{value:?}");
                     }
                 }
-                found
             })
         });
         let readers: Vec<_> = readers.collect();
@@ -388,7 +386,7 @@ fn a_reader_beside_a_writer_sees_whole_records() {
         }
         over.store(true, Ordering::Relaxed);
         for reader in readers {
-            assert!(reader.join().unwrap() > 0, "a reader found records");
+            reader.join().unwrap();
         }
     });
 }

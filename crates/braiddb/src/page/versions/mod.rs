@@ -16,4 +16,5 @@ pub(crate) use chain::{Base, Chain, Refusal, Seen, SeenValue, Start};
 #[expect(unused_imports, reason = "as above")]
 pub(crate) use change::{Change, ChangeRef};
 #[expect(unused_imports, reason = "as above")]
-pub(crate) use mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
+pub(crate) use mapping::Mapping;
+pub(in crate::page) use mapping::{merge_mappings, reserved_bytes, split_mapping};

@@ -6,11 +6,17 @@
 //!
 //! Counters are sharded by thread: an allocation costs one uncontended relaxed add.
 
+mod reserved;
+
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
+
+#[cfg(not(loom))]
+pub(crate) use reserved::{HUGE_PAGE_BYTES, map, unmap};
+pub(crate) use reserved::{Reserved, Zero};
 
 use crate::sync::Mutex;
 use crate::sync::statistic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};

@@ -1,0 +1,166 @@
+//! Runs of memory that are reserved as a whole: addresses cost nothing until they are used, nothing ever
+//! moves, and large pages save page walks.
+
+#[cfg(loom)]
+pub(crate) use modelled::Reserved;
+#[cfg(not(loom))]
+pub(crate) use ordinary::{HUGE_PAGE_BYTES, Reserved, map, unmap};
+
+/// What memory of zeros is a value of, with nothing to be dropped.
+///
+/// # Safety
+/// All bytes zero are such a value, the one that `zero`, which models need, makes; it needs no drop.
+pub(crate) unsafe trait Zero {
+    #[cfg(loom)]
+    fn zero() -> Self;
+}
+
+// SAFETY: an atomic word has the representation of a word.
+unsafe impl Zero for crate::sync::atomic::AtomicU64 {
+    #[cfg(loom)]
+    fn zero() -> Self {
+        Self::new(0)
+    }
+}
+
+#[cfg(not(loom))]
+mod ordinary {
+    use std::io::{Error, Result};
+    use std::marker::PhantomData;
+    use std::ptr::NonNull;
+
+    use super::Zero;
+
+    pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+    /// So many values, zero at first, in one mapping.
+    #[derive(Debug)]
+    pub(crate) struct Reserved<T: Zero> {
+        start: NonNull<T>,
+        count: usize,
+        owns: PhantomData<T>,
+    }
+
+    // SAFETY: it owns its values, and hands out shared references only.
+    unsafe impl<T: Zero + Send> Send for Reserved<T> {}
+    // SAFETY: as above.
+    unsafe impl<T: Zero + Sync> Sync for Reserved<T> {}
+
+    impl<T: Zero> Reserved<T> {
+        /// # Errors
+        /// The operating system's, when it has no such run of addresses.
+        pub(crate) fn new(count: usize) -> Result<Self> {
+            const { assert!(size_of::<T>() > 0 && align_of::<T>() <= HUGE_PAGE_BYTES) };
+            let start = map(Self::bytes(count))?.cast();
+            Ok(Self { start, count, owns: PhantomData })
+        }
+
+        fn bytes(count: usize) -> usize {
+            let bytes = count.checked_mul(size_of::<T>()).expect("far less than all addresses");
+            bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES)
+        }
+
+        /// A number of values from one on.
+        #[inline(always)]
+        pub(crate) fn run(&self, first: usize, count: usize) -> &[T] {
+            assert!(first <= self.count && count <= self.count - first);
+            // SAFETY: within the mapping (asserted), which lives as long as `self`; zeros are values
+            // (`Zero`), and nobody has other than shared references to them.
+            unsafe { std::slice::from_raw_parts(self.start.add(first).as_ptr(), count) }
+        }
+
+        #[inline(always)]
+        pub(crate) fn at(&self, number: usize) -> &T {
+            &self.run(number, 1)[0]
+        }
+
+        pub(crate) fn count(&self) -> usize {
+            self.count
+        }
+    }
+
+    impl<T: Zero> Drop for Reserved<T> {
+        fn drop(&mut self) {
+            unmap(self.start.as_ptr() as usize, Self::bytes(self.count));
+        }
+    }
+
+    /// A zeroed mapping that starts on a large page, for `bytes` that are a multiple of one.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn map(bytes: usize) -> Result<NonNull<u8>> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let all = bytes + HUGE_PAGE_BYTES;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), all, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        // What stands before and after the whole pages is given back.
+        let start = start as usize;
+        let aligned = start.next_multiple_of(HUGE_PAGE_BYTES);
+        unmap(start, aligned - start);
+        unmap(aligned + bytes, start + all - aligned - bytes);
+        // SAFETY: advice about our own mapping; it changes no contents. A refusal costs speed only,
+        // so the result is of no interest.
+        unsafe { libc::madvise(aligned as *mut _, bytes, libc::MADV_HUGEPAGE) };
+        Ok(NonNull::new(aligned as *mut u8).expect("the kernel never maps address 0"))
+    }
+
+    /// Unmaps a part of our own mappings that nobody uses any more.
+    pub(crate) fn unmap(start: usize, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: mapped by `map`, whose caller uses it no more.
+        let result = unsafe { libc::munmap(start as *mut _, bytes) };
+        assert_eq!(result, 0, "unmapping our own mapping: {}", Error::last_os_error());
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use std::io::Result;
+
+    use super::Zero;
+
+    /// Loom's atomics are made one by one.
+    #[derive(Debug)]
+    pub(crate) struct Reserved<T: Zero>(Box<[T]>);
+
+    impl<T: Zero> Reserved<T> {
+        pub(crate) fn new(count: usize) -> Result<Self> {
+            Ok(Self((0..count).map(|_| T::zero()).collect()))
+        }
+
+        pub(crate) fn run(&self, first: usize, count: usize) -> &[T] {
+            &self.0[first..first + count]
+        }
+
+        pub(crate) fn at(&self, number: usize) -> &T {
+            &self.0[number]
+        }
+
+        pub(crate) fn count(&self) -> usize {
+            self.0.len()
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn far_more_is_reserved_than_there_is_memory_for() {
+        let words = Reserved::<AtomicU64>::new(1 << 36).unwrap();
+        for place in [0, 1, 1 << 20, (1 << 36) - 1] {
+            assert_eq!(words.at(place).swap(7, Ordering::Relaxed), 0);
+        }
+        let run = words.run((1 << 36) - 2, 2);
+        assert_eq!(run.iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 7);
+    }
+}

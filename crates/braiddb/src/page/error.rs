@@ -1,0 +1,49 @@
+//! Why pages cannot be had.
+
+use crate::latch::Restart;
+
+/// What an operation on pages tells its caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PageError {
+    /// All frames are taken.
+    #[error(
+        "all {frames} frames for pages of {page_bytes} bytes are in use: a larger memory budget gives \
+         more"
+    )]
+    OutOfFrames {
+        /// Frames there are.
+        frames: u64,
+        /// Bytes of a page.
+        page_bytes: usize,
+    },
+    /// All page ids are taken.
+    #[error("there are no more page ids: tables take more pages than can be told apart")]
+    OutOfPageIds,
+    /// The operating system has no addresses for frames.
+    #[error("no memory for {frames} frames of {page_bytes} bytes: {reason}")]
+    NoMemory {
+        /// Frames that were asked for.
+        frames: u32,
+        /// Bytes of a page.
+        page_bytes: usize,
+        /// What the operating system says.
+        reason: String,
+    },
+}
+
+/// Why something that does not wait came to no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    /// What it met has changed: start again.
+    Restart,
+    /// No frame is free.
+    OutOfFrames,
+    /// No page id is free.
+    OutOfPageIds,
+}
+
+impl From<Restart> for Interrupted {
+    fn from(Restart: Restart) -> Self {
+        Self::Restart
+    }
+}

@@ -1,0 +1,203 @@
+//! Frames: where pages are while they are in memory, and what is known of them there.
+//!
+//! A frame is a line that is never unmapped and whose latch's version never goes back; its page lies in
+//! another array, at the frame's number. Frames are used again for other pages. So whoever has come to
+//! a frame by a page id takes the latch's version, looks whether the frame still holds that page, and
+//! validates the version in the end.
+//!
+//! Invariant: the page id, the shape and what hangs on the frame change only while it is latched.
+
+use std::ops::Deref;
+
+use super::layout::{Page, Shape};
+use super::map::PageId;
+use crate::latch::{Latch, LatchVersion, Latched, Restart};
+use crate::memory::Zero;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// What is known of a page in memory.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(in crate::page) struct Frame {
+    pub(in crate::page) latch: Latch,
+    /// The page it holds; 0: none.
+    page: AtomicU64,
+    /// What leads to the page's versions (`versions`); 0: it has none.
+    mapping: AtomicU64,
+    /// The page's shape, a line sooner.
+    shape: AtomicU64,
+    /// The number of the first cut after which there is a change that no image has; 0: there is none.
+    dirty_since: AtomicU64,
+    /// Bytes of the page that are kept free so that what is undecided can be undone.
+    reserved_bytes: AtomicU64,
+}
+
+const _: () = assert!(cfg!(loom) || size_of::<Frame>() == 64, "a frame is a line");
+
+// SAFETY: words and a latch, which is one; of all zeros the latch is free and the frame empty.
+unsafe impl Zero for Frame {
+    #[cfg(loom)]
+    fn zero() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            latch: Latch::zero(),
+            page: zero(),
+            mapping: zero(),
+            shape: zero(),
+            dirty_since: zero(),
+            reserved_bytes: zero(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Frame {
+    /// Whether it holds a page, while nobody changes that.
+    pub(super) fn holds_page(&self) -> bool {
+        self.page.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A frame with its page, which may hold another one by now.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::page) struct ResidentPage<'s> {
+    /// The frame's number.
+    pub(in crate::page) number: u32,
+    pub(in crate::page) frame: &'s Frame,
+    pub(in crate::page) page: Page<'s>,
+}
+
+impl<'s> ResidentPage<'s> {
+    /// The version under which the frame holds page `id`.
+    #[inline(always)]
+    pub(in crate::page) fn version(self, id: PageId) -> Result<LatchVersion, Restart> {
+        let version = self.frame.latch.version()?;
+        // Relaxed: not older than the version (Acquire), and validated with it.
+        let held = self.frame.page.load(Ordering::Relaxed);
+        if held == id.number() { Ok(version) } else { Err(Restart) }
+    }
+
+    /// Whether nothing has changed since `version` was taken.
+    #[inline(always)]
+    pub(in crate::page) fn validate(self, version: LatchVersion) -> Result<(), Restart> {
+        self.frame.latch.validate(version)
+    }
+
+    /// What a search needs to know first. Means nothing until validated, unless latched.
+    #[inline(always)]
+    pub(in crate::page) fn shape(self) -> Shape {
+        // Relaxed: validated, or latched.
+        Shape::from_word(self.frame.shape.load(Ordering::Relaxed))
+    }
+
+    /// What leads to the page's versions.
+    #[inline(always)]
+    pub(in crate::page) fn mapping(self) -> u64 {
+        // Acquire pairs with the Release in `set_mapping`: what it leads to is initialised even for a
+        // reader that will fail its validation.
+        self.frame.mapping.load(Ordering::Acquire)
+    }
+
+    /// Bytes that are kept free.
+    pub(in crate::page) fn reserved_bytes(self) -> usize {
+        // Relaxed: validated, or latched.
+        self.frame.reserved_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Latches the frame if nothing has changed since `version` was taken.
+    pub(in crate::page) fn acquire(
+        self,
+        version: LatchVersion,
+    ) -> Result<LatchedPage<'s>, Restart> {
+        let latched = self.frame.latch.acquire(version)?;
+        Ok(LatchedPage { resident: self, latched, is_changed: false })
+    }
+}
+
+/// A page that nobody else changes: its latch is held until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(in crate::page) struct LatchedPage<'s> {
+    resident: ResidentPage<'s>,
+    latched: Latched<'s>,
+    is_changed: bool,
+}
+
+impl<'s> LatchedPage<'s> {
+    /// The frame with its page.
+    pub(in crate::page) fn resident(&self) -> ResidentPage<'s> {
+        self.resident
+    }
+
+    /// The page, or what hangs on its frame, is about to change: readers of the version before will
+    /// start again, and no image has the change. `cut` is the number of the last cut, seen while the
+    /// page was latched.
+    pub(in crate::page) fn changed(&mut self, cut: u64) {
+        if !self.is_changed {
+            self.is_changed = true;
+            self.latched.changed();
+        }
+        // Relaxed, both: latched.
+        if self.frame.dirty_since.load(Ordering::Relaxed) == 0 {
+            self.frame.dirty_since.store(cut, Ordering::Relaxed);
+        }
+    }
+
+    /// Hangs something else on the frame.
+    pub(in crate::page) fn set_mapping(&self, word: u64) {
+        assert!(self.is_changed);
+        // Release pairs with the Acquire in `mapping`.
+        self.frame.mapping.store(word, Ordering::Release);
+    }
+
+    pub(in crate::page) fn set_reserved_bytes(&self, bytes: usize) {
+        // Relaxed: latched.
+        self.frame.reserved_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The page id the frame holds.
+    pub(in crate::page) fn id(&self) -> PageId {
+        // Relaxed: latched.
+        PageId::new(self.frame.page.load(Ordering::Relaxed))
+    }
+
+    /// Makes the empty frame that of a page.
+    pub(super) fn hold(&mut self, id: PageId, cut: u64) {
+        // Relaxed, here and below: latched.
+        assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
+        self.changed(cut);
+        self.frame.page.store(id.number(), Ordering::Relaxed);
+    }
+
+    /// Empties the frame; nothing hangs on it any more.
+    pub(super) fn empty(mut self) {
+        self.changed(0);
+        assert_eq!(self.mapping(), 0, "versions have moved away");
+        self.frame.page.store(0, Ordering::Relaxed);
+        self.frame.dirty_since.store(0, Ordering::Relaxed);
+        self.frame.reserved_bytes.store(0, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(in crate::page) fn dirty_since(&self) -> u64 {
+        self.frame.dirty_since.load(Ordering::Relaxed)
+    }
+}
+
+impl<'s> Deref for LatchedPage<'s> {
+    type Target = ResidentPage<'s>;
+
+    #[inline(always)]
+    fn deref(&self) -> &ResidentPage<'s> {
+        &self.resident
+    }
+}
+
+impl Drop for LatchedPage<'_> {
+    fn drop(&mut self) {
+        if self.is_changed {
+            // Relaxed: latched until after this.
+            self.frame.shape.store(self.page.shape().word(), Ordering::Relaxed);
+        }
+    }
+}

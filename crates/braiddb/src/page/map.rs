@@ -1,0 +1,126 @@
+//! The map: one word a page, from its id to where it is.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | all 0 | free: no page has this id |
+//! | 0 to 1: 01 | in memory; above, the number of the frame |
+//!
+//! Ids of pages that are gone are used again at once: whoever follows an id it read earlier meets the
+//! frame's page id, and the page's own level, table and fences.
+
+use super::layout::PAGE_ID_LIMIT;
+use crate::memory::Reserved;
+use crate::sync::SegQueue;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of a page, for its life. 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PageId(u64);
+
+impl PageId {
+    /// The page id with this number. Read from a page that is being changed, it may be any.
+    #[inline(always)]
+    pub(in crate::page) fn new(number: u64) -> Self {
+        debug_assert!(number < PAGE_ID_LIMIT);
+        Self(number)
+    }
+
+    #[inline(always)]
+    pub(in crate::page) fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Where a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) enum Whereabouts {
+    /// Nowhere: no page has this id.
+    Free,
+    /// In the frame with this number.
+    Frame(u32),
+}
+
+const RESIDENT: u64 = 1;
+const TAG_BITS: u32 = 2;
+
+impl Whereabouts {
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        if word == 0 { Self::Free } else { Self::Frame((word >> TAG_BITS) as u32) }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Self::Free => 0,
+            Self::Frame(number) => u64::from(number) << TAG_BITS | RESIDENT,
+        }
+    }
+}
+
+/// The words, and which ids are free.
+#[derive(Debug)]
+pub(in crate::page) struct PageMap {
+    words: Reserved<AtomicU64>,
+    /// The least id that was never taken.
+    next: AtomicU64,
+    free: SegQueue<PageId>,
+}
+
+impl PageMap {
+    /// A map of so many page ids at most.
+    ///
+    /// # Errors
+    /// The operating system's, when it has no addresses for them.
+    pub(in crate::page) fn new(page_ids: u64) -> std::io::Result<Self> {
+        assert!(page_ids < PAGE_ID_LIMIT);
+        let words = Reserved::new(page_ids as usize + 1)?;
+        Ok(Self { words, next: AtomicU64::new(1), free: SegQueue::new() })
+    }
+
+    /// A page id that is free, for a new page.
+    pub(in crate::page) fn take(&self) -> Option<PageId> {
+        if let Some(id) = self.free.pop() {
+            return Some(id);
+        }
+        let limit = self.words.count() as u64;
+        // Relaxed: only uniqueness matters. The check before keeps the counter near the limit.
+        if self.next.load(Ordering::Relaxed) >= limit {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        (number < limit).then_some(PageId(number))
+    }
+
+    /// Gives back the id of a page that is nowhere.
+    pub(in crate::page) fn give_back(&self, id: PageId) {
+        assert_eq!(self.get(id), Whereabouts::Free);
+        self.free.push(id);
+    }
+
+    #[inline(always)]
+    fn word(&self, id: PageId) -> &AtomicU64 {
+        let number = id.0 as usize;
+        // An id from a page that is being changed may be any; word 0 is always free.
+        self.words.at(if number < self.words.count() { number } else { 0 })
+    }
+
+    /// The word's address, to be prefetched.
+    #[inline(always)]
+    pub(in crate::page) fn pointer(&self, id: PageId) -> *const AtomicU64 {
+        self.word(id)
+    }
+
+    /// Where the page is.
+    #[inline(always)]
+    pub(in crate::page) fn get(&self, id: PageId) -> Whereabouts {
+        // Acquire pairs with the Release in `set`: who finds a frame finds it filled.
+        Whereabouts::from_word(self.word(id).load(Ordering::Acquire))
+    }
+
+    /// Says where the page is; its frame, before or after, is latched.
+    pub(in crate::page) fn set(&self, id: PageId, whereabouts: Whereabouts) {
+        assert!(id.0 != 0 && id.0 < self.words.count() as u64);
+        // Release pairs with the Acquire in `get`.
+        self.word(id).store(whereabouts.word(), Ordering::Release);
+    }
+}

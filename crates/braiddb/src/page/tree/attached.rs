@@ -1,0 +1,40 @@
+//! What hangs on the frames of pages moves with their keys: the mapping tables of their records' versions,
+//! and the bytes that are kept free so that what is undecided can be undone.
+
+use crate::page::frame::LatchedPage;
+use crate::page::versions::{merge_mappings, reserved_bytes, split_mapping};
+
+/// `left`, which is `whole` or new, and `right`, which is new, take over what hung on `whole`, by the key
+/// from which on it is the right one's. All are about to change.
+pub(super) fn part(
+    whole: &LatchedPage<'_>,
+    left: &LatchedPage<'_>,
+    right: &LatchedPage<'_>,
+    separator: &[u8],
+) {
+    let word = whole.mapping();
+    if word == 0 {
+        return;
+    }
+    // SAFETY: the pages are latched, and the word was loaded meanwhile.
+    let (left_word, right_word) = unsafe { split_mapping(word, separator) };
+    hang(whole, 0);
+    hang(left, left_word);
+    hang(right, right_word);
+}
+
+/// `page` takes over what hangs on `gone` too. Both are about to change.
+pub(super) fn join(page: &LatchedPage<'_>, gone: &LatchedPage<'_>) {
+    let (word, other) = (page.mapping(), gone.mapping());
+    if other != 0 {
+        // SAFETY: the pages are latched, and the words were loaded meanwhile.
+        hang(page, unsafe { merge_mappings(word, other) });
+        hang(gone, 0);
+    }
+}
+
+fn hang(page: &LatchedPage<'_>, word: u64) {
+    page.set_mapping(word);
+    // SAFETY: the page is latched, and this is the word of its frame.
+    page.set_reserved_bytes(unsafe { reserved_bytes(word) });
+}

@@ -1,0 +1,194 @@
+//! Cursors: the slots of a range, a leaf at a time, forward or in reverse.
+//!
+//! A cursor holds no place in the tree between leaves, only a key: where to go on. It descends to the
+//! leaf there, shows its slots, and takes as its next key the end of the leaf's range, which the leaf's
+//! own fences tell. So it survives splits and merges: what is in its range for the whole scan is met
+//! once, in order.
+
+use std::ops::{Bound, Range};
+
+use super::PageTree;
+use super::descend::Target;
+use super::leaf::LeafView;
+use crate::page::error::{Interrupted, PageError};
+use crate::page::layout::{KeyBytes, Page};
+
+/// A position in a range of a tree of pages.
+#[derive(Debug)]
+pub(crate) struct PageCursor<'t> {
+    tree: &'t PageTree,
+    /// Where the next leaf's slots start, in scan direction; `None` at the end.
+    next: Option<Bound<KeyBytes>>,
+    /// The same behind the slots that were peeked at.
+    after: Option<Bound<KeyBytes>>,
+    /// Where the range ends, in scan direction.
+    end: Bound<KeyBytes>,
+    reverse: bool,
+}
+
+impl PageTree {
+    /// A cursor over the keys between two bounds, from the lower to the upper one, or in reverse.
+    pub(crate) fn cursor(
+        &self,
+        low: Bound<&[u8]>,
+        high: Bound<&[u8]>,
+        reverse: bool,
+    ) -> PageCursor<'_> {
+        let (start, end) = if reverse { (high, low) } else { (low, high) };
+        let own = |bound: Bound<&[u8]>| bound.map(KeyBytes::from_slice);
+        PageCursor { tree: self, next: Some(own(start)), after: None, end: own(end), reverse }
+    }
+}
+
+/// What a visit to one leaf gave.
+struct Visited<R> {
+    /// What was said of the slots; `None` if there are none in the range.
+    result: Option<R>,
+    /// Where to go on; `None` at the end.
+    after: Option<Bound<KeyBytes>>,
+}
+
+impl PageCursor<'_> {
+    /// Shows the next slots of the range, `most` at most and all of one leaf, to `look`, and moves behind
+    /// them; `None` if there are none. Their places are in key order in reverse too. As
+    /// [`PageTree::read`], it may show what means nothing, but returns what was said of slots that are
+    /// there.
+    ///
+    /// Dropping the future loses nothing: the cursor moves when the call ends.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn next<R>(
+        &mut self,
+        most: usize,
+        look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Option<R>, PageError> {
+        let found = self.peek(most, look).await?;
+        if found.is_some() {
+            self.pass_all();
+        }
+        Ok(found)
+    }
+
+    /// As `next`, and stays before the slots until they are passed.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn peek<R>(
+        &mut self,
+        most: usize,
+        mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Option<R>, PageError> {
+        assert!(most > 0);
+        while let Some(start) = &self.next {
+            match self.visit(start, most, &mut look).await {
+                Err(interrupted) => self.tree.again(interrupted)?,
+                Ok(Visited { result: Some(result), after }) => {
+                    self.after = after;
+                    return Ok(Some(result));
+                }
+                Ok(Visited { result: None, after }) => self.next = after,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves behind all of the slots that `peek` just showed.
+    pub(crate) fn pass_all(&mut self) {
+        self.next = self.after.take();
+    }
+
+    /// Moves behind that of the slots that `peek` just showed whose key is `key`.
+    pub(crate) fn pass_to(&mut self, key: &[u8]) {
+        self.next = Some(Bound::Excluded(KeyBytes::from_slice(key)));
+    }
+
+    /// The leaf in which a scan goes on.
+    fn target<'k>(&self, start: &'k Bound<KeyBytes>) -> Target<'k> {
+        match start {
+            Bound::Unbounded if self.reverse => Target::Last,
+            Bound::Unbounded => Target::Key(&[]),
+            Bound::Excluded(key) if self.reverse => Target::Before(key),
+            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+        }
+    }
+
+    async fn visit<R>(
+        &self,
+        start: &Bound<KeyBytes>,
+        most: usize,
+        look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Visited<R>, Interrupted> {
+        let (_, leaf, version) = self.tree.leaf(self.target(start)).await?;
+        let page = leaf.page;
+        let (low, high) = if self.reverse { (&self.end, start) } else { (start, &self.end) };
+        let all = first_place(page, low)..end_place(page, high);
+        let places = match self.reverse {
+            _ if all.len() <= most => all.clone(),
+            false => all.start..all.start + most,
+            true => all.end - most..all.end,
+        };
+        let last = if self.reverse { places.start } else { places.end.saturating_sub(1) };
+        let after = if places == all {
+            self.behind_leaf(page)
+        } else {
+            Some(Bound::Excluded(page.key(last)))
+        };
+        let result = (!places.is_empty()).then(|| look(LeafView::new(leaf), places));
+        leaf.validate(version)?;
+        Ok(Visited { result, after })
+    }
+
+    /// Where to go on behind a leaf; `None` if nothing of the range can come there.
+    fn behind_leaf(&self, page: Page<'_>) -> Option<Bound<KeyBytes>> {
+        let fence = if self.reverse {
+            // The first leaf's low fence is the empty key, below which is none.
+            Some(page.low_fence()).filter(|fence| !fence.is_empty())?
+        } else {
+            page.high_fence()?
+        };
+        let may_go_on = match &self.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > *end,
+            Bound::Included(end) => fence <= *end,
+            Bound::Excluded(end) => fence < *end,
+        };
+        let bound = if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) };
+        may_go_on.then_some(bound)
+    }
+}
+
+/// The first place of a leaf that is not below a lower bound.
+fn first_place(page: Page<'_>, low: &Bound<KeyBytes>) -> usize {
+    match low {
+        Bound::Unbounded => 0,
+        Bound::Included(key) => lower_bound(page, key).0,
+        Bound::Excluded(key) => {
+            let (place, equal) = lower_bound(page, key);
+            place + usize::from(equal)
+        }
+    }
+}
+
+/// The place behind the last one of a leaf that is not above an upper bound.
+fn end_place(page: Page<'_>, high: &Bound<KeyBytes>) -> usize {
+    match high {
+        Bound::Unbounded => page.count(),
+        Bound::Excluded(key) => lower_bound(page, key).0,
+        Bound::Included(key) => {
+            let (place, equal) = lower_bound(page, key);
+            place + usize::from(equal)
+        }
+    }
+}
+
+/// As a search within the page, for a key that may lie outside its range.
+fn lower_bound(page: Page<'_>, key: &[u8]) -> (usize, bool) {
+    if key < page.low_fence().as_slice() {
+        (0, false)
+    } else if page.high_fence().is_some_and(|high| key >= high.as_slice()) {
+        (page.count(), false)
+    } else {
+        page.lower_bound(page.shape(), key)
+    }
+}

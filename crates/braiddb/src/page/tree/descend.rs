@@ -1,0 +1,205 @@
+//! Descending: with suspensions, for those who read; without, for those who are about to latch.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::PageTree;
+use super::leaf::LeafView;
+use crate::latch::{LatchVersion, Restart};
+use crate::page::error::{Interrupted, PageError};
+use crate::page::frame::ResidentPage;
+use crate::page::layout::{KeyBytes, Page, Shape, Slot, Suffix};
+use crate::page::map::PageId;
+use crate::sched;
+
+const CACHE_LINE_ENTRIES: usize = 4;
+/// Lines of entries that are prefetched at most: hints leave this many but for keys that look alike.
+const MOST_LINES: usize = 4;
+
+/// Which page of a level is meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'k> {
+    /// That in whose range the key is.
+    Key(&'k [u8]),
+    /// That in whose range the keys just before this one are.
+    Before(&'k [u8]),
+    /// The last one.
+    Last,
+}
+
+impl Target<'_> {
+    /// Whether a page is meant. Means nothing until validated.
+    fn is_in(self, page: Page<'_>) -> bool {
+        let below_high =
+            |is_below: &dyn Fn(&KeyBytes) -> bool| page.high_fence().as_ref().is_none_or(is_below);
+        match self {
+            Self::Key(key) => page.may_hold(key),
+            Self::Before(key) => {
+                page.low_fence().as_slice() < key && below_high(&|high| key <= high.as_slice())
+            }
+            Self::Last => page.high_fence().is_none(),
+        }
+    }
+
+    /// The entries of a page to look at.
+    fn group(self, page: Page<'_>, shape: Shape) -> Range<usize> {
+        match self {
+            Self::Key(key) | Self::Before(key) => {
+                page.group(shape, &Suffix::new(key, shape.prefix_bytes))
+            }
+            Self::Last => shape.count.saturating_sub(1)..shape.count,
+        }
+    }
+
+    /// The place of the child that is meant, or leads there. Means nothing until validated.
+    fn child_place(self, page: Page<'_>, shape: Shape) -> usize {
+        match self {
+            Self::Key(key) => page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)),
+            Self::Before(key) => page.lower_bound(shape, key).0.saturating_sub(1),
+            Self::Last => shape.count.saturating_sub(1),
+        }
+    }
+}
+
+/// A page on the way from the root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step<'t> {
+    pub(super) page: ResidentPage<'t>,
+    pub(super) version: LatchVersion,
+    /// The place of the child that was taken; in the last page, of no interest.
+    pub(super) place: usize,
+}
+
+/// The way from the root to a page, which is the last step.
+pub(super) type Path<'t> = SmallVec<[Step<'t>; 8]>;
+
+impl PageTree {
+    /// Looks at the leaf in whose range `key` is, and at the key's slot: calls `look` between taking the
+    /// leaf's version and validating it, until it is valid, and returns what it said then. Before that,
+    /// what it is shown means nothing: any mixture of bytes within the page.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn read<R>(
+        &self,
+        key: &[u8],
+        mut look: impl FnMut(LeafView<'_>, Slot) -> R,
+    ) -> Result<R, PageError> {
+        loop {
+            match self.try_read(key, &mut look).await {
+                Ok(result) => return Ok(result),
+                Err(interrupted) => self.again(interrupted)?,
+            }
+        }
+    }
+
+    #[inline]
+    async fn try_read<R>(
+        &self,
+        key: &[u8],
+        look: &mut impl FnMut(LeafView<'_>, Slot) -> R,
+    ) -> Result<R, Interrupted> {
+        let target = Target::Key(key);
+        let (id, leaf, mut version) = self.leaf(target).await?;
+        let mut slot = Slot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
+        if let (Slot::At(place), true) = (slot, self.is_cold(0)) {
+            sched::touch(leaf.page.cell_line(place)).await;
+            if leaf.validate(version).is_err() {
+                // Tasks of one worker that work on the same leaf do not make each other start again.
+                version = self.version_again(id, leaf, target)?;
+                slot = Slot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
+            }
+        }
+        let result = look(LeafView::new(leaf), slot);
+        leaf.validate(version)?;
+        Ok(result)
+    }
+
+    /// The version of a page that has changed over a suspension, if it is still the one that is meant.
+    fn version_again(
+        &self,
+        id: PageId,
+        leaf: ResidentPage<'_>,
+        target: Target<'_>,
+    ) -> Result<LatchVersion, Restart> {
+        let version = leaf.version(id)?;
+        self.check(leaf, 0, target)?;
+        Ok(version)
+    }
+
+    /// Whether a page is the one of its level that is meant, by what it says itself. Means nothing until
+    /// validated.
+    fn check(&self, page: ResidentPage<'_>, level: u8, target: Target<'_>) -> Result<(), Restart> {
+        let is_it = page.page.kind().is_some()
+            && page.page.level() == level
+            && page.page.table() == self.table
+            && target.is_in(page.page);
+        if is_it { Ok(()) } else { Err(Restart) }
+    }
+
+    /// The leaf that is meant, under a version: what it says is true if that is validated in the end.
+    ///
+    /// Takes each page's version only after suspending for its lines. What holds across the suspension
+    /// is that the parent has not changed; if it has, the page's own fences tell whether it is the one.
+    #[inline]
+    pub(super) async fn leaf(
+        &self,
+        target: Target<'_>,
+    ) -> Result<(PageId, ResidentPage<'_>, LatchVersion), Interrupted> {
+        let mut id = self.root;
+        let mut parent: Option<(ResidentPage<'_>, LatchVersion, u8)> = None;
+        loop {
+            let is_cold = parent.is_some_and(|(.., level)| self.is_cold(level - 1));
+            if is_cold {
+                sched::touch(self.space.map.pointer(id)).await;
+            }
+            let page = self.space.resident(id)?;
+            if is_cold {
+                sched::prefetch(page.frame);
+                sched::touch(page.page.hint_line()).await;
+                let group = target.group(page.page, page.shape());
+                let lines = group.step_by(CACHE_LINE_ENTRIES).take(MOST_LINES);
+                lines.for_each(|place| sched::prefetch(page.page.entry_line(place)));
+                sched::suspend_memory().await;
+            }
+            let version = page.version(id)?;
+            if let Some((parent, version, level)) = parent
+                && parent.validate(version).is_err()
+            {
+                self.check(page, level - 1, target)?;
+            }
+            let shape = page.shape();
+            if shape.level == 0 {
+                return Ok((id, page, version));
+            }
+            let child = page.page.child(target.child_place(page.page, shape));
+            page.validate(version)?;
+            (id, parent) = (PageId::new(child), Some((page, version, shape.level)));
+        }
+    }
+
+    /// The way to the page of a level in whose range `key` is, without suspensions.
+    pub(super) fn path(&self, key: &[u8], level: u8) -> Result<Path<'_>, Interrupted> {
+        let mut path = Path::new();
+        let mut page = self.space.resident(self.root)?;
+        let mut version = page.version(self.root)?;
+        loop {
+            let shape = page.shape();
+            if shape.level <= level {
+                path.push(Step { page, version, place: 0 });
+                return Ok(path);
+            }
+            let place = Target::Key(key).child_place(page.page, shape);
+            let id = page.page.child(place);
+            page.validate(version)?;
+            path.push(Step { page, version, place });
+            let id = PageId::new(id);
+            let child = self.space.resident(id)?;
+            let child_version = child.version(id)?;
+            // The child has its range for as long as the link to it has not changed.
+            page.validate(version)?;
+            (page, version) = (child, child_version);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Leaves as those see them who read and change records.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use super::PageTree;
+use crate::page::frame::{LatchedPage, ResidentPage};
+use crate::page::layout::{Sink, Slot, SlotFlags};
+use crate::page::map::PageId;
+
+/// Slots of a leaf; a leaf with so many more is not looked at for a neighbour when one is removed.
+const LOOK_EVERY: usize = 8;
+
+/// A leaf, under a version or latched. Under a version, what it says means nothing until validated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeafView<'t> {
+    page: ResidentPage<'t>,
+}
+
+impl<'t> LeafView<'t> {
+    pub(super) fn new(page: ResidentPage<'t>) -> Self {
+        Self { page }
+    }
+
+    /// What leads to the versions of the leaf's records; 0: nothing does.
+    #[inline(always)]
+    pub(in crate::page) fn mapping(self) -> u64 {
+        self.page.mapping()
+    }
+
+    /// Slots of the leaf.
+    pub(in crate::page) fn count(self) -> usize {
+        self.page.page.count()
+    }
+
+    pub(in crate::page) fn flags(self, place: usize) -> SlotFlags {
+        self.page.page.flags(place)
+    }
+
+    /// Bytes of a slot's value, which are no more than a page has.
+    pub(in crate::page) fn value_bytes(self, place: usize) -> usize {
+        self.page.page.value_bytes(place).min(self.page.page.bytes())
+    }
+
+    /// Appends a slot's value to `out`.
+    #[inline]
+    pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl Sink) {
+        self.page.page.copy_value(place, out);
+    }
+
+    /// Appends a slot's key to `out`.
+    pub(in crate::page) fn copy_key(self, place: usize, out: &mut impl Sink) {
+        self.page.page.copy_key(place, out);
+    }
+}
+
+/// What the caller of [`PageTree::latch`] is about to need on the leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room(Option<usize>);
+
+impl Room {
+    /// Nothing: slots are removed, flags are set, values become no longer.
+    pub(crate) const NONE: Self = Self(None);
+
+    /// For a value of so many bytes, in a new slot of the key or in the one it has.
+    pub(crate) fn value(bytes: usize) -> Self {
+        Self(Some(bytes))
+    }
+
+    /// Whether a page has it, besides what is reserved on it.
+    pub(super) fn is_on(self, page: ResidentPage<'_>, key: &[u8]) -> bool {
+        self.0.is_none_or(|bytes| {
+            let slot = page.page.find(key);
+            page.page.has_room(slot, key, bytes, page.reserved_bytes())
+        })
+    }
+
+    /// Words that the key's slot takes then.
+    pub(super) fn words(self, page: ResidentPage<'_>, key: &[u8]) -> usize {
+        page.page.slot_words(key, self.0.unwrap_or(0))
+    }
+}
+
+/// A leaf that nobody else changes: latched until this is dropped, which is before anything is
+/// suspended on.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct LatchedLeaf<'t> {
+    tree: &'t PageTree,
+    page: LatchedPage<'t>,
+    view: LeafView<'t>,
+    /// A latch belongs to the thread that took it.
+    bound: PhantomData<*const ()>,
+}
+
+impl<'t> LatchedLeaf<'t> {
+    pub(super) fn new(tree: &'t PageTree, page: LatchedPage<'t>) -> Self {
+        let view = LeafView::new(page.resident());
+        Self { tree, page, view, bound: PhantomData }
+    }
+
+    /// The page's id.
+    pub(in crate::page) fn page_id(&self) -> PageId {
+        self.page.id()
+    }
+
+    /// The slot of a key.
+    pub(in crate::page) fn find(&self, key: &[u8]) -> Slot {
+        debug_assert!(self.page.page.may_hold(key));
+        self.page.page.find(key)
+    }
+
+    /// Bytes that are free and not reserved.
+    pub(in crate::page) fn room(&self) -> usize {
+        self.page.page.free_bytes().saturating_sub(self.page.reserved_bytes())
+    }
+
+    /// The leaf, or what hangs on it, is about to change: readers start again.
+    pub(in crate::page) fn touch(&mut self) {
+        let cut = self.tree.space.cut();
+        self.page.changed(cut);
+    }
+
+    /// Inserts a slot at the place where [`find`](Self::find) says the key would be.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(in crate::page) fn insert(
+        &mut self,
+        place: usize,
+        key: &[u8],
+        value: &[u8],
+        flags: SlotFlags,
+    ) {
+        assert!(key.len() <= self.tree.max_key_bytes());
+        assert!(value.len() <= self.tree.max_inline_value_bytes());
+        self.touch();
+        self.page.page.insert(place, key, value, flags);
+    }
+
+    /// Gives a slot another value.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(in crate::page) fn overwrite(&mut self, place: usize, value: &[u8], flags: SlotFlags) {
+        assert!(value.len() <= self.tree.max_inline_value_bytes());
+        self.touch();
+        self.page.page.overwrite(place, value, flags);
+    }
+
+    /// Sets all flags of a slot.
+    pub(in crate::page) fn set_flags(&mut self, place: usize, flags: SlotFlags) {
+        self.touch();
+        self.page.page.set_flags(place, flags);
+    }
+
+    /// Removes a slot.
+    pub(in crate::page) fn remove(&mut self, place: usize) {
+        self.touch();
+        self.page.page.remove(place);
+    }
+
+    /// Hangs what leads to the versions of the leaf's records on its frame; 0: nothing does.
+    pub(in crate::page) fn set_mapping(&mut self, word: u64) {
+        self.touch();
+        self.page.set_mapping(word);
+    }
+
+    /// Keeps so many bytes free, so that what is undecided can be undone.
+    pub(in crate::page) fn set_reserved_bytes(&mut self, bytes: usize) {
+        self.page.set_reserved_bytes(bytes);
+    }
+
+    /// Whether [`PageTree::merge_near`] is worth a look, after a removal.
+    pub(in crate::page) fn is_sparse(&self) -> bool {
+        let count = self.count();
+        (count.is_multiple_of(LOOK_EVERY) || count < LOOK_EVERY) && self.page.page.is_sparse()
+    }
+}
+
+impl<'t> Deref for LatchedLeaf<'t> {
+    type Target = LeafView<'t>;
+
+    #[inline(always)]
+    fn deref(&self) -> &LeafView<'t> {
+        &self.view
+    }
+}

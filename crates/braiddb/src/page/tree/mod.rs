@@ -1,0 +1,142 @@
+//! Trees of pages: a B+tree whose nodes are pages, found by their ids.
+//!
+//! The index's sibling (`index`), and it goes about things in the same way: optimistic lock coupling,
+//! writers latch, nobody suspends with a latch. What is different: a page knows its own range, by its
+//! fences, and its own number, so who comes back from a suspension and finds the way there changed need
+//! not start from the root; the root's id is the tree's for life, so that the root's split makes two
+//! children; and nothing is retired, for frames are never unmapped.
+//!
+//! Invariants: every key is in the one leaf between whose fences it lies, and the inner pages lead
+//! there. Latches are taken top down and left to right, and never waited for. Page ids and frames are
+//! taken before latches, and none is held across a suspension. A structure change reads the number of
+//! the last cut before it takes page ids, again when it has its latches, and starts again if it has
+//! changed; all that depends on the cut follows from that one number.
+
+mod attached;
+#[cfg(all(test, not(loom)))]
+mod check;
+mod cursor;
+mod descend;
+mod insert;
+mod leaf;
+mod merge;
+#[cfg(all(test, loom))]
+mod model;
+mod split;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+
+#[cfg(test)]
+pub(in crate::page) use leaf::Room;
+
+use super::error::{Interrupted, PageError};
+use super::layout::{self, Format};
+use super::map::PageId;
+use super::space::PageSpace;
+use crate::rid::TableId;
+use crate::sync::statistic::{AtomicU64, Ordering};
+
+/// Levels whose pages take less than this stay in the caches and are not suspended on.
+const CACHED_BYTES: u64 = 2 << 20;
+const MOST_LEVELS: usize = 16;
+
+/// A tree of pages: a map from keys to values that many workers read and change at once.
+#[derive(Debug)]
+pub(crate) struct PageTree {
+    space: Arc<PageSpace>,
+    root: PageId,
+    table: TableId,
+    /// Bit `l` is set while level `l` is too large to stay cached.
+    cold_levels: AtomicU64,
+    pages: CachePadded<[AtomicU64; MOST_LEVELS]>,
+}
+
+impl PageTree {
+    /// An empty tree.
+    ///
+    /// # Errors
+    /// When no frame, or no page id, is free.
+    pub(crate) fn create(space: Arc<PageSpace>, table: TableId) -> Result<Self, PageError> {
+        let root = {
+            let new = space.take().map_err(|why| space.error(why).expect("nothing has changed"))?;
+            let root = new.into_latched(space.cut());
+            let page = root.id().number();
+            root.page.format(&Format { level: 0, page, table, low: &[], high: None });
+            root.id()
+        };
+        let pages = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
+        Ok(Self { space, root, table, cold_levels: AtomicU64::new(0), pages })
+    }
+
+    /// The root's page id, for the life of the tree.
+    pub(crate) fn root(&self) -> PageId {
+        self.root
+    }
+
+    /// The longest key, in bytes.
+    pub(crate) fn max_key_bytes(&self) -> usize {
+        layout::max_key_bytes(self.space.page_bytes())
+    }
+
+    /// The longest value that lies beside its key, in bytes.
+    pub(crate) fn max_inline_value_bytes(&self) -> usize {
+        layout::max_inline_value_bytes(self.space.page_bytes())
+    }
+
+    /// Whether pages of this level are probably not cached.
+    #[inline(always)]
+    fn is_cold(&self, level: u8) -> bool {
+        // Relaxed: a hint.
+        self.cold_levels.load(Ordering::Relaxed) >> level & 1 != 0
+    }
+
+    /// Counts pages of a level, and decides whether it stays cached.
+    fn count_pages(&self, level: u8, change: i64) {
+        // Relaxed: statistics and hints.
+        let pages = &self.pages[usize::from(level)];
+        let count = pages.fetch_add(change as u64, Ordering::Relaxed).wrapping_add(change as u64);
+        let (bytes, bit) = (count * self.space.page_bytes() as u64, 1 << level);
+        let was_cold = self.is_cold(level);
+        if bytes > CACHED_BYTES && !was_cold {
+            self.cold_levels.fetch_or(bit, Ordering::Relaxed);
+        } else if bytes < CACHED_BYTES / 2 && was_cold {
+            self.cold_levels.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages on each level, leaves first.
+    pub(crate) fn pages_by_level(&self) -> Vec<u64> {
+        // Relaxed: statistics.
+        let counts = self.pages.iter().map(|pages| pages.load(Ordering::Relaxed));
+        counts.take_while(|count| *count > 0).collect()
+    }
+
+    /// `Ok` if the caller is to start again.
+    ///
+    /// # Errors
+    /// When starting again does not help.
+    fn again(&self, interrupted: Interrupted) -> Result<(), PageError> {
+        self.space.error(interrupted).map_or(Ok(()), Err)
+    }
+
+    /// Gives all pages of the tree back, to which nobody else comes any more, and on whose frames nothing
+    /// hangs.
+    pub(crate) fn free_all(self) {
+        self.free_below(self.root);
+    }
+
+    fn free_below(&self, id: PageId) {
+        let page = self.space.resident(id).expect("nobody changes the tree");
+        let version = page.version(id).expect("nobody changes the tree");
+        let latched = page.acquire(version).expect("nobody changes the tree");
+        if page.page.level() > 0 {
+            (0..page.page.count())
+                .for_each(|place| self.free_below(PageId::new(page.page.child(place))));
+        }
+        self.space.free(latched);
+    }
+}

@@ -1,0 +1,188 @@
+//! A loom model of structure changes: the real code, on the smallest trees that split or can be merged,
+//! in which one thread changes two pages or three beside one that reads, scans or inserts.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use loom::model::Builder;
+use loom::thread;
+
+use super::leaf::LeafView;
+use super::*;
+use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::sched::run_now;
+
+/// As long as a value may be, so that few slots fill a leaf.
+const VALUE_BYTES: usize = 16;
+const FRAMES: u32 = 4;
+
+fn put(tree: &PageTree, key: u8) {
+    let mut leaf = run_now(tree.latch(&[key], Room::value(VALUE_BYTES))).unwrap();
+    let Slot::Before(place) = leaf.find(&[key]) else { panic!("{key} is new") };
+    leaf.insert(place, &[key], &[key; VALUE_BYTES], SlotFlags::NONE);
+}
+
+fn get(tree: &PageTree, key: u8) -> Option<u8> {
+    let key = [key];
+    let read = tree.read(&key, |leaf, slot| match slot {
+        Slot::At(place) => {
+            let mut value = Vec::new();
+            leaf.copy_value(place, &mut value);
+            value.first().copied()
+        }
+        Slot::Before(_) => None,
+    });
+    run_now(read).unwrap()
+}
+
+fn scan(tree: &PageTree, reverse: bool) -> Vec<u8> {
+    let mut cursor = tree.cursor(Bound::Unbounded, Bound::Unbounded, reverse);
+    let mut found = Vec::new();
+    let first_bytes = |leaf: LeafView<'_>, places: std::ops::Range<usize>| {
+        let first = |place| {
+            let mut key = Vec::new();
+            leaf.copy_key(place, &mut key);
+            key.first().copied().unwrap_or(0)
+        };
+        places.map(first).collect::<Vec<_>>()
+    };
+    while let Some(mut batch) = run_now(cursor.next(8, first_bytes)).unwrap() {
+        if reverse {
+            batch.reverse();
+        }
+        found.extend(batch);
+    }
+    found
+}
+
+/// An empty tree.
+fn empty() -> PageTree {
+    let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, u64::from(FRAMES)).unwrap();
+    PageTree::create(space, TableId(1)).unwrap()
+}
+
+/// Two leaves below a root: the key 10, and from the separator 30 on the key 50.
+fn two_leaves() -> PageTree {
+    leaves(1)
+}
+
+/// The same, with so many keys in the first leaf that the next one splits it.
+fn a_full_leaf() -> PageTree {
+    leaves(5)
+}
+
+fn leaves(first_keys: u8) -> PageTree {
+    let tree = empty();
+    {
+        let cut = tree.space.cut();
+        let new = [tree.space.take().unwrap(), tree.space.take().unwrap()];
+        let step = *tree.path(&[], 0).unwrap().last().unwrap();
+        let mut root = step.page.acquire(step.version).unwrap();
+        root.changed(cut);
+        let [left, right] = new.map(|new| new.into_latched(cut));
+        left.page.format(&root.page.part(left.id().number(), &[], Some(&[30])));
+        for number in 0..first_keys {
+            let value = [10 + 2 * number; VALUE_BYTES];
+            left.page.insert(number.into(), &value[..1], &value, SlotFlags::NONE);
+        }
+        right.page.format(&root.page.part(right.id().number(), &[30], None));
+        right.page.insert(0, &[50], &[50], SlotFlags::NONE);
+        let page = root.id().number();
+        root.page.format(&Format { level: 1, page, table: tree.table, low: &[], high: None });
+        root.page.insert_child(0, &[], left.id().number());
+        root.page.insert_child(1, &[30], right.id().number());
+        tree.count_pages(0, 1);
+        tree.count_pages(1, 1);
+    }
+    tree
+}
+
+fn beside(preemptions: usize, make: fn() -> PageTree, change: fn(&PageTree), other: fn(&PageTree)) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        let tree = Arc::new(make());
+        let other = {
+            let tree = tree.clone();
+            thread::spawn(move || other(&tree))
+        };
+        change(&tree);
+        other.join().unwrap();
+    });
+}
+
+fn split(tree: &PageTree) {
+    put(tree, 11);
+    assert_eq!(tree.pages_by_level(), [3, 1], "the leaf was split");
+}
+
+/// Makes the two leaves one.
+fn merge(tree: &PageTree) {
+    while tree.try_merge(&[10], 0) != Ok(true) {}
+    assert_eq!(tree.pages_by_level(), [1, 1]);
+}
+
+fn one_leaf_below_a_root() -> PageTree {
+    let tree = two_leaves();
+    merge(&tree);
+    tree
+}
+
+/// Makes a root's only child the root.
+fn lower_root(tree: &PageTree) {
+    while tree.try_lower_root() != Ok(true) {}
+    assert_eq!(tree.pages_by_level(), [1]);
+}
+
+#[test]
+fn model_of_a_look_up_beside_a_split_finds_what_moves() {
+    beside(1, a_full_leaf, split, |tree| {
+        assert_eq!(get(tree, 18), Some(18));
+    });
+}
+
+#[test]
+fn model_of_a_look_up_beside_a_merge_finds_what_stays() {
+    beside(1, two_leaves, merge, |tree| {
+        assert_eq!(get(tree, 10), Some(10));
+    });
+}
+
+#[test]
+fn model_of_a_look_up_beside_a_merge_finds_what_moves() {
+    beside(1, two_leaves, merge, |tree| {
+        assert_eq!(get(tree, 50), Some(50));
+    });
+}
+
+#[test]
+fn model_of_a_scan_beside_a_merge_meets_what_stays() {
+    beside(1, two_leaves, merge, |tree| {
+        let found = scan(tree, false);
+        assert_eq!(found, [10, 50]);
+    });
+}
+
+#[test]
+fn model_of_a_reverse_scan_beside_a_merge_meets_what_stays() {
+    beside(1, two_leaves, merge, |tree| {
+        let found = scan(tree, true);
+        assert_eq!(found, [50, 10]);
+    });
+}
+
+#[test]
+fn model_of_an_insertion_beside_a_merge_is_not_lost() {
+    beside(1, two_leaves, merge, |tree| {
+        put(tree, 12);
+        assert_eq!(get(tree, 12), Some(12));
+    });
+}
+
+#[test]
+fn model_of_a_look_up_beside_the_end_of_a_root_finds_what_stays() {
+    beside(1, one_leaf_below_a_root, lower_root, |tree| {
+        assert_eq!(get(tree, 10), Some(10));
+    });
+}

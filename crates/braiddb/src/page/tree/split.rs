@@ -1,0 +1,132 @@
+//! Splitting what is full.
+//!
+//! A split latches the parent, the page and its new right sibling; the split of a root, the root and two
+//! new children. A parent without room for the separator is split first, by itself.
+
+use super::PageTree;
+use super::attached;
+use super::descend::Step;
+use super::leaf::Room;
+use crate::page::error::Interrupted;
+use crate::page::frame::ResidentPage;
+use crate::page::layout::{Format, KeyBytes, PageCopy, SplitPoint};
+
+/// What there is no room for.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// The slot of the key, in a leaf.
+    Slot(Room),
+    /// A separator, in an inner page.
+    Separator(KeyBytes),
+}
+
+impl Wanted {
+    fn is_on(&self, page: ResidentPage<'_>, key: &[u8]) -> bool {
+        match self {
+            Self::Slot(room) => room.is_on(page, key),
+            Self::Separator(separator) => page.page.has_room_for_separator(separator),
+        }
+    }
+
+    /// Where to split a page that is latched.
+    fn split_point(&self, page: ResidentPage<'_>, key: &[u8]) -> SplitPoint {
+        match self {
+            Self::Slot(room) => {
+                page.page.leaf_split_point(key, page.page.find(key), room.words(page, key))
+            }
+            Self::Separator(_) => page.page.inner_split_point(key),
+        }
+    }
+}
+
+impl PageTree {
+    /// Splits the page of a level in whose range `key` is, unless it has room by now; or, without room for
+    /// the separator above it, a page there.
+    pub(super) fn make_room(
+        &self,
+        key: &[u8],
+        level: u8,
+        wanted: &Wanted,
+    ) -> Result<(), Interrupted> {
+        let path = self.path(key, level)?;
+        let full = *path.last().expect("a path ends in a page");
+        let Some(above) = path.len().checked_sub(2) else {
+            return self.split_root(full, key, wanted);
+        };
+        match self.split(path[above], full, key, wanted)? {
+            None => Ok(()),
+            Some(separator) => self.make_room(key, level + 1, &Wanted::Separator(separator)),
+        }
+    }
+
+    /// Splits a page below its parent; the separator, if there is no room for it there.
+    fn split(
+        &self,
+        above: Step<'_>,
+        full: Step<'_>,
+        key: &[u8],
+        wanted: &Wanted,
+    ) -> Result<Option<KeyBytes>, Interrupted> {
+        let cut = self.space.cut();
+        let new = self.space.take()?;
+        let mut parent = above.page.acquire(above.version)?;
+        let mut left = full.page.acquire(full.version)?;
+        self.confirm_cut(cut)?;
+        if wanted.is_on(left.resident(), key) {
+            return Ok(None);
+        }
+        let point = wanted.split_point(left.resident(), key);
+        if !parent.page.has_room_for_separator(&point.separator) {
+            return Ok(Some(point.separator));
+        }
+        parent.changed(cut);
+        left.changed(cut);
+        let (id, low, high) = (new.id(), left.page.low_fence(), left.page.high_fence());
+        let right = new.into_latched(cut);
+        let (copy, count) = (left.page.copy(), left.page.count());
+        let format = left.page.part(id.number(), &point.separator, high.as_deref());
+        right.page.become_part(copy.page(), point.from..count, &format);
+        let format = left.page.part(left.id().number(), &low, Some(&point.separator));
+        left.page.become_part(copy.page(), 0..point.from, &format);
+        parent.page.insert_child(above.place + 1, &point.separator, id.number());
+        attached::part(&left, &left, &right, &point.separator);
+        self.count_pages(right.page.level(), 1);
+        Ok(None)
+    }
+
+    /// Splits a root into two new children; its id stays.
+    fn split_root(&self, full: Step<'_>, key: &[u8], wanted: &Wanted) -> Result<(), Interrupted> {
+        let cut = self.space.cut();
+        let new = [self.space.take()?, self.space.take()?];
+        let mut root = full.page.acquire(full.version)?;
+        self.confirm_cut(cut)?;
+        if wanted.is_on(root.resident(), key) {
+            return Ok(());
+        }
+        let point = wanted.split_point(root.resident(), key);
+        root.changed(cut);
+        let [left, right] = new.map(|new| new.into_latched(cut));
+        let (copy, count) = (root.page.copy(), root.page.count());
+        let format = root.page.part(left.id().number(), &[], Some(&point.separator));
+        left.page.become_part(copy.page(), 0..point.from, &format);
+        let format = root.page.part(right.id().number(), &point.separator, None);
+        right.page.become_part(copy.page(), point.from..count, &format);
+        let (page, level) = (root.id().number(), root.page.level());
+        let above = PageCopy::zeros(self.space.page_bytes());
+        let (level_above, table) = (level + 1, self.table);
+        above.page().format(&Format { level: level_above, page, table, low: &[], high: None });
+        above.page().insert_child(0, &[], left.id().number());
+        above.page().insert_child(1, &point.separator, right.id().number());
+        root.page.copy_from(above.page());
+        attached::part(&root, &left, &right, &point.separator);
+        self.count_pages(level, 1);
+        self.count_pages(level + 1, 1);
+        Ok(())
+    }
+
+    /// Whether the last cut is still the one with this number, once all pages of a structure change are
+    /// latched.
+    pub(super) fn confirm_cut(&self, cut: u64) -> Result<(), Interrupted> {
+        if self.space.cut() == cut { Ok(()) } else { Err(Interrupted::Restart) }
+    }
+}

@@ -1,0 +1,450 @@
+//! Trees of pages against `BTreeMap`, alone and under concurrent change: what the index is held to.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+
+use super::leaf::LeafView;
+use super::*;
+use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::sched::run_now;
+
+type Model = BTreeMap<Vec<u8>, u64>;
+
+const SMALL: usize = LEAST_PAGE_BYTES;
+const USUAL: usize = 4096;
+
+fn tree(page_bytes: usize, frames: u32) -> PageTree {
+    let space = PageSpace::new(page_bytes, frames, u64::from(frames)).unwrap();
+    PageTree::create(space, TableId(3)).unwrap()
+}
+
+fn number_in(value: &[u8]) -> u64 {
+    assert!(value[8..].iter().all(|byte| *byte == value[0]), "one value, whole");
+    u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+/// A value that says a number, of a length that depends on it.
+fn value_of(number: u64) -> Vec<u8> {
+    let mut value = number.to_le_bytes().to_vec();
+    value.resize(8 + (number % 23) as usize, number as u8);
+    value
+}
+
+fn entries(
+    tree: &PageTree,
+    low: Bound<&[u8]>,
+    high: Bound<&[u8]>,
+    reverse: bool,
+) -> Vec<(Vec<u8>, u64)> {
+    let (mut cursor, mut found) = (tree.cursor(low, high, reverse), Vec::new());
+    let most = if reverse { 7 } else { 64 };
+    let batch = |leaf: LeafView<'_>, places: std::ops::Range<usize>| {
+        assert!((1..=most).contains(&places.len()));
+        let entry = |place| {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            leaf.copy_key(place, &mut key);
+            leaf.copy_value(place, &mut value);
+            (key, value)
+        };
+        places.map(entry).collect::<Vec<_>>()
+    };
+    while let Some(mut batch) = run_now(cursor.next(most, batch)).unwrap() {
+        if reverse {
+            batch.reverse();
+        }
+        found.extend(batch.into_iter().map(|(key, value)| (key, number_in(&value))));
+    }
+    found
+}
+
+fn all(tree: &PageTree) -> Vec<(Vec<u8>, u64)> {
+    entries(tree, Bound::Unbounded, Bound::Unbounded, false)
+}
+
+fn get(tree: &PageTree, key: &[u8]) -> Option<u64> {
+    let read = tree.read(key, |leaf, slot| match slot {
+        Slot::At(place) => {
+            let mut value = Vec::new();
+            leaf.copy_value(place, &mut value);
+            Some(value)
+        }
+        Slot::Before(_) => None,
+    });
+    run_now(read).unwrap().map(|value| number_in(&value))
+}
+
+/// Inserts a key, unless it is there; then what it is there with.
+fn insert(tree: &PageTree, key: &[u8], number: u64) -> Result<(), u64> {
+    let value = value_of(number);
+    let mut leaf = tree.try_latch(key, Room::value(value.len())).unwrap();
+    match leaf.find(key) {
+        Slot::At(place) => {
+            let mut value = Vec::new();
+            leaf.copy_value(place, &mut value);
+            Err(number_in(&value))
+        }
+        Slot::Before(place) => {
+            leaf.insert(place, key, &value, SlotFlags::NONE);
+            Ok(())
+        }
+    }
+}
+
+/// Gives a key that is there another value.
+fn update(tree: &PageTree, key: &[u8], number: u64) {
+    let value = value_of(number);
+    let mut leaf = run_now(tree.latch(key, Room::value(value.len()))).unwrap();
+    let Slot::At(place) = leaf.find(key) else { panic!("it is there") };
+    leaf.overwrite(place, &value, SlotFlags::NONE);
+}
+
+fn remove(tree: &PageTree, key: &[u8]) -> bool {
+    let mut leaf = tree.try_latch(key, Room::NONE).unwrap();
+    let Slot::At(place) = leaf.find(key) else { return false };
+    leaf.remove(place);
+    let is_sparse = leaf.is_sparse();
+    drop(leaf);
+    if is_sparse {
+        tree.merge_near(key);
+    }
+    true
+}
+
+/// Keys of at most 16 bytes, which fit on the smallest pages.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(0u8..2, 0..14),
+        (0u64..3000).prop_map(|n| n.to_be_bytes().to_vec()),
+        (0usize..15, 0u8..4).prop_map(|(n, last)| [vec![7; n], vec![last]].concat()),
+        (0usize..16).prop_map(|n| vec![0xff; n]),
+        (0u32..2000).prop_map(|n| format!("a prefix/{n}").into_bytes()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn behaves_as_a_map(
+        small in any::<bool>(),
+        steps in prop::collection::vec((key(), 0u8..5), 0..1500),
+        bounds in prop::collection::vec((key(), key()), 8),
+    ) {
+        let tree = tree(if small { SMALL } else { USUAL }, 1000);
+        let mut model = Model::new();
+        for (number, (key, step)) in steps.into_iter().enumerate() {
+            match step {
+                0 => prop_assert_eq!(remove(&tree, &key), model.remove(&key).is_some()),
+                1 if model.contains_key(&key) => {
+                    update(&tree, &key, number as u64);
+                    model.insert(key.clone(), number as u64);
+                }
+                _ => {
+                    let expected = model.get(&key).map_or(Ok(()), |there| Err(*there));
+                    prop_assert_eq!(insert(&tree, &key, number as u64), expected);
+                    model.entry(key.clone()).or_insert(number as u64);
+                }
+            }
+            prop_assert_eq!(get(&tree, &key), model.get(&key).copied());
+            if number % 64 == 0 {
+                tree.check_all();
+            }
+        }
+        for (low, high) in bounds {
+            for (low, high) in [
+                (Bound::Included(low.clone()), Bound::Excluded(high.clone())),
+                (Bound::Excluded(low.clone()), Bound::Included(high.clone())),
+                (Bound::Unbounded, Bound::Included(high)),
+                (Bound::Excluded(low), Bound::Unbounded),
+            ] {
+                if let (Bound::Included(l) | Bound::Excluded(l), Bound::Included(h) | Bound::Excluded(h))
+                    = (&low, &high) && l >= h {
+                    continue;
+                }
+                let mut expected: Vec<_> =
+                    model.range((low.clone(), high.clone())).map(|(k, v)| (k.clone(), *v)).collect();
+                let (low, high) = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                prop_assert_eq!(entries(&tree, low, high, false), expected.clone());
+                expected.reverse();
+                prop_assert_eq!(entries(&tree, low, high, true), expected);
+            }
+        }
+        for key in model.keys() {
+            prop_assert!(remove(&tree, key));
+        }
+        tree.check_all();
+        prop_assert!(all(&tree).is_empty());
+        let pages: u64 = tree.pages_by_level().iter().sum();
+        prop_assert!(pages <= 4, "{:?}", tree.pages_by_level());
+        let space = tree.space.clone();
+        prop_assert_eq!(space.frames_in_use(), pages);
+        tree.free_all();
+        prop_assert_eq!(space.frames_in_use(), 0);
+    }
+}
+
+/// One key in 64 is kept, by whatever order the others go in.
+#[test]
+fn sparse_pages_are_merged() {
+    const KEYS: u64 = 64 * 1000;
+    let orders: [fn(u64) -> u64; 3] = [|n| n, |n| KEYS - 1 - n, |n| n * 7919 % KEYS];
+    for order in orders {
+        let tree = tree(USUAL, 2000);
+        for number in 0..KEYS {
+            insert(&tree, &number.to_be_bytes(), number).unwrap();
+        }
+        let before = tree.pages_by_level();
+        for number in (0..KEYS).map(order).filter(|number| number % 64 != 0) {
+            assert!(remove(&tree, &number.to_be_bytes()));
+        }
+        tree.check_all();
+        let pages = tree.pages_by_level();
+        assert!(pages[0] <= before[0] / 16, "{pages:?} of {before:?}");
+        let left: Vec<_> = (0..KEYS).step_by(64).map(|n| (n.to_be_bytes().to_vec(), n)).collect();
+        assert_eq!(all(&tree), left);
+    }
+}
+
+/// Keys come in at one end and go at the other, or some way behind it: few frames are enough, and page
+/// ids come round.
+#[test]
+fn a_queue_leaves_no_pages_behind() {
+    for length in [1, 10, 100, 1000_u64] {
+        let tree = tree(SMALL, 16 + length as u32 / 2);
+        for number in 0..20_000_u64 {
+            insert(&tree, &number.to_be_bytes(), number).unwrap();
+            if let Some(gone) = number.checked_sub(length) {
+                assert!(remove(&tree, &gone.to_be_bytes()));
+            }
+        }
+        tree.check_all();
+        let pages = tree.pages_by_level();
+        assert!(pages.iter().sum::<u64>() <= 12 + length / 2, "{pages:?}");
+    }
+}
+
+#[test]
+fn loading_in_order_fills_pages() {
+    let tree = tree(USUAL, 2000);
+    let value = 7_u64.to_le_bytes();
+    for number in 0..64_000u64 {
+        let key = number.to_be_bytes();
+        let mut leaf = tree.try_latch(&key, Room::value(8)).unwrap();
+        let Slot::Before(place) = leaf.find(&key) else { panic!("{number} is new") };
+        leaf.insert(place, &key, &value, SlotFlags::NONE);
+    }
+    tree.check_all();
+    // Beside the header, hints and fences: 16 bytes of entry and 8 of value for each key.
+    let full = (USUAL as u64 - 128 - 16) / 24;
+    assert!(tree.pages_by_level()[0] <= 64_000 / (full - 1) + 1, "{:?}", tree.pages_by_level());
+}
+
+/// Pages that cannot be had are an error, and nothing is lost or leaked.
+#[test]
+fn frames_and_page_ids_that_are_used_up_are_told() {
+    for (frames, pages) in [(8, 100), (100, 8)] {
+        let space = PageSpace::new(SMALL, frames, pages).unwrap();
+        let tree = PageTree::create(space.clone(), TableId(1)).unwrap();
+        let mut kept = Vec::new();
+        let refused = loop {
+            let key = (kept.len() as u64 * 7919 % 1000).to_be_bytes();
+            match run_now(tree.latch(&key, Room::value(8))) {
+                Ok(mut leaf) => {
+                    let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+                    leaf.insert(place, &key, &[0; 8], SlotFlags::NONE);
+                    kept.push(key.to_vec());
+                }
+                Err(error) => break error,
+            }
+        };
+        match refused {
+            PageError::OutOfFrames { frames: 8, page_bytes: SMALL } => assert_eq!(frames, 8),
+            PageError::OutOfPageIds => assert_eq!(pages, 8),
+            other => panic!("{other}"),
+        }
+        tree.check_all();
+        kept.sort();
+        let found: Vec<_> = all(&tree).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(found, kept);
+        assert_eq!(space.frames_in_use(), tree.pages_by_level().iter().sum::<u64>());
+        // Once something is removed there is room again.
+        kept.iter().for_each(|key| assert!(remove(&tree, key)));
+        insert(&tree, b"again", 1).unwrap();
+        tree.check_all();
+    }
+}
+
+/// A structure change that finds, under its latches, that the cut has moved since it took its pages
+/// changes nothing; and pages are dirty since the cut that was seen.
+#[test]
+fn structure_changes_follow_one_cut() {
+    let tree = tree(SMALL, 100);
+    let space = tree.space.clone();
+    let cut = space.cut();
+    assert_eq!(tree.confirm_cut(cut), Ok(()));
+    space.raise_cut();
+    assert_eq!(tree.confirm_cut(cut), Err(Interrupted::Restart));
+    for number in 0..100_u64 {
+        insert(&tree, &number.to_be_bytes(), number).unwrap();
+    }
+    let dirty_since = |key: &[u8]| {
+        let path = tree.path(key, 0).unwrap();
+        let since =
+            |step: &descend::Step<'_>| step.page.acquire(step.version).unwrap().dirty_since();
+        path.iter().map(since).collect::<Vec<_>>()
+    };
+    let newest = space.cut();
+    for number in 0..100_u64 {
+        let since = dirty_since(&number.to_be_bytes());
+        assert_eq!(since[0], cut, "the root was there before");
+        assert!(since[1..].iter().all(|since| *since == newest), "{since:?}");
+    }
+}
+
+/// The names of records, some with a common prefix, some as long as a key may be.
+fn name(tree: &PageTree, number: u64) -> Vec<u8> {
+    match number % 3 {
+        0 => (number << 20).to_be_bytes().to_vec(),
+        1 => format!("prefix {number:08}").into_bytes(),
+        _ => [vec![7; tree.max_key_bytes() - 8], number.to_be_bytes().to_vec()].concat(),
+    }
+}
+
+/// Pages fill, become sparse and are merged beside scans in both directions: each scan meets every key
+/// that stays, once and in order.
+fn scans_beside_merges_and_splits(page_bytes: usize) {
+    const KEYS: u64 = 3000;
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 6 } else { 60 };
+    let stays = |number: u64| number.is_multiple_of(100);
+    let tree = tree(page_bytes, 4000);
+    let over = AtomicBool::new(false);
+    let mut staying: Vec<_> =
+        (0..KEYS).filter(|n| stays(*n)).map(|n| (name(&tree, n), n)).collect();
+    staying.sort();
+    staying.iter().for_each(|(key, number)| insert(&tree, key, *number).unwrap());
+    std::thread::scope(|scope| {
+        let (tree, over, staying) = (&tree, &over, &staying);
+        for reverse in [false, true] {
+            scope.spawn(move || {
+                let mut scans = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let mut found = entries(tree, Bound::Unbounded, Bound::Unbounded, reverse);
+                    if reverse {
+                        found.reverse();
+                    }
+                    assert!(found.is_sorted_by(|a, b| a.0 < b.0), "in order, each once");
+                    found.retain(|(_, number)| stays(*number));
+                    assert!(found == *staying, "{} of {}", found.len(), staying.len());
+                    scans += 1;
+                }
+                assert!(scans > 0);
+            });
+        }
+        let changing = (0..2).map(|thread| {
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread);
+                let mine = |n: &u64| !stays(*n) && n % 2 == thread;
+                let mut numbers: Vec<_> = (0..KEYS).filter(mine).collect();
+                for _ in 0..ROUNDS {
+                    random.shuffle(&mut numbers);
+                    for number in &numbers {
+                        assert_eq!(insert(tree, &name(tree, *number), *number), Ok(()));
+                    }
+                    random.shuffle(&mut numbers);
+                    for number in &numbers {
+                        assert_eq!(get(tree, &name(tree, *number)), Some(*number));
+                        assert!(remove(tree, &name(tree, *number)));
+                    }
+                }
+            })
+        });
+        let changing: Vec<_> = changing.collect();
+        let changed: Vec<_> = changing.into_iter().map(|thread| thread.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(changed.iter().all(Result::is_ok));
+    });
+    tree.check_all();
+    let pages = tree.pages_by_level();
+    assert!(pages[0] <= staying.len() as u64, "{pages:?}: sparse ones were merged");
+    assert_eq!(all(&tree), staying);
+}
+
+#[test]
+fn scans_beside_merges_and_splits_meet_what_stays() {
+    scans_beside_merges_and_splits(USUAL);
+}
+
+#[test]
+fn scans_of_a_deep_tree_beside_merges_and_splits_meet_what_stays() {
+    scans_beside_merges_and_splits(SMALL);
+}
+
+/// Each thread owns keys that interleave with the others' on every page, and knows what must be there;
+/// scans beside it must see each key that nobody touches exactly once. Two trees share the space, so
+/// that frames and page ids go from one to the other.
+#[test]
+fn threads_and_trees_do_not_disturb_each_other() {
+    const THREADS: u64 = 3;
+    const KEYS: u64 = 600;
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 10_000 } else { 60_000 };
+    let space = PageSpace::new(SMALL, 1000, 1000).unwrap();
+    let trees = [1, 2].map(|table| PageTree::create(space.clone(), TableId(table)).unwrap());
+    let still = |number: u64| number % (THREADS + 1) == THREADS;
+    for tree in &trees {
+        for number in (0..KEYS).filter(|n| still(*n)) {
+            insert(tree, &name(tree, number), number).unwrap();
+        }
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let trees = &trees;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread);
+                let mut mine = [Model::new(), Model::new()];
+                for round in 0..ROUNDS {
+                    // One tree fills while the other empties.
+                    let which = usize::from(random.u8(0..16) == 0) ^ (round / 500 % 2) as usize;
+                    let (tree, mine) = (&trees[which], &mut mine[which]);
+                    let number = random.u64(0..KEYS / (THREADS + 1)) * (THREADS + 1) + thread;
+                    let key = name(tree, number);
+                    if mine.contains_key(&key) {
+                        if random.bool() {
+                            mine.remove(&key);
+                            assert!(remove(tree, &key));
+                        } else {
+                            mine.insert(key.clone(), round);
+                            update(tree, &key, round);
+                        }
+                    } else {
+                        assert_eq!(insert(tree, &key, number), Ok(()));
+                        mine.insert(key.clone(), number);
+                    }
+                    assert_eq!(get(tree, &key), mine.get(&key).copied());
+                }
+            });
+        }
+        let trees = &trees;
+        scope.spawn(move || {
+            let tree = &trees[0];
+            let mut expected: Vec<_> =
+                (0..KEYS).filter(|n| still(*n)).map(|n| (name(tree, n), n)).collect();
+            expected.sort();
+            let names: Vec<_> = expected.iter().map(|(key, _)| key.clone()).collect();
+            for round in 0..ROUNDS / 200 {
+                let mut found = entries(tree, Bound::Unbounded, Bound::Unbounded, round % 2 == 1);
+                if round % 2 == 1 {
+                    found.reverse();
+                }
+                assert!(found.is_sorted_by(|a, b| a.0 < b.0), "in order, each once");
+                found.retain(|(key, _)| names.binary_search(key).is_ok());
+                assert_eq!(found, expected);
+            }
+        });
+    });
+    trees.iter().for_each(PageTree::check_all);
+    let pages = trees.iter().flat_map(|tree| tree.pages_by_level()).sum::<u64>();
+    assert_eq!(space.frames_in_use(), pages, "no frame is lost");
+}
