@@ -289,6 +289,7 @@ where
         }
         let next = NextAttempt::keep(&worker);
         worker.counters().retries.add(1);
+        sched::count_failed_attempt();
         match lost {
             Lost::ToWrite => back_off(&worker, attempt).await,
             Lost::ToTurnstile => worker.wait_for_turnstile(&mut turned_away).await,

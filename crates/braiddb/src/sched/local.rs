@@ -67,6 +67,8 @@ pub(super) struct WorkerLocal {
     pub(super) steps_left: Cell<u32>,
     /// Whether the task that is being polled does the engine's upkeep.
     pub(super) urgent: Cell<bool>,
+    /// Attempts of tasks that failed since the last turn, and are made again.
+    pub(super) failed_attempts: Cell<u64>,
     /// Why the task that is being polled suspends.
     pub(super) cause: Cell<Cause>,
     /// The slot that is being polled.
@@ -98,6 +100,7 @@ impl WorkerLocal {
             slice: Cell::new(STEPS_ALONE),
             steps_left: Cell::new(STEPS_ALONE),
             urgent: Cell::new(false),
+            failed_attempts: Cell::new(0),
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
             waker: Cell::new(std::ptr::null()),

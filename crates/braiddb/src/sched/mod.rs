@@ -4,6 +4,7 @@
 //! worker is about to decide) leave it in the hot queue, to be polled again within microseconds;
 //! cold causes (storage, commit, a foreign future) take it out until it is resumed.
 
+mod contention;
 mod counters;
 mod doorbell;
 mod driver;
@@ -40,6 +41,7 @@ pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
 pub(crate) use suspend::{
-    Interleaved, count_steps, park, prefetch, run_now, suspend_memory, touch, upkeep, yield_now,
+    Interleaved, count_failed_attempt, count_steps, park, prefetch, run_now, suspend_memory, touch,
+    upkeep, yield_now,
 };
 pub(crate) use waiter::{Waiter, current_waiter, resume};

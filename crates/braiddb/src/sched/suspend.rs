@@ -71,6 +71,14 @@ pub(crate) async fn upkeep<F: Future>(future: F) -> F::Output {
     .await
 }
 
+/// Counts an attempt of the task that is being polled as made in vain, and to be made again.
+pub(crate) fn count_failed_attempt() {
+    local(|local| {
+        let local = local.expect("only a worker's tasks make attempts");
+        local.failed_attempts.set(local.failed_attempts.get() + 1);
+    });
+}
+
 /// Lets others run, and comes back soon. Off the workers, gives way to other threads.
 pub(crate) fn yield_now(cause: Cause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");
@@ -204,8 +212,11 @@ where
         local(|local| {
             if let (Some(local), Some((others, cause))) = (local, before) {
                 local.interleave.set(others);
-                // What another part of the task said before counts as well.
-                local.suspend(cause);
+                // What another part of the task said before counts as well. If that is nothing, it is as if it
+                // waited for something foreign, which what is waited for here is not.
+                if cause != Cause::Foreign {
+                    local.suspend(cause);
+                }
             }
         });
         if this.running.is_empty() {

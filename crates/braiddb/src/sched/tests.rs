@@ -2,6 +2,7 @@
 //! other threads are not lost, panics stay alone, idle workers sleep.
 
 mod arrivals;
+mod contention;
 mod wake_ups;
 
 use std::cell::RefCell;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use super::contention::Contention;
 use super::counters::SchedulerCounters;
 use super::doorbell::{self, Doorbell, Next, Sleeper};
 use super::driver::{Driver, Turn};
@@ -62,6 +63,7 @@ pub(super) struct Worker<'w> {
     pub(super) device: Box<dyn Device>,
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
+    contention: Contention,
     pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
     queues: Option<Queues<NoTask>>,
     batch_open: bool,
@@ -94,6 +96,7 @@ impl<'w> Worker<'w> {
             device,
             driver,
             tuner: Tuner::new(clock::now()),
+            contention: Contention::new(),
             waiting_sources: VecDeque::new(),
             queues,
             batch_open: true,
@@ -180,7 +183,7 @@ impl<'w> Worker<'w> {
         match (self.options.policy, self.options.hot_width) {
             (Policy::Sequential, _) => 1,
             (_, Width::Fixed(width)) => width,
-            (_, Width::Auto) => self.tuner.width(),
+            (_, Width::Auto) => self.tuner.width().min(self.contention.bound()),
         }
     }
 }
@@ -478,6 +481,12 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
         worker.steps_since_turn = 0;
         if worker.options.hot_width == Width::Auto {
+            let failed = worker.local.failed_attempts.take();
+            worker.contention.count(finished, failed, worker.width());
+            if worker.contention.bound() < worker.tuner.width() {
+                // What would be measured is another width.
+                worker.tuner.discard_window();
+            }
             worker.tuner.advance(finished, clock::now());
         }
         worker.poll_device();

@@ -1,0 +1,152 @@
+//! The bound that contention sets to the hot width: additive increase, multiplicative decrease.
+//!
+//! Tasks that a worker interleaves hide each other's cache misses, but those that write the same records make
+//! each other's attempts fail, and what a failed attempt did was done in vain. The tuner would find that by
+//! throughput alone, within seconds; this bound comes down within a few dozen attempts. Invariants:
+//!
+//! - It is at least 1, so whoever may run at a width of 1 may run: it keeps nobody waiting for himself.
+//! - It depends on counts of attempts only, not on time: a simulation goes the same way each time.
+//! - Where few attempts fail it comes to be, and stays, at [`MOST`], which is no bound at all.
+
+/// Attempts, failed ones among them, after which the bound is looked at.
+const WINDOW: u64 = 64;
+/// Of so many attempts one may fail before the bound comes down.
+const TOO_MANY: u64 = 8;
+/// Of so many attempts one may fail, and the bound may still go up.
+const FEW: u64 = 16;
+/// Where there is no bound.
+pub(super) const MOST: usize = 64;
+/// Calm windows before the bound goes up by one to a width at which too many had failed are at most so many:
+/// after each such rise that came to nothing twice as many, after each other one half as many.
+const LONGEST_REST: u32 = 256;
+
+/// Bounds the width of one worker.
+#[derive(Debug)]
+pub(super) struct Contention {
+    bound: usize,
+    finished: u64,
+    failed: u64,
+    /// Windows since the bound changed in which few attempts failed.
+    calm: u32,
+    rest: u32,
+    /// The last width at which too many failed.
+    too_wide: usize,
+    /// Whether the last change was a rise to that width, or beyond.
+    tried: bool,
+}
+
+impl Contention {
+    pub(super) fn new() -> Self {
+        let (bound, too_wide) = (MOST, MOST);
+        Self { bound, finished: 0, failed: 0, calm: 0, rest: 1, too_wide, tried: false }
+    }
+
+    /// The greatest width to use now.
+    pub(super) fn bound(&self) -> usize {
+        self.bound
+    }
+
+    /// Counts tasks that finished, and attempts of tasks that failed and are made again; `width` is the one
+    /// that was used.
+    #[inline]
+    pub(super) fn count(&mut self, finished: u64, failed: u64, width: usize) {
+        self.finished += finished;
+        self.failed += failed;
+        if self.finished + self.failed >= WINDOW {
+            self.decide(width);
+        }
+    }
+
+    fn decide(&mut self, width: usize) {
+        let attempts = self.finished + self.failed;
+        if self.failed * TOO_MANY > attempts {
+            if self.tried {
+                self.rest = (self.rest * 2).min(LONGEST_REST);
+            }
+            (self.bound, self.too_wide) = ((width / 2).max(1), width);
+            (self.calm, self.tried) = (0, false);
+        } else if self.failed * FEW <= attempts && self.bound < MOST {
+            self.calm += 1;
+            let tries = self.bound + 1 >= self.too_wide;
+            if self.calm >= if tries { self.rest } else { 1 } {
+                if self.tried {
+                    self.rest = (self.rest / 2).max(1);
+                }
+                self.bound += 1;
+                (self.calm, self.tried) = (0, tries);
+            }
+        }
+        (self.finished, self.failed) = (0, 0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Lets `turns` turns pass in which of 64 attempts, at a width, as many fail as `failing` says. Returns
+    /// the sum of the widths that were used.
+    fn pass(
+        contention: &mut Contention,
+        turns: u64,
+        wanted: usize,
+        failing: impl Fn(usize) -> u64,
+    ) -> u64 {
+        let mut widths = 0;
+        for _ in 0..turns {
+            let width = contention.bound().min(wanted);
+            let failed = failing(width);
+            contention.count(64 - failed, failed, width);
+            widths += width as u64;
+        }
+        widths
+    }
+
+    /// Of those that write one record, one gets on at a time.
+    fn one_record(width: usize) -> u64 {
+        64 - 64 / width as u64
+    }
+
+    #[test]
+    fn it_comes_down_at_once_where_attempts_fail_and_seldom_tries_again() {
+        let mut contention = Contention::new();
+        pass(&mut contention, 4, 24, one_record);
+        assert_eq!(contention.bound(), 1);
+        let turns = 10_000;
+        let widths = pass(&mut contention, turns, 24, one_record);
+        assert!(widths > turns, "it does try again");
+        assert!(widths - turns < turns / 50, "{} of {turns} turns were wide", widths - turns);
+    }
+
+    #[test]
+    fn it_settles_where_few_attempts_fail() {
+        let mut contention = Contention::new();
+        let failing = |width| if width > 6 { 20 } else { 2 };
+        pass(&mut contention, 2_000, 24, failing);
+        let (turns, mut wide) = (4_000, 0);
+        for _ in 0..turns {
+            wide += u64::from(contention.bound() > 6);
+            pass(&mut contention, 1, 24, failing);
+        }
+        assert!(wide < turns / 10, "{wide} of {turns} turns were too wide");
+        assert!((3..=7).contains(&contention.bound()), "{}", contention.bound());
+    }
+
+    #[test]
+    fn it_vanishes_once_contention_is_over() {
+        let mut contention = Contention::new();
+        pass(&mut contention, 10_000, 24, one_record);
+        pass(&mut contention, 3 * u64::from(LONGEST_REST), 24, |_| 0);
+        assert_eq!(contention.bound(), MOST);
+    }
+
+    #[test]
+    fn a_few_failures_are_no_contention() {
+        let mut contention = Contention::new();
+        pass(&mut contention, 10_000, 24, |_| 64 / TOO_MANY);
+        assert_eq!(contention.bound(), MOST);
+        // Turns in which nothing was attempted say nothing.
+        contention.count(0, 0, 24);
+        assert_eq!(contention.bound(), MOST);
+    }
+}
