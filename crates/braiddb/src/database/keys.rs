@@ -1,22 +1,14 @@
 //! Scans of keys alone.
 
-use std::marker::PhantomData;
-
 use super::error::Result;
+use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
-use crate::sched::engine_code;
-use crate::transaction::{self, Bounds, Direction};
+use crate::transaction::Bounds;
 use crate::types::{Key, KeyBuffer, Value};
 
 /// The keys of a range, in their order. Values are neither decoded nor, where they are not in memory, read.
-pub struct Keys<'tx, K: ?Sized> {
-    core: transaction::Scan<'tx>,
-    left: u64,
-    /// Whether the key that is ready was given out.
-    given: bool,
-    types: PhantomData<fn(&K)>,
-}
+pub struct Keys<'tx, K: ?Sized>(Scan<'tx, K, ()>);
 
 impl Transaction {
     /// The keys of the records of a range, in their order.
@@ -46,24 +38,21 @@ impl Transaction {
         let bounds = Bounds { low: low.map(encode), high: high.map(encode) };
         let mut core = self.core.scan(self.records(table)?, bounds);
         core.set_keys_only();
-        Ok(Keys { core, left: u64::MAX, given: false, types: PhantomData })
+        Ok(Keys(Scan::of(core)))
     }
 }
 
 impl<K: Key + ?Sized> Keys<'_, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`.
     #[must_use]
-    pub fn rev(mut self) -> Self {
-        self.core.set_direction(Direction::Reverse);
-        self
+    pub fn rev(self) -> Self {
+        Self(self.0.rev())
     }
 
     /// At most `count` keys.
     #[must_use]
-    pub fn limit(mut self, count: u64) -> Self {
-        self.left = count;
-        self.core.expect_records(count);
-        self
+    pub fn limit(self, count: u64) -> Self {
+        Self(self.0.limit(count))
     }
 
     /// The next key, or `None` after the last. Dropping the future, or an error, loses no key: the next
@@ -72,31 +61,18 @@ impl<K: Key + ?Sized> Keys<'_, K> {
     /// # Errors
     /// When a stored key does not decode.
     pub async fn next(&mut self) -> Result<Option<K::Owned>> {
-        let Some(key) = self.next_encoded().await? else { return Ok(None) };
-        match K::decode(key) {
-            Ok(key) => Ok(Some(key)),
-            Err(error) => {
-                (self.given, self.left) = (false, self.left + 1);
-                Err(error.into())
-            }
-        }
+        // Values that are left out are empty, as the unit's encoding is.
+        Ok(self.0.next().await?.map(|(key, ())| key))
     }
 
     /// The next key as it is stored.
     pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
-        if std::mem::take(&mut self.given) {
-            self.core.pass();
-        }
-        if self.left == 0 || !engine_code(self.core.load()).await? {
-            return Ok(None);
-        }
-        (self.given, self.left) = (true, self.left - 1);
-        Ok(self.core.current().map(|(key, _)| key))
+        self.0.next_encoded().await
     }
 }
 
 impl<K: ?Sized> std::fmt::Debug for Keys<'_, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keys(at most {} more)", self.left)
+        f.debug_tuple("Keys").field(&self.0).finish()
     }
 }

@@ -15,9 +15,6 @@ use crate::types::{Key, KeyBuffer, Value};
 /// size can be scanned.
 pub struct Scan<'tx, K: ?Sized, V: ?Sized> {
     core: transaction::Scan<'tx>,
-    left: u64,
-    /// Whether the record that is ready was given out.
-    given: bool,
     types: PhantomData<fn(&K, &V)>,
 }
 
@@ -28,8 +25,11 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         low: Bound<KeyBuffer>,
         high: Bound<KeyBuffer>,
     ) -> Self {
-        let core = transaction.scan(&table.core, Bounds { low, high });
-        Self { core, left: u64::MAX, given: false, types: PhantomData }
+        Self::of(transaction.scan(&table.core, Bounds { low, high }))
+    }
+
+    pub(super) fn of(core: transaction::Scan<'tx>) -> Self {
+        Self { core, types: PhantomData }
     }
 
     /// From the largest key to the smallest instead; to be called before the first `next`.
@@ -42,8 +42,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// At most `count` records.
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
-        self.left = count;
-        self.core.expect_records(count);
+        self.core.limit(count);
         self
     }
 
@@ -76,17 +75,22 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// When stored bytes do not decode; [`Error::Log`](crate::Error::Log) when they cannot be read;
     /// [`Error::Overloaded`](crate::Error::Overloaded).
     pub async fn next(&mut self) -> Result<Option<(K::Owned, V::Ref<'_>)>> {
-        if std::mem::take(&mut self.given) {
-            self.core.pass();
-        }
-        if self.left == 0 || !engine_code(self.core.load()).await? {
+        if !engine_code(self.core.next()).await? {
             return Ok(None);
         }
         let (key, value) = self.core.current().expect("loaded");
         let record = (K::decode(key)?, V::decode(value)?);
-        self.given = true;
-        self.left -= 1;
+        self.core.give();
         Ok(Some(record))
+    }
+
+    /// The next key as it is stored.
+    pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
+        if !engine_code(self.core.next()).await? {
+            return Ok(None);
+        }
+        self.core.give();
+        Ok(self.core.current().map(|(key, _)| key))
     }
 
     /// The first record, with a value that is good while the transaction is active.
@@ -100,6 +104,6 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
 
 impl<K: ?Sized, V: ?Sized> std::fmt::Debug for Scan<'_, K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Scan(at most {} more)", self.left)
+        write!(f, "Scan(at most {} more)", self.core.left())
     }
 }

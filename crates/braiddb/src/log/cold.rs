@@ -40,6 +40,11 @@ pub(crate) struct ColdSpan {
 }
 
 impl ColdSpan {
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.len()
+    }
+
     /// The record at a position, if a whole one with the right checksum is there.
     pub(crate) fn record(&self, lsn: Lsn) -> Option<RecordView<'_>> {
         let start = lsn.0.checked_sub(self.at.0)?;
@@ -109,6 +114,21 @@ impl ColdStore {
             }
             (bytes, needed) = (whole, whole);
         }
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segments().segment_bytes()
+    }
+
+    /// The log from one position to a later one, both durable, as far as one segment goes.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` if the segment is missing.
+    pub(crate) async fn read_stretch(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
+        let (at, _) = sector_of(from);
+        let bytes = to.0.saturating_sub(at.0).clamp(1, self.segments().rest(at));
+        Ok(ColdSpan { memory: self.read_piece(at, bytes as usize).await?, at })
     }
 
     /// The error that says that what is at `lsn` is not what was written.

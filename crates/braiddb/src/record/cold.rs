@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::indirection::IndirectionEntry;
 use super::records::Records;
-use crate::log::{ColdRecord, LogError, Lsn, RecordKind};
+use crate::log::{ColdRecord, ColdSpan, LogError, Lsn, RecordKind, RecordView};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::version::{Acting, Address, Stamp, Version, VersionRef};
@@ -68,11 +68,40 @@ impl Records {
         let store = self.store().expect("addresses are of a log that can be read");
         let (lsn, bytes) = (cold.address.lsn(), cold.address.read_bytes());
         let record = store.read(lsn, bytes).await?;
-        let found = record.view();
-        if (found.table, found.rid) != (self.id, rid) || found.kind == RecordKind::Delete {
+        if !self.is_of(rid, &record.view()) {
             return Err(store.damaged(lsn, "another record is where this one was"));
         }
         Ok(record)
+    }
+
+    /// Bytes of a segment of the log.
+    pub(crate) fn log_segment_bytes(&self) -> u64 {
+        self.store().expect("addresses are of a log that can be read").segment_bytes()
+    }
+
+    /// Reads the log from one position to another, both durable, as far as one segment goes.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` if the segment is missing.
+    pub(crate) async fn fetch_span(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
+        let store = self.store().expect("addresses are of a log that can be read");
+        store.read_stretch(from, to).await
+    }
+
+    /// The value of `cold`, a version of `rid`, if a whole record of it is there in `span`.
+    pub(crate) fn value_in<'s>(
+        &self,
+        span: &'s ColdSpan,
+        rid: Rid,
+        cold: ColdVersion,
+    ) -> Option<&'s [u8]> {
+        let record = span.record(cold.address.lsn()).filter(|record| self.is_of(rid, record))?;
+        Some(record.value)
+    }
+
+    /// Whether a record is one of `rid` in this table, with a value.
+    fn is_of(&self, rid: Rid, record: &RecordView<'_>) -> bool {
+        (record.table, record.rid) == (self.id, rid) && record.kind != RecordKind::Delete
     }
 
     /// Brings a value that was read for `cold` back to memory, as a version at the head of the record's

@@ -16,7 +16,7 @@ use super::context::Transaction;
 use super::error::{IndexError, OperationError};
 use super::found::Found;
 use super::index_changes::keys_of;
-use super::scan::{Bounds, Direction, Scan};
+use super::scan::{Bounds, Direction, Progress, Scan};
 use crate::record::{Records, Secondary};
 use crate::sched::{Interleaved, Panic, contain};
 use crate::types::KeyBuffer;
@@ -34,8 +34,7 @@ pub(crate) struct IndexScan<'tx> {
     direction: Direction,
     /// Whether records are read too.
     reads_records: bool,
-    /// Records that will be asked for, at most.
-    expected: u64,
+    progress: Progress,
     /// Made when the first record is asked for, and anew when what was read ahead was taken back.
     entries: Option<Scan<'tx>>,
     /// Entries whose records are not read yet, in order.
@@ -95,7 +94,7 @@ impl Transaction {
             bounds,
             direction: Direction::Forward,
             reads_records: true,
-            expected: u64::MAX,
+            progress: Progress::new(),
             entries: None,
             pending: Vec::new(),
             ready: VecDeque::new(),
@@ -150,10 +149,31 @@ impl<'tx> IndexScan<'tx> {
         self.direction = direction;
     }
 
-    /// Says how many records will be asked for at most; before the first record only.
-    pub(crate) fn expect_records(&mut self, count: u64) {
-        assert!(self.entries.is_none(), "a scan's length is known from its start");
-        self.expected = count;
+    /// At most `count` more records are given by [`IndexScan::next`].
+    pub(crate) fn limit(&mut self, count: u64) {
+        self.progress.limit(count);
+    }
+
+    /// How many more are given at most.
+    pub(crate) fn left(&self) -> u64 {
+        self.progress.left()
+    }
+
+    /// The entry that is loaded was given: it is passed when the next one is asked for.
+    pub(crate) fn give(&self) {
+        self.progress.give();
+    }
+
+    /// Passes the entry that was given, and loads the next one, as [`IndexScan::load`]; `false` also when as
+    /// many were given as may be. The caller then gives it ([`IndexScan::give`]), or it stays the next.
+    ///
+    /// # Errors
+    /// As [`IndexScan::load`].
+    pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
+        if self.progress.passes() {
+            self.pass();
+        }
+        Ok(self.progress.left() > 0 && self.load().await?)
     }
 
     /// Reads no records, only entries.
@@ -166,7 +186,7 @@ impl<'tx> IndexScan<'tx> {
     ///
     /// # Errors
     /// As for a scan, and for `get`.
-    pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
+    async fn load(&mut self) -> Result<bool, OperationError> {
         loop {
             self.forget_taken_back();
             if !self.ready.is_empty() {
@@ -188,9 +208,8 @@ impl<'tx> IndexScan<'tx> {
     }
 
     /// Goes behind the entry that was loaded.
-    pub(crate) fn pass(&mut self) {
+    fn pass(&mut self) {
         let Some(hit) = self.ready.pop_front() else { return };
-        self.expected = self.expected.saturating_sub(1);
         // Should the scan begin anew, then behind it.
         let entry = Bound::Excluded(self.index.entry_key(&hit.part, &hit.primary));
         match self.direction {
@@ -216,7 +235,7 @@ impl<'tx> IndexScan<'tx> {
         let entries = self.entries.get_or_insert_with(|| {
             let mut entries = self.transaction.scan(self.index.entries(), self.bounds.clone());
             entries.set_direction(self.direction);
-            entries.expect_records(self.expected);
+            entries.expect_records(self.progress.left());
             if !self.index.is_unique() {
                 entries.set_keys_only();
             }
@@ -225,7 +244,7 @@ impl<'tx> IndexScan<'tx> {
         if !entries.load().await? {
             return Ok(());
         }
-        let most = self.expected.clamp(1, BATCH) as usize;
+        let most = self.progress.left().clamp(1, BATCH) as usize;
         // From here on nothing suspends.
         while self.pending.len() < most && entries.is_ready() {
             let (entry, value) = entries.current().expect("ready");

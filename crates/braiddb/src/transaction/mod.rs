@@ -26,6 +26,7 @@ mod index_scan;
 mod isolation;
 mod prune;
 mod read;
+mod read_ahead;
 mod read_set;
 mod reading;
 mod safety_net;

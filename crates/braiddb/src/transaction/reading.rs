@@ -197,23 +197,19 @@ impl Transaction {
         rid: Rid,
         version: ColdVersion,
     ) -> Result<(ColdRecord, ReadPermit), OperationError> {
-        let permit = self.admit_reads(&[version]).await?;
+        let permit = self.admit_bytes(version.address.read_bytes() as u64).await?;
         let record = self.fetch_admitted(table, rid, version).await?;
         Ok((record, permit))
     }
 
-    /// Waits until the records of some versions may be read, all of them together.
+    /// Waits until so many bytes may be read.
     ///
     /// # Errors
     /// `Overloaded` if too many of the worker's transactions read, and those beyond are to fail.
-    pub(super) async fn admit_reads(
-        &self,
-        versions: &[ColdVersion],
-    ) -> Result<ReadPermit, OperationError> {
+    pub(super) async fn admit_bytes(&self, bytes: u64) -> Result<ReadPermit, OperationError> {
         if self.engine().shed_beyond.is_some_and(|most| sched::transfers() >= most) {
             return Err(OperationError::Overloaded);
         }
-        let bytes = versions.iter().map(|version| version.address.read_bytes() as u64).sum();
         Ok(self.worker().reads.admit(bytes).await)
     }
 
@@ -228,7 +224,12 @@ impl Transaction {
         version: ColdVersion,
     ) -> Result<ColdRecord, OperationError> {
         let record = table.fetch(rid, version).await.map_err(OperationError::Storage)?;
-        let value = record.view().value;
+        self.bring_back(table, rid, version, record.view().value);
+        Ok(record)
+    }
+
+    /// Brings the value of a version that the transaction saw back to memory, if it is to be kept there.
+    pub(super) fn bring_back(&self, table: &Records, rid: Rid, version: ColdVersion, value: &[u8]) {
         let engine = self.engine();
         if engine.caches(value.len()) {
             let operation = reclaim::enter();
@@ -239,6 +240,5 @@ impl Transaction {
             // SAFETY: this transaction is active, and saw the version there.
             unsafe { table.bring_back(rid, version, value, &operation, acting.as_ref()) };
         }
-        Ok(record)
     }
 }

@@ -8,17 +8,19 @@
 //! becomes ready, without a suspension between. So a call that is dropped, or fails, loses nothing:
 //! the next one reads again what was under way.
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
+use super::read_ahead::{Piece, ReadAhead, Stretch, Wanted, stretches};
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
+use crate::log::ColdRecord;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{ColdVersion, Copies, NotReady, Records, RecordsRef};
-use crate::rid::Rid;
+use crate::record::{Copies, NotReady, Records, RecordsRef};
 use crate::sched::{self, Cause};
 use crate::sync::thread;
 use crate::types::KeyBuffer;
@@ -39,6 +41,41 @@ pub(crate) struct Bounds {
     pub(crate) high: Bound<KeyBuffer>,
 }
 
+/// How far the user of a scan has got. What was given borrows the scan, so it is shared while it changes.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Records that may still be given.
+    left: Cell<u64>,
+    /// Whether the record that is ready was given, so that it is to be passed before the next.
+    given: Cell<bool>,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { left: Cell::new(u64::MAX), given: Cell::new(false) }
+    }
+
+    /// At most `count` more are to be given.
+    pub(super) fn limit(&self, count: u64) {
+        self.left.set(count);
+    }
+
+    /// How many more may be given.
+    pub(super) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// Whether a record that was given is to be passed now.
+    pub(super) fn passes(&self) -> bool {
+        self.given.take()
+    }
+
+    pub(super) fn give(&self) {
+        self.given.set(true);
+        self.left.set(self.left.get() - 1);
+    }
+}
+
 /// Which way a scan goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -55,6 +92,7 @@ pub(crate) struct Scan<'tx> {
     direction: Direction,
     /// Whether values are of no interest, and so are not read from the log: all are given as empty.
     keys_only: bool,
+    progress: Progress,
     /// Records that will be asked for, at most.
     expected: u64,
     /// Entries to be taken next.
@@ -64,6 +102,7 @@ pub(crate) struct Scan<'tx> {
     /// `copies`, or in versions that stay until the transaction is over.
     ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
     copies: Copies,
+    ahead: ReadAhead,
     /// The range in the transaction's read set, as wide as the scan may still get: so a scan that is never
     /// dropped is certified whole.
     noted: Option<RangeNumber>,
@@ -82,8 +121,8 @@ pub(crate) struct Scan<'tx> {
 #[derive(Debug, Default)]
 struct Batch {
     records: Vec<Record>,
-    /// Places in `records` of those that are to be read from the log, and where they are there.
-    in_log: Vec<(usize, ColdVersion)>,
+    /// Those of `records` that are to be read from the log.
+    in_log: Vec<Wanted>,
     /// The position of the first that others have changed since the transaction began.
     stale: Option<usize>,
     /// Whether these are all entries that the cursor met.
@@ -93,7 +132,6 @@ struct Batch {
 #[derive(Debug)]
 struct Record {
     key: KeyBuffer,
-    rid: Rid,
     /// None if the transaction sees none, or does not have it yet.
     value: Option<NonNull<[u8]>>,
 }
@@ -108,11 +146,13 @@ impl Transaction {
             bounds,
             direction: Direction::Forward,
             keys_only: false,
+            progress: Progress::new(),
             expected: u64::MAX,
             batch: BATCH,
             cursor: None,
             ready: Vec::new(),
             copies: Copies::default(),
+            ahead: ReadAhead::default(),
             noted: None,
             passed: None,
             stale: None,
@@ -138,6 +178,35 @@ impl<'tx> Scan<'tx> {
     /// Whether a record is ready.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// At most `count` more records are given by [`Scan::next`].
+    pub(crate) fn limit(&mut self, count: u64) {
+        self.progress.limit(count);
+        // One that was given is not passed yet.
+        self.expect_records(count.saturating_add(u64::from(self.progress.given.get())));
+    }
+
+    /// How many more are given at most.
+    pub(crate) fn left(&self) -> u64 {
+        self.progress.left()
+    }
+
+    /// Passes the record that was given, and loads the next one, as [`Scan::load`]; `false` also when as
+    /// many were given as may be. The caller then gives it ([`Scan::give`]), or it stays the next.
+    ///
+    /// # Errors
+    /// As [`Scan::load`].
+    pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
+        if self.progress.passes() {
+            self.pass();
+        }
+        Ok(self.progress.left() > 0 && self.load().await?)
+    }
+
+    /// The record that is ready was given: it is passed when the next one is asked for.
+    pub(crate) fn give(&self) {
+        self.progress.give();
     }
 
     /// Says how many records will be asked for at most, so that not too many are read ahead.
@@ -248,7 +317,9 @@ impl<'tx> Scan<'tx> {
         // Nothing is ready, so nothing leads to what was read before.
         self.copies.free(table.memory());
         let Some(mut batch) = self.look(table).await else { return Ok(false) };
-        self.read_log(table, &mut batch).await?;
+        if !batch.in_log.is_empty() {
+            self.read_log(table, &mut batch).await?;
+        }
         // From here on nothing suspends.
         let cursor = self.cursor.as_mut().expect("made for the first batch");
         match batch.records.last() {
@@ -339,45 +410,106 @@ impl<'tx> Scan<'tx> {
             if stale && batch.stale.is_none() {
                 batch.stale = Some(batch.records.len());
             }
-            batch.in_log.extend(cold.map(|cold| (batch.records.len(), cold)));
+            let (number, rid) = (batch.records.len(), entry.rid);
+            batch.in_log.extend(cold.map(|cold| Wanted { number, rid, cold }));
             let key = entry.key();
             let value = value.map(|value| match table.keeps_versions() {
                 true => NonNull::from(value),
                 false => NonNull::from(self.copies.keep(table.memory(), value)),
             });
-            batch.records.push(Record { key, rid: entry.rid, value });
+            batch.records.push(Record { key, value });
         }
         batch.whole = batch.records.len() == entries.len();
         batch
     }
 
-    /// Reads what is in the log, side by side: a scan reads ahead. A record that cannot be read ends
+    /// Reads what is in the log, side by side, and neighbours in one piece. A record that cannot be read ends
     /// the batch before it; the next one starts with it. No operation guard is held meanwhile.
     ///
     /// # Errors
     /// What keeps the first record of the batch from being read.
-    async fn read_log(&self, table: &'tx Records, batch: &mut Batch) -> Result<(), OperationError> {
-        for some in std::mem::take(&mut batch.in_log).chunks(READS) {
-            let versions: Vec<_> = some.iter().map(|(_, cold)| *cold).collect();
-            let _permit = match self.transaction.admit_reads(&versions).await {
+    async fn read_log(
+        &mut self,
+        table: &'tx Records,
+        batch: &mut Batch,
+    ) -> Result<(), OperationError> {
+        let mut wanted = std::mem::take(&mut batch.in_log);
+        wanted.retain(|one| match self.ahead.find(table, one) {
+            Some(value) => {
+                self.receive(table, one, value, batch);
+                false
+            }
+            None => true,
+        });
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let segment_bytes = table.log_segment_bytes();
+        let mut stretches = stretches(&wanted, segment_bytes);
+        self.ahead.widen(&mut stretches, self.direction, self.expected, segment_bytes);
+        for some in stretches.chunks(READS) {
+            let bytes = some.iter().map(Stretch::bytes).sum();
+            let _permit = match self.transaction.admit_bytes(bytes).await {
                 Ok(permit) => permit,
-                Err(error) => return batch.end_before(some[0].0, error),
+                Err(error) => return batch.end_before(some[0].wanted[0].number, error),
             };
-            let reads = some.iter().map(|&(number, cold)| {
-                self.transaction.fetch_admitted(table, batch.records[number].rid, cold)
-            });
-            for (&(number, cold), read) in some.iter().zip(sched::Interleaved::new(reads).await) {
-                match read {
-                    Ok(record) => {
-                        self.transaction.note_lsn(cold.lsn());
-                        let value = self.copies.keep_record(table.memory(), record);
-                        batch.records[number].value = Some(NonNull::from(value));
-                    }
-                    Err(error) => return batch.end_before(number, error),
+            let pieces = self.transaction.read_pieces(table, some).await;
+            for (stretch, piece) in some.iter().zip(pieces) {
+                if let Err((number, error)) = self.take_piece(table, stretch, piece, batch).await {
+                    return batch.end_before(number, error);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes the values of a stretch's records from the piece that was read.
+    ///
+    /// # Errors
+    /// Of the first record that cannot be read, and its number.
+    async fn take_piece(
+        &mut self,
+        table: &'tx Records,
+        stretch: &Stretch<'_>,
+        piece: Piece,
+        batch: &mut Batch,
+    ) -> Result<(), (usize, OperationError)> {
+        let span = match piece {
+            Piece::Span(span) => Some(span),
+            Piece::Unread => None,
+            Piece::Record(read) => {
+                let one = &stretch.wanted[0];
+                self.keep_record(table, one, read.map_err(|error| (one.number, error))?, batch);
+                self.ahead.keep(table.memory(), None);
+                return Ok(());
+            }
+        };
+        for one in stretch.wanted {
+            let found = span.as_ref().and_then(|span| table.value_in(span, one.rid, one.cold));
+            if let Some(value) = found {
+                self.receive(table, one, value, batch);
+            } else {
+                let read = self.transaction.fetch_admitted(table, one.rid, one.cold).await;
+                self.keep_record(table, one, read.map_err(|error| (one.number, error))?, batch);
+            }
+        }
+        self.ahead.keep(table.memory(), span);
+        Ok(())
+    }
+
+    /// Keeps the value of a record that was found in a piece of the log.
+    fn receive(&self, table: &Records, one: &Wanted, value: &[u8], batch: &mut Batch) {
+        self.transaction.bring_back(table, one.rid, one.cold, value);
+        self.transaction.note_lsn(one.cold.lsn());
+        let value = self.copies.keep(table.memory(), value);
+        batch.records[one.number].value = Some(NonNull::from(value));
+    }
+
+    /// Keeps the value of a record that was read by itself.
+    fn keep_record(&self, table: &Records, one: &Wanted, record: ColdRecord, batch: &mut Batch) {
+        self.transaction.note_lsn(one.cold.lsn());
+        let value = self.copies.keep_record(table.memory(), record);
+        batch.records[one.number].value = Some(NonNull::from(value));
     }
 }
 
@@ -407,7 +539,9 @@ impl Drop for Scan<'_> {
             self.transaction.reads().trim(noted, reached.map(|key| &**key), reverse);
         }
         // What is ready goes with the scan, and what was lent of it borrowed the scan.
-        self.copies.free(&self.transaction.engine().memory);
+        let memory = &self.transaction.engine().memory;
+        self.copies.free(memory);
+        self.ahead.keep(memory, None);
     }
 }
 

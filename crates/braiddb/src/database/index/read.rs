@@ -16,20 +16,11 @@ use crate::types::{Key, KeyBuffer, Value, escape_start};
 /// each.
 pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
     core: transaction::IndexScan<'tx>,
-    left: u64,
-    /// Whether the record that the core is at was given already.
-    given: bool,
     types: PhantomData<fn(&S, &K, &V)>,
 }
 
 /// A scan of the entries of an index: the index's key and the record's key. Records are not read.
-pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized> {
-    core: transaction::IndexScan<'tx>,
-    left: u64,
-    /// Whether the entry that the core is at was given already.
-    given: bool,
-    types: PhantomData<fn(&S, &K)>,
-}
+pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized>(IndexScan<'tx, S, K, ()>);
 
 impl Transaction {
     /// The records that have a key in a range in an index.
@@ -48,7 +39,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let core = self.index_scan(index, bounds_of(&range))?;
-        Ok(IndexScan { core, left: u64::MAX, given: false, types: PhantomData })
+        Ok(IndexScan { core, types: PhantomData })
     }
 
     /// The records that have a key in an index that starts with `prefix`.
@@ -66,7 +57,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let core = self.index_scan(index, prefix_bounds(prefix))?;
-        Ok(IndexScan { core, left: u64::MAX, given: false, types: PhantomData })
+        Ok(IndexScan { core, types: PhantomData })
     }
 
     /// The keys of a range in an index, with the keys of their records; what else the records hold is
@@ -86,7 +77,7 @@ impl Transaction {
     {
         let mut core = self.index_scan(index, bounds_of(&range))?;
         core.set_keys_only();
-        Ok(IndexEntries { core, left: u64::MAX, given: false, types: PhantomData })
+        Ok(IndexEntries(IndexScan { core, types: PhantomData }))
     }
 
     /// The record that has a key in a unique index: its own key and its value.
@@ -141,8 +132,7 @@ impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V>
     /// At most `count` records.
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
-        self.left = count;
-        self.core.expect_records(count);
+        self.core.limit(count);
         self
     }
 
@@ -155,15 +145,12 @@ impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V>
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
     pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned, V::Ref<'_>)>> {
-        if std::mem::take(&mut self.given) {
-            self.core.pass();
-        }
-        if self.left == 0 || !engine_code(self.core.load()).await? {
+        if !engine_code(self.core.next()).await? {
             return Ok(None);
         }
         let Hit { part, primary, value } = self.core.current().expect("loaded");
         let record = (S::decode_part(part)?.0, K::decode(primary)?, V::decode(value)?);
-        (self.given, self.left) = (true, self.left - 1);
+        self.core.give();
         Ok(Some(record))
     }
 }
@@ -171,17 +158,14 @@ impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V>
 impl<S: Key + ?Sized, K: Key + ?Sized> IndexEntries<'_, S, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`.
     #[must_use]
-    pub fn rev(mut self) -> Self {
-        self.core.set_direction(Direction::Reverse);
-        self
+    pub fn rev(self) -> Self {
+        Self(self.0.rev())
     }
 
     /// At most `count` entries.
     #[must_use]
-    pub fn limit(mut self, count: u64) -> Self {
-        self.left = count;
-        self.core.expect_records(count);
-        self
+    pub fn limit(self, count: u64) -> Self {
+        Self(self.0.limit(count))
     }
 
     /// The next entry: the index's key and the record's; `None` after the last. Dropping the future, or an
@@ -190,28 +174,20 @@ impl<S: Key + ?Sized, K: Key + ?Sized> IndexEntries<'_, S, K> {
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
     pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned)>> {
-        if std::mem::take(&mut self.given) {
-            self.core.pass();
-        }
-        if self.left == 0 || !engine_code(self.core.load()).await? {
-            return Ok(None);
-        }
-        let Hit { part, primary, .. } = self.core.current().expect("loaded");
-        let entry = (S::decode_part(part)?.0, K::decode(primary)?);
-        (self.given, self.left) = (true, self.left - 1);
-        Ok(Some(entry))
+        // Records are not read: their values are empty, as the unit's encoding is.
+        Ok(self.0.next().await?.map(|(key, primary, ())| (key, primary)))
     }
 }
 
 impl<S: ?Sized, K: ?Sized, V: ?Sized> std::fmt::Debug for IndexScan<'_, S, K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "IndexScan(at most {} more)", self.left)
+        write!(f, "IndexScan(at most {} more)", self.core.left())
     }
 }
 
 impl<S: ?Sized, K: ?Sized> std::fmt::Debug for IndexEntries<'_, S, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "IndexEntries(at most {} more)", self.left)
+        f.debug_tuple("IndexEntries").field(&self.0).finish()
     }
 }
 
