@@ -64,7 +64,7 @@ enum Workload {
     Isolation(isolation::IsolationArguments),
     /// TPC-C: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the four databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot"
+        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot"
     )]
     Tpcc(tpcc::TpccArguments),
     /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided and
@@ -73,7 +73,7 @@ enum Workload {
         after_help = "Give --dir to choose the disk. Example: braid bench smallbank --dir DIR --hotspot 1000,100,10"
     )]
     Smallbank(smallbank::SmallbankArguments),
-    /// YCSB A to F under both isolation levels, over skew and length of transactions.
+    /// YCSB A to F under both isolation levels and both certifiers, over skew and length of transactions.
     #[command(
         after_help = "Example: braid bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
     )]
@@ -257,13 +257,15 @@ mod tests {
         ];
         tpcc: ["tpcc", "--quick"] => [
             "durable, serializable", "durable, projected", "durable, snapshot", "durable, sequential",
-            "in memory, serializable", "in memory, sequential",
+            "in memory, serializable", "in memory, serial safety net", "in memory, sequential",
         ];
         smallbank: ["smallbank", "--quick"] => [
             "durable, serializable", "durable, snapshot", "in memory, serializable",
+            "in memory, serial safety net",
         ];
         ycsb: ["ycsb", "--quick"] => [
             "A, 1 a transaction, theta 0.99, serializable",
+            "A, 1 a transaction, theta 0.99, serial safety net",
             "A, 1 a transaction, theta 0.99, snapshot",
         ];
         load: ["load", "--quick"] => ["in key order"];

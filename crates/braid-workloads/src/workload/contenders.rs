@@ -1,9 +1,9 @@
-//! The subjects of the transactional workloads: the engine durable and in memory, under both isolation levels,
-//! braided and sequential. Those that differ by isolation alone share a database.
+//! The subjects of the transactional workloads: the engine durable and in memory, under both isolation levels
+//! and both certifiers, braided and sequential. Those that differ by isolation alone share a database.
 
 use std::path::{Path, PathBuf};
 
-use braiddb::{Database, Durability, Isolation, RunOptions};
+use braiddb::{Certifier, Database, Durability, Isolation, RunOptions};
 use clap::ValueEnum;
 
 use crate::engine::bed::Opening;
@@ -25,6 +25,8 @@ pub(crate) enum Contender {
     Memory,
     /// As the second, without a disk.
     MemorySnapshot,
+    /// As the one without a disk, certified by the serial safety net.
+    MemorySafetyNet,
     /// As the third, without a disk.
     MemorySequential,
 }
@@ -42,6 +44,7 @@ impl Contender {
             Self::Sequential => "durable, sequential",
             Self::Memory => "in memory, serializable",
             Self::MemorySnapshot => "in memory, snapshot",
+            Self::MemorySafetyNet => "in memory, serial safety net",
             Self::MemorySequential => "in memory, sequential",
         }
     }
@@ -58,6 +61,7 @@ impl Contender {
             Self::Serializable | Self::Snapshot => Home::Durable,
             Self::Sequential => Home::DurableSequential,
             Self::Memory | Self::MemorySnapshot => Home::Memory,
+            Self::MemorySafetyNet => Home::MemorySafetyNet,
             Self::MemorySequential => Home::MemorySequential,
         }
     }
@@ -69,6 +73,7 @@ pub(crate) enum Home {
     Durable,
     DurableSequential,
     Memory,
+    MemorySafetyNet,
     MemorySequential,
 }
 
@@ -95,6 +100,7 @@ impl Home {
                 (sequential.durability(Durability::Group), Some("sequential"))
             }
             Self::Memory => (braided, None),
+            Self::MemorySafetyNet => (braided.certifier(Certifier::SerialSafetyNet), None),
             Self::MemorySequential => (sequential, None),
         };
         Site { opening, path: directory.map(|name| place.join(name)) }
@@ -130,6 +136,8 @@ pub(crate) fn ratios(report: &mut Report) -> [Option<f64>; 3] {
     let serializable = ratio(Contender::Serializable, Contender::Snapshot);
     let durable = ratio(Contender::Serializable, Contender::Sequential);
     ratio(Contender::Memory, Contender::MemorySnapshot);
+    ratio(Contender::MemorySafetyNet, Contender::MemorySnapshot);
+    ratio(Contender::MemorySafetyNet, Contender::Memory);
     let memory = ratio(Contender::Memory, Contender::MemorySequential);
     ratio(Contender::Serializable, Contender::Memory);
     [serializable, durable, memory]

@@ -8,7 +8,7 @@ mod transaction;
 use std::ops::Range;
 use std::sync::Arc;
 
-use braiddb::{Database, Isolation, RunOptions, SourceRun, Table, Transaction};
+use braiddb::{Certifier, Database, Isolation, RunOptions, SourceRun, Table, Transaction};
 use clap::{Args, ValueEnum};
 use distribution::{Chooser, Distribution, key_of};
 use numbers::Numbers;
@@ -77,17 +77,25 @@ impl YcsbArguments {
         let settings = self.scale.settings();
         stage.beds.clear();
         let bytes = settings.records * (RECORD_BYTES + (FIELDS * FIELD_BYTES) as u64);
-        check_memory(settings.records, bytes)?;
-        stage.progress.doing(format!("loading {} records", number::grouped(settings.records)));
-        let database = Database::in_memory(Opening::braided(&settings).options())?;
-        let field = YcsbField::load(database, &settings)?;
+        check_memory(settings.records, 2 * bytes)?;
+        stage
+            .progress
+            .doing(format!("loading {} records twice", number::grouped(settings.records)));
+        let load = |certifier| {
+            let opening = Opening::braided(&settings).certifier(certifier);
+            YcsbField::load(Database::in_memory(opening.options())?, &settings)
+        };
+        let fields = Fields {
+            validation: load(Certifier::default())?,
+            net: load(Certifier::SerialSafetyNet)?,
+        };
         let mut reports = Vec::new();
         for &core in &self.workloads {
             let mut all = Vec::new();
             for &operations in &self.operations {
                 for &theta in &self.theta {
                     let shape = Shape { core, operations, theta, asked: self.distribution };
-                    let report = measure(stage, &settings, &field, shape)?;
+                    let report = measure(stage, &settings, &fields, shape)?;
                     all.push((shape, report));
                 }
             }
@@ -97,7 +105,8 @@ impl YcsbArguments {
             }
             reports.extend(all.into_iter().map(|(_, report)| report));
         }
-        field.database.close()?;
+        fields.validation.database.close()?;
+        fields.net.database.close()?;
         Ok(reports)
     }
 }
@@ -111,8 +120,12 @@ struct Shape {
     asked: Distribution,
 }
 
-const LEVELS: [(&str, Isolation); 2] =
-    [("snapshot", Isolation::Snapshot), ("serializable", Isolation::Serializable)];
+/// The subjects: how they are called, their isolation and their certifier.
+const LEVELS: [(&str, Isolation, Certifier); 3] = [
+    ("snapshot", Isolation::Snapshot, Certifier::ReadValidation),
+    ("serializable", Isolation::Serializable, Certifier::ReadValidation),
+    ("serial safety net", Isolation::Serializable, Certifier::SerialSafetyNet),
+];
 
 impl Shape {
     fn name(&self, level: &str) -> String {
@@ -132,7 +145,22 @@ impl Shape {
     }
 }
 
-/// The loaded database.
+/// A loaded database for each certifier.
+struct Fields {
+    validation: YcsbField,
+    net: YcsbField,
+}
+
+impl Fields {
+    fn certified_by(&self, certifier: Certifier) -> &YcsbField {
+        match certifier {
+            Certifier::SerialSafetyNet => &self.net,
+            _ => &self.validation,
+        }
+    }
+}
+
+/// A loaded database.
 struct YcsbField {
     database: Database,
     records: Records,
@@ -193,11 +221,12 @@ impl YcsbField {
 fn measure(
     stage: &mut Stage,
     settings: &Settings,
-    field: &YcsbField,
+    fields: &Fields,
     shape: Shape,
 ) -> Result<Report, Error> {
-    let subjects =
-        LEVELS.iter().map(|(level, isolation)| field.subject(shape, level, *isolation, settings));
+    let subjects = LEVELS.iter().map(|&(level, isolation, certifier)| {
+        fields.certified_by(certifier).subject(shape, level, isolation, settings)
+    });
     let subjects = subjects.collect();
     let what = format!(
         "YCSB {}; records of one value of {FIELDS} fields of {FIELD_BYTES} bytes, which an update \
@@ -214,6 +243,8 @@ fn measure(
         report.fact(name, percent, format!("{percent:.2} %"));
     }
     let over = report.ratio(&shape.name("serializable"), &shape.name("snapshot"));
+    report.ratio(&shape.name("serial safety net"), &shape.name("snapshot"));
+    report.ratio(&shape.name("serial safety net"), &shape.name("serializable"));
     let skewed = core.distribution(shape.asked) == Distribution::Zipfian && theta == THETA;
     if core == Core::A && skewed {
         let judged = settings.records == YcsbDefaults::RECORDS && !settings.quick;
@@ -241,7 +272,7 @@ fn charts(core: Core, all: &[(Shape, Report)]) -> Vec<LineChart> {
     let lines = |value: fn(&Measured) -> f64| {
         let mut lines: Vec<Line> = Vec::new();
         for (shape, report) in all {
-            for ((level, _), measured) in LEVELS.iter().zip(&report.measured) {
+            for ((level, ..), measured) in LEVELS.iter().zip(&report.measured) {
                 let name = format!("{} a transaction, {level}", shape.operations);
                 let point = (shape.theta, value(measured));
                 match lines.iter_mut().find(|line| line.name == name) {
