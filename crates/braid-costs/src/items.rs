@@ -224,9 +224,11 @@ fn run<P: Procedure>(item: &Item, isolation: Isolation, name: &str) -> Result<()
     let numbers = counted(name.to_owned());
     let options = RunOptions::default().isolation(isolation);
     let procedure = P::default();
-    let source = database.run_source_under(0, options, numbers, async move |tx, number| {
+    let body = async move |tx: &Transaction, number: &_| {
         procedure.run(tx, &table, Keys { number: *number, records }).await
-    })?;
+    };
+    let source =
+        database.run_source_with(0, options, numbers, body, |_, result| result.map(drop))?;
     source.wait()?;
     database.close()?;
     Ok(())

@@ -83,7 +83,7 @@ fn endless(
         result.map(drop)
     };
     let inputs = std::iter::from_fn(move || Some(drawn.draw()));
-    db.run_source_with(worker, inputs, body, reply).unwrap()
+    db.run_source_with(worker, RunOptions::default(), inputs, body, reply).unwrap()
 }
 
 fn wait_until(condition: impl Fn() -> bool) {
@@ -135,7 +135,7 @@ fn a_source_that_was_over_before_closing_is_no_failure() {
             replied.reply();
             result.map(drop)
         };
-        let source = db.run_source_with(0, inputs, body, reply).unwrap();
+        let source = db.run_source_with(0, RunOptions::default(), inputs, body, reply).unwrap();
         wait_until(|| over.load(Ordering::SeqCst) && counts.replied() == 10);
         db.close().unwrap();
         source.wait().unwrap();
@@ -334,7 +334,7 @@ fn closing_on_a_worker_is_refused() {
             says_it_would_block(&in_reply.0, &in_reply.1.lock().unwrap());
             result.map(drop)
         };
-        db.run_source_with(1, inputs, body, reply).unwrap().wait().unwrap();
+        db.run_source_with(1, RunOptions::default(), inputs, body, reply).unwrap().wait().unwrap();
         drop(said);
         assert_eq!(hear.iter().collect::<Vec<_>>(), [true; 5]);
         db.close().unwrap();
@@ -428,7 +428,7 @@ fn source_that_drops_last(db: &Database, last: &Last, place: LastDrop) -> Source
         in_reply.drop_at(InReply, place);
         result.map(drop)
     };
-    db.run_source_with(0, inputs, body, reply).unwrap()
+    db.run_source_with(0, RunOptions::default(), inputs, body, reply).unwrap()
 }
 
 #[test]

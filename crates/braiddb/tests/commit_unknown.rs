@@ -256,6 +256,7 @@ fn an_unknown_commit_is_not_run_again() {
         let replies = ends.clone();
         let source = db.run_source_with(
             0,
+            RunOptions::default(),
             0..3,
             async move |tx, key| tx.put(&source_table, key, &[1]).await,
             move |_, result: Result<Outcome<()>, Error>| {
@@ -283,6 +284,7 @@ fn a_source_is_told_of_an_unknown_commit_once() {
         let replies = ends.clone();
         let source = db.run_source_with(
             0,
+            RunOptions::default(),
             0..3,
             async move |tx, key| tx.put(&table, key, &[1]).await,
             move |key, result: Result<Outcome<()>, Error>| {

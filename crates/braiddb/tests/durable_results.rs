@@ -213,7 +213,11 @@ impl Run {
             replies.tell(&told.map(|outcome| outcome.value));
             Ok(())
         };
-        db.run_source_with(0, std::iter::once(0), body, reply).unwrap().done().await.unwrap();
+        db.run_source_with(0, RunOptions::default(), std::iter::once(0), body, reply)
+            .unwrap()
+            .done()
+            .await
+            .unwrap();
     }
 
     /// The first attempt reads and loses against another transaction; the second reads nothing and

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{Database, Error, Options, RunOptions, Table, Transaction};
 use common::with_limit;
 use pollster::block_on;
 
@@ -293,7 +293,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
                 let key = if n.is_multiple_of(16) { *n } else { n % HOT_RECORDS };
                 tx.put(&table, &key, &value[..]).await
             };
-            db.run_source_with(0, inputs, body, move |_, result| {
+            db.run_source_with(0, RunOptions::default(), inputs, body, move |_, result| {
                 answered.fetch_add(1, Ordering::Relaxed);
                 result.map(drop)
             })

@@ -333,7 +333,8 @@ fn history(
                 entries.lock().unwrap().push(Entry { commit, told });
                 Ok(())
             };
-            db.run_source_with(worker as usize, 0..rounds, body, reply).unwrap()
+            db.run_source_with(worker as usize, RunOptions::default(), 0..rounds, body, reply)
+                .unwrap()
         })
         .collect();
     sources.into_iter().for_each(|source| source.wait().unwrap());

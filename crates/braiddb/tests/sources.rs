@@ -6,7 +6,9 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use braiddb::{Database, Error, Options, Outcome, Result, SourceRun, Table, Transaction};
+use braiddb::{
+    Database, Error, Options, Outcome, Result, RunOptions, SourceRun, Table, Transaction,
+};
 use common::{Limit, with_limit};
 use futures_channel::oneshot::{self, Receiver};
 use pollster::block_on;
@@ -147,7 +149,8 @@ fn start(db: &Database, table: &Records, place: Place, counts: &Arc<Counts>) -> 
         assert_eq!(result?.value, input.0);
         Ok(())
     };
-    db.run_source_with(0, Inputs(place, counts.clone()), body, reply).unwrap()
+    db.run_source_with(0, RunOptions::default(), Inputs(place, counts.clone()), body, reply)
+        .unwrap()
 }
 
 fn panics_at(limit: &Limit, place: Place) -> (Result<()>, Arc<Counts>) {
@@ -251,7 +254,7 @@ fn an_iterator_that_panics_while_a_transaction_waits() {
             Counts::add(&replied.replied);
             result.map(drop)
         };
-        let source = db.run_source_with(0, inputs, body, reply).unwrap();
+        let source = db.run_source_with(0, RunOptions::default(), inputs, body, reply).unwrap();
         go.send(()).unwrap();
         match source.wait() {
             Err(Error::Panicked(message)) => assert_eq!(message, "no more"),

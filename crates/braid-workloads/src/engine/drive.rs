@@ -76,7 +76,8 @@ fn drive_under<P: Procedure>(
             }
             procedure.run(tx, &call.input).await
         };
-        runs.push(database.run_source_under(worker, options.clone(), stream, body)?);
+        let reply = |_, result: Result<_, braiddb::Error>| result.map(drop);
+        runs.push(database.run_source_with(worker, options.clone(), stream, body, reply)?);
         totals.push(total);
     }
     // All are waited for before a failure is told, so that none runs on into what comes next.

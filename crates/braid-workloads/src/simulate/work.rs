@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
+use braiddb::{Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
 
 use super::observer::{self, Observer};
 use super::oracle::{Contents, Number, Taken};
@@ -246,6 +246,7 @@ pub(super) fn run(
     let counted = left.clone();
     let source = db.run_source_with(
         0,
+        RunOptions::default(),
         numbers,
         async move |tx, number| {
             let random = fastrand::Rng::with_seed(seed ^ number << 20);

@@ -18,14 +18,13 @@ use super::options::RunOptions;
 use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode, encode_checked};
+use super::write::EncodedWrite;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
 };
 use crate::sync::{OnceLock, clock};
-use crate::transaction::{
-    AbortCause, Engine, Found, Intent, InteractivePermit, Mode, WorkerTransactions,
-};
+use crate::transaction::{AbortCause, Engine, Found, InteractivePermit, Mode, WorkerTransactions};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -87,15 +86,32 @@ impl From<Expired> for Error {
     }
 }
 
-/// Until when the next step of a transaction that began at `begun` may come, and what is exceeded then.
-fn expiry(engine: &Engine, begun: Instant) -> Option<(Instant, Expired)> {
-    let moment = |since: Instant, option, limit: Option<Duration>| {
+/// How long a transaction may be open. Where that is not bounded no clock is looked at.
+struct Limits<'e> {
+    engine: &'e Engine,
+    /// When the transaction began, if its age is bounded.
+    begun: Option<Instant>,
+}
+
+impl<'e> Limits<'e> {
+    /// Of a transaction that begins now.
+    fn begin(engine: &'e Engine) -> Self {
+        Self { engine, begun: engine.interactive_age.map(|_| clock::now()) }
+    }
+
+    /// Until when the next step may come, and what is exceeded then.
+    fn expiry(&self) -> Option<(Instant, Expired)> {
         // A moment that no clock reaches is none.
-        limit.and_then(|limit| Some((since.checked_add(limit)?, Expired { option, limit })))
-    };
-    let idle = moment(clock::now(), "interactive_idle", engine.interactive_idle);
-    let age = moment(begun, "interactive_age", engine.interactive_age);
-    [idle, age].into_iter().flatten().min_by_key(|(at, _)| *at)
+        let moment = |since: Instant, option, limit: Duration| {
+            Some((since.checked_add(limit)?, Expired { option, limit }))
+        };
+        let Engine { interactive_idle, interactive_age, .. } = self.engine;
+        let idle =
+            interactive_idle.and_then(|limit| moment(clock::now(), "interactive_idle", limit));
+        let age = self.begun.zip(*interactive_age);
+        let age = age.and_then(|(begun, limit)| moment(begun, "interactive_age", limit));
+        [idle, age].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
 }
 
 /// The next request, or what is exceeded if none comes in time; `None` when the user has dropped the
@@ -173,10 +189,9 @@ async fn serve(
     core.name_reads();
     let transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(()));
-    let begun_at = clock::now();
+    let limits = Limits::begin(worker.engine());
     loop {
-        let until = expiry(worker.engine(), begun_at);
-        let request = next_request(&worker, &mut inbox, until).await;
+        let request = next_request(&worker, &mut inbox, limits.expiry()).await;
         sched::hold_after_failure().await;
         let request = match request {
             Ok(request) => request,
@@ -315,7 +330,7 @@ impl InteractiveTransaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(table, key, Some(value), |value| Intent::Insert(value)).await.map(drop)
+        self.write(EncodedWrite::insert(table, key, value)).await.map(drop)
     }
 
     /// Makes a record, or gives the one there is a new value. See [`Transaction::put`].
@@ -327,7 +342,7 @@ impl InteractiveTransaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(table, key, Some(value), |value| Intent::Put(value)).await.map(drop)
+        self.write(EncodedWrite::put(table, key, value)).await.map(drop)
     }
 
     /// Gives a record a new value. See [`Transaction::update`].
@@ -339,7 +354,7 @@ impl InteractiveTransaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(table, key, Some(value), |value| Intent::Update(value)).await.map(drop)
+        self.write(EncodedWrite::update(table, key, value)).await.map(drop)
     }
 
     /// Deletes a record; `false` if there was none. See [`Transaction::delete`].
@@ -351,26 +366,16 @@ impl InteractiveTransaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(table, key, None, |_| Intent::Delete).await
+        self.write(EncodedWrite::delete(table, key)).await
     }
 
-    async fn write<K, V>(
-        &self,
-        table: &Table<K, V>,
-        key: &K,
-        value: Option<&V::Input>,
-        intent: fn(&[u8]) -> Intent<'_>,
-    ) -> Result<bool>
+    async fn write<K, V>(&self, write: Result<EncodedWrite<K, V>>) -> Result<bool>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (table, key) = (table.clone(), encode_checked(key)?);
-        let value = value.map(V::encode).transpose()?.map(|value| value.to_vec());
-        self.step(async move |tx: &Transaction| {
-            tx.write_encoded(&table, &key, intent(value.as_deref().unwrap_or_default())).await
-        })
-        .await
+        let write = write?;
+        self.step(async move |tx: &Transaction| write.run(tx).await).await
     }
 
     /// The records of a range, at most `limit`, in key order or in reverse.

@@ -23,6 +23,7 @@ mod table;
 mod tests;
 mod transaction;
 mod upkeep;
+mod write;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -7,9 +7,10 @@ use super::error::Result;
 use super::options::RunOptions;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
+use super::write::EncodedWrite;
 use crate::sched::engine_code;
-use crate::transaction::{Found, Intent};
-use crate::types::{EncodeError, EncodedValue, Key, Value};
+use crate::transaction::Found;
+use crate::types::{Key, Value};
 
 impl Database {
     /// The value of `key`, in a transaction of its own. Keys, values and arguments are encoded at once, so
@@ -87,7 +88,7 @@ impl Database {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let write = self.write(table, key, V::encode(value), |value| Intent::Insert(value));
+        let write = self.write(EncodedWrite::insert(table, key, value));
         async move { write.await.map(drop) }
     }
 
@@ -105,7 +106,7 @@ impl Database {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let write = self.write(table, key, V::encode(value), |value| Intent::Put(value));
+        let write = self.write(EncodedWrite::put(table, key, value));
         async move { write.await.map(drop) }
     }
 
@@ -123,7 +124,7 @@ impl Database {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let write = self.write(table, key, V::encode(value), |value| Intent::Update(value));
+        let write = self.write(EncodedWrite::update(table, key, value));
         async move { write.await.map(drop) }
     }
 
@@ -140,26 +141,22 @@ impl Database {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(table, key, Ok(EncodedValue::small(&[])), |_| Intent::Delete)
+        self.write(EncodedWrite::delete(table, key))
     }
 
     /// A write in a transaction of its own; `false` if it was a deletion of a record that does not exist.
     fn write<K, V>(
         &self,
-        table: &Table<K, V>,
-        key: &K,
-        value: Result<EncodedValue<'_>, EncodeError>,
-        intent: fn(&[u8]) -> Intent<'_>,
+        write: Result<EncodedWrite<K, V>>,
     ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
     where
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
-        let value = value.map(|value| value.to_vec());
+        let db = self.clone();
         async move {
-            let (key, value) = (key?, value?);
-            db.run(async move |tx| tx.write_encoded(&table, &key, intent(&value)).await).await
+            let write = write?;
+            db.run(async move |tx| write.run(tx).await).await
         }
     }
 }

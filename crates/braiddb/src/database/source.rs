@@ -143,29 +143,12 @@ impl Database {
         I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
         F: AsyncFn(&Transaction, &I::Item) -> Result<()> + Send + 'static,
     {
-        self.run_source_with(worker, inputs, body, |_, result| result.map(|_| ()))
+        let reply = |_, result: Result<Outcome<()>>| result.map(drop);
+        self.run_source_with(worker, RunOptions::default(), inputs, body, reply)
     }
 
-    /// Like [`Database::run_source`], under an isolation of its own, or read-only;
-    /// [`RunOptions::max_attempts`] says nothing here.
-    ///
-    /// # Errors
-    /// As [`Database::run_source`].
-    pub fn run_source_under<I, F>(
-        &self,
-        worker: usize,
-        options: RunOptions,
-        inputs: I,
-        body: F,
-    ) -> Result<SourceRun>
-    where
-        I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
-        F: AsyncFn(&Transaction, &I::Item) -> Result<()> + Send + 'static,
-    {
-        self.start_source(worker, options, inputs, body, |_, result| result.map(|_| ()))
-    }
-
-    /// Like [`Database::run_source`], and calls `reply` for each transaction that is over, on the
+    /// Like [`Database::run_source`], under an isolation of its own, or read-only
+    /// ([`RunOptions::max_attempts`] says nothing here), and calls `reply` for each transaction that is over, on the
     /// worker's thread: its input, and what [`Database::run_with`] would have returned. It is called
     /// once for every input that was taken, also for those whose transaction is dropped because the
     /// database is closed ([`Error::Closed`]) or fails. An error that it returns, or a panic in it,
@@ -176,22 +159,6 @@ impl Database {
     /// # Errors
     /// As [`Database::run_source`].
     pub fn run_source_with<I, T, F, R>(
-        &self,
-        worker: usize,
-        inputs: I,
-        body: F,
-        reply: R,
-    ) -> Result<SourceRun>
-    where
-        I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
-        T: 'static,
-        F: AsyncFn(&Transaction, &I::Item) -> Result<T> + Send + 'static,
-        R: Fn(I::Item, Result<Outcome<T>>) -> Result<()> + Send + 'static,
-    {
-        self.start_source(worker, RunOptions::default(), inputs, body, reply)
-    }
-
-    fn start_source<I, T, F, R>(
         &self,
         worker: usize,
         options: RunOptions,

@@ -344,6 +344,7 @@ impl Clients {
         let replies = ended.clone();
         let source = self.db.run_source_with(
             random.usize(0..self.workers),
+            RunOptions::default(),
             numbers,
             async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
             move |number, result| {

@@ -1,0 +1,55 @@
+//! Writes on their way to a worker: encoded, and borrowing nothing.
+
+use super::error::Result;
+use super::table::Table;
+use super::transaction::{Transaction, encode_checked};
+use crate::transaction::Intent;
+use crate::types::{Key, KeyBuffer, Value};
+
+/// A write to one record.
+pub(super) struct EncodedWrite<K: ?Sized, V: ?Sized> {
+    table: Table<K, V>,
+    key: KeyBuffer,
+    /// Empty for a deletion.
+    value: Vec<u8>,
+    intent: fn(&[u8]) -> Intent<'_>,
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> EncodedWrite<K, V> {
+    /// An insertion. As those below, it fails if key or value cannot be encoded.
+    pub(super) fn insert(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self> {
+        Self::of(table, key, Some(value), |value| Intent::Insert(value))
+    }
+
+    /// The write of a record that is there or not.
+    pub(super) fn put(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self> {
+        Self::of(table, key, Some(value), |value| Intent::Put(value))
+    }
+
+    /// The write of a record that is there.
+    pub(super) fn update(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self> {
+        Self::of(table, key, Some(value), |value| Intent::Update(value))
+    }
+
+    /// A deletion.
+    pub(super) fn delete(table: &Table<K, V>, key: &K) -> Result<Self> {
+        Self::of(table, key, None, |_| Intent::Delete)
+    }
+
+    fn of(
+        table: &Table<K, V>,
+        key: &K,
+        value: Option<&V::Input>,
+        intent: fn(&[u8]) -> Intent<'_>,
+    ) -> Result<Self> {
+        let key = encode_checked(key)?;
+        let value = value.map(V::encode).transpose()?.map(|value| value.to_vec());
+        Ok(Self { table: table.clone(), key, value: value.unwrap_or_default(), intent })
+    }
+
+    /// Carries it out; `false` if it was a deletion of a record that does not exist.
+    pub(super) async fn run(&self, transaction: &Transaction) -> Result<bool> {
+        let intent = (self.intent)(&self.value);
+        transaction.write_encoded(&self.table, &self.key, intent).await
+    }
+}
