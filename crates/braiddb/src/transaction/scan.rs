@@ -393,7 +393,10 @@ impl<'tx> Scan<'tx> {
                 Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
             };
             let (value, cold) = match found {
-                Ok(seen) => (self.transaction.note(seen), None),
+                Ok(seen) => {
+                    let value = self.transaction.note(seen);
+                    (if self.keys_only { value.map(|_| &[][..]) } else { value }, None)
+                }
                 Err(NotReady::InLog(cold)) if self.keys_only => {
                     self.transaction.note_lsn(cold.lsn());
                     (Some(&[][..]), None)
