@@ -288,7 +288,6 @@ where
             break Failed::Engine(lost.into_error(attempt));
         }
         let next = NextAttempt::keep(&worker);
-        worker.counters().retries.add(1);
         sched::count_failed_attempt();
         match lost {
             Lost::ToWrite => back_off(&worker, attempt).await,

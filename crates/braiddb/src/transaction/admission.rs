@@ -43,9 +43,11 @@ impl Drop for InteractivePermit {
 pub(crate) struct NextAttempt(Rc<WorkerTransactions>);
 
 impl NextAttempt {
-    /// Keeps the context that an attempt has just given back. Nothing may suspend in between.
+    /// Keeps the context that an attempt has just given back, and counts that it will be repeated. Nothing may
+    /// suspend in between.
     pub(crate) fn keep(worker: &Rc<WorkerTransactions>) -> Self {
         worker.kept.set(worker.kept.get() + 1);
+        worker.counters().retries.add(1);
         assert!(worker.active() + worker.kept.get() <= worker.most_contexts());
         Self(worker.clone())
     }
