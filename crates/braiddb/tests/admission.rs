@@ -67,7 +67,7 @@ fn nest(db: Database, depth: u64) -> Nested {
     Box::pin(async move {
         let inner = db.clone();
         let run = db.run(async move |_| match nest(inner.clone(), depth + 1).await {
-            Err(Error::Overloaded) => Ok::<_, Error>(depth),
+            Err(Error::Overloaded) => Ok(depth),
             deepest => deepest,
         });
         run.await
@@ -156,7 +156,7 @@ fn a_wait_for_older_transactions_takes_no_place() {
                     for key in 0..100 {
                         tx.put(&table, &key, &[round; 300][..]).await?;
                     }
-                    Ok::<_, Error>(())
+                    Ok(())
                 });
                 block_on(run).unwrap();
             }
@@ -206,7 +206,7 @@ fn let_in(
                             tx.get(&table, &7).await?;
                         }
                     }
-                    Ok::<_, Error>(())
+                    Ok(())
                 });
                 std::thread::spawn(move || block_on(run).unwrap())
             })

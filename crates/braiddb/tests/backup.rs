@@ -46,7 +46,7 @@ fn a_backup_is_everything_up_to_one_moment() {
                         if let Some(old) = number.checked_sub(1000) {
                             tx.delete(&table, &old).await?;
                         }
-                        Ok::<_, Error>(())
+                        Ok(())
                     })
                     .unwrap();
                     number += 1;
@@ -67,7 +67,7 @@ fn a_backup_is_everything_up_to_one_moment() {
                     assert_eq!(value, [key as u8; 400]);
                     keys.push(key);
                 }
-                Ok::<_, Error>(keys)
+                Ok(keys)
             });
             let keys = keys.unwrap();
             if let (Some(first), Some(end)) = (keys.first(), keys.last()) {

@@ -135,7 +135,7 @@ fn fill(db: &Database, table: &Records, model: &Model) {
             for (key, value) in &some {
                 tx.insert(&table, key, value).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     }
@@ -287,7 +287,7 @@ fn a_dropped_operation_has_not_happened() {
                 assert_eq!(insist!(counts, tx.get(&table, &key))?, wanted[0]);
                 assert_eq!(insist!(counts, tx.contains(&table, &key))?, wanted[0].is_some());
             }
-            Ok::<_, Error>(counts)
+            Ok(counts)
         });
         let counts = counts.unwrap();
         assert!(counts.cancelled > 500, "{counts:?}");

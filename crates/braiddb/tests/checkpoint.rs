@@ -39,7 +39,7 @@ fn contents(db: &Database, table: &Table<str, u64>) -> BTreeMap<String, u64> {
         while let Some((key, value)) = scan.next().await? {
             assert!(found.insert(key, value).is_none());
         }
-        Ok::<_, Error>(found)
+        Ok(found)
     });
     read.unwrap()
 }
@@ -151,9 +151,8 @@ fn transactions_in_parts_are_whole_across_checkpoints() {
         let table: Table<u64, [u8]> = block_on(db.open_table("large")).unwrap();
         for key in 0..2 * RECORDS {
             let table = table.clone();
-            let value = db.run_blocking(async move |tx| {
-                Ok::<_, Error>(tx.get(&table, &key).await?.map(<[u8]>::to_vec))
-            });
+            let value = db
+                .run_blocking(async move |tx| Ok(tx.get(&table, &key).await?.map(<[u8]>::to_vec)));
             // The rounds of one worker may commit in any order.
             let value = value.unwrap().expect("it was written");
             let first = value[0];
@@ -161,7 +160,7 @@ fn transactions_in_parts_are_whole_across_checkpoints() {
             let table = block_on(db.open_table::<u64, [u8]>("large")).unwrap();
             let beside = key / RECORDS * RECORDS;
             let other = db.run_blocking(async move |tx| {
-                Ok::<_, Error>(tx.get(&table, &beside).await?.map(|value| value[0]))
+                Ok(tx.get(&table, &beside).await?.map(|value| value[0]))
             });
             assert_eq!(
                 other.unwrap(),

@@ -263,7 +263,7 @@ fn closing_beside_checks_and_backups_and_checkpoints() {
                 for key in 0..20_000 {
                     tx.put(&fill, &key, &key).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             });
             filled.unwrap();
             let began = Arc::new(AtomicU64::new(0));
@@ -311,14 +311,14 @@ fn closing_on_a_worker_is_refused() {
         let (inner, tell) = (db.clone(), said.clone());
         let run = db.run_blocking(async move |_tx| {
             says_it_would_block(&inner, &tell);
-            Ok::<_, Error>(())
+            Ok(())
         });
         run.unwrap();
         let transaction = block_on(db.begin()).unwrap();
         let (inner, tell) = (db.clone(), said.clone());
         let step = transaction.step(async move |_tx: &Transaction| {
             says_it_would_block(&inner, &tell);
-            Ok::<_, Error>(())
+            Ok(())
         });
         block_on(step).unwrap();
         let handles = [db.clone(), db.clone(), db.clone()];
@@ -451,7 +451,7 @@ fn the_last_handle_is_dropped_on_a_worker() {
                     thread = Some(std::thread::spawn(move || {
                         let step = transaction.step(async move |_tx: &Transaction| {
                             last.drop_at(LastDrop::InStep, place);
-                            Ok::<_, Error>(())
+                            Ok(())
                         });
                         // It was the last step: its transaction is over with its database.
                         _ = block_on(step);
@@ -472,7 +472,7 @@ fn the_last_handle_is_dropped_on_a_worker() {
                     thread = Some(std::thread::spawn(move || {
                         let run = other.run_blocking(async move |_tx| {
                             last.drop_at(place, place);
-                            Ok::<_, Error>(())
+                            Ok(())
                         });
                         run.unwrap();
                     }));
@@ -586,7 +586,7 @@ fn futures_of_callers_that_are_dropped() {
             for key in 0..20 {
                 tx.put(&puts, &key, &5).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         });
         block_on(run).unwrap();
         db.close().unwrap();

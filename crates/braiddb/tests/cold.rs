@@ -103,9 +103,7 @@ fn more_records_than_memory() {
         let wanted: Vec<_> = keys.iter().map(|key| expected.get(key).cloned()).collect();
         let found = db.run_blocking(async move |tx| {
             let found = tx.multi_get(&table, &keys).await?;
-            Ok::<_, Error>(
-                found.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect::<Vec<_>>(),
-            )
+            Ok(found.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect::<Vec<_>>())
         });
         assert!(found.unwrap() == wanted);
     });
@@ -135,7 +133,7 @@ fn scan(db: &Database, table: &Table<u64, [u8]>, expected: &BTreeMap<u64, Vec<u8
             while let Some((key, value)) = scan.next().await? {
                 found.push((key, value.to_vec()));
             }
-            Ok::<_, Error>(found)
+            Ok(found)
         });
         let mut found = found.unwrap();
         if reverse {
@@ -187,9 +185,8 @@ fn every_scheduler_reads_storage() {
             // A reader that goes away while its read is under way leaves nothing behind.
             for key in 0..200u64 {
                 let (db, table) = (db.clone(), table.clone());
-                let read = db.run(async move |tx| {
-                    Ok::<_, Error>(tx.get(&table, &(key * 31)).await?.map(<[u8]>::len))
-                });
+                let read =
+                    db.run(async move |tx| Ok(tx.get(&table, &(key * 31)).await?.map(<[u8]>::len)));
                 drop(poll_once(read));
             }
             check(&db, &table, |_| 5);
@@ -221,10 +218,7 @@ fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
                     if tx.tables().await?.is_empty() {
                         tx.create_table_with::<u64, [u8]>("cold", uncached).await?;
                     }
-                    Ok::<_, Error>((
-                        tx.open_table("cold").await?,
-                        tx.open_or_create_table("hot").await?,
-                    ))
+                    Ok((tx.open_table("cold").await?, tx.open_or_create_table("hot").await?))
                 }))
                 .unwrap();
             fill(&db, &cold, 7);
@@ -238,7 +232,7 @@ fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
                         let key = number * 31 % RECORDS;
                         let read = db
                             .run(async move |tx: &Transaction| {
-                                Ok::<_, Error>(tx.get(&cold, &key).await?.map(<[u8]>::to_vec))
+                                Ok(tx.get(&cold, &key).await?.map(<[u8]>::to_vec))
                             })
                             .await;
                         let near = db.run(async move |tx| tx.get(&hot, &1).await).await;

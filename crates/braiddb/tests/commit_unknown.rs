@@ -173,7 +173,7 @@ fn contents(disk: &SimulatedDisk, seed: u64, watched: &Watched) -> BTreeMap<u64,
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, value.len());
         }
-        Ok::<_, Error>(found)
+        Ok(found)
     });
     watched.watch(None);
     db.close().unwrap();

@@ -50,7 +50,7 @@ fn check(db: &Database, rounds: impl Fn(u64) -> u64) {
             while let Some((key, value)) = scan.next().await? {
                 found.push((key, value.to_vec()));
             }
-            Ok::<_, Error>(found)
+            Ok(found)
         })
         .unwrap();
     assert_eq!(found.len() as u64, KEYS);

@@ -36,7 +36,7 @@ fn transfers_keep_the_sum() {
                 for account in 0..ACCOUNTS {
                     tx.insert(&table, &account, &1000).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
             .unwrap();
             std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn transfer_and_read(
                 tx.update(&table, &from, &(rich - amount)).await?;
                 tx.update(&table, &to, &(poor + amount)).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
         if round % 16 == 0 {
@@ -88,7 +88,7 @@ fn sum(db: &Database, accounts: &Table<u64, u64>) -> u64 {
         while let Some((_, balance)) = scan.next().await? {
             sum += balance;
         }
-        Ok::<_, Error>(sum)
+        Ok(sum)
     })
     .unwrap()
 }
@@ -139,9 +139,8 @@ fn increments_are_not_lost() {
                 });
             }
         });
-        let count = db
-            .run_blocking(async move |tx| Ok::<_, Error>(tx.get(&counters, "the one").await?))
-            .unwrap();
+        let count =
+            db.run_blocking(async move |tx| Ok(tx.get(&counters, "the one").await?)).unwrap();
         assert_eq!(count, Some(THREADS * INCREMENTS));
         let attempts = attempts.load(Ordering::Relaxed);
         assert!(attempts >= THREADS * INCREMENTS + THREADS - 1, "{attempts} attempts: no conflict");
@@ -180,7 +179,7 @@ fn inserts_and_deletes_are_seen_whole() {
                                     tx.insert(&table, &(group, member), &round).await?;
                                 }
                             }
-                            Ok::<_, Error>(())
+                            Ok(())
                         });
                         result.unwrap();
                     }
@@ -195,7 +194,7 @@ fn inserts_and_deletes_are_seen_whole() {
                         while let Some(((group, member), round)) = scan.next().await? {
                             seen.push((group, member, round));
                         }
-                        Ok::<_, Error>(seen)
+                        Ok(seen)
                     });
                     for whole in groups.unwrap().chunks(GROUP as usize) {
                         assert_eq!(whole.len() as u64, GROUP);

@@ -341,7 +341,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
         for (key, value) in &filled {
             tx.insert(&table, key, value).await?;
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
     db.close().unwrap();
@@ -387,7 +387,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
                 for (key, value) in &records {
                     tx.put(&table, key, value).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
             .unwrap();
             model.retain(|key, _| *key >= BEFORE);

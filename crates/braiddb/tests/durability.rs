@@ -36,7 +36,7 @@ fn put(db: &Database, table: &Numbers, records: impl Iterator<Item = (u64, u64)>
         for (key, value) in &records {
             tx.put(&table, key, value).await?;
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
 }
@@ -48,7 +48,7 @@ fn all(db: &Database, table: &Numbers) -> Vec<(u64, u64)> {
         while let Some(record) = scan.next().await? {
             found.push(record);
         }
-        Ok::<_, Error>(found)
+        Ok(found)
     })
     .unwrap()
 }
@@ -193,7 +193,7 @@ fn large_transactions_and_values_come_back_whole() {
                 assert_eq!(tx.get(&table, &n.to_be_bytes()).await?, Some(&value(n)[..]));
             }
             assert_eq!(tx.get(&table, b"the largest").await?, Some(&largest[..]));
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     });
@@ -323,7 +323,7 @@ fn reopen(limit: &Limit, sessions: Sessions) {
             while let Some((key, value)) = scan.next().await? {
                 found.insert(key, value.to_vec());
             }
-            Ok::<_, Error>(found)
+            Ok(found)
         });
         assert_eq!(found.unwrap(), model.clone());
     }

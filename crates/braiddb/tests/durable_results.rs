@@ -275,7 +275,7 @@ impl Run {
                     scene.borrow_mut().go_on();
                     give_way().await;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             };
             self.db.run_blocking(play).unwrap();
         } else {
@@ -424,7 +424,7 @@ impl Case {
             for key in &keys {
                 tx.insert(&table, key, &0).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         };
         run.db.run_blocking(load).unwrap();
         run
@@ -590,7 +590,7 @@ fn a_step_that_read_nothing_fresh_waits_for_nothing() {
             let fresh_at = host.db.stats().lsn.durable;
             transaction.abort().await?;
             commit.await;
-            Ok::<_, Error>((tail, told_at, fresh_at))
+            Ok((tail, told_at, fresh_at))
         };
         let (committed, told_at, fresh_at) = run.db.run_blocking(steps).unwrap();
         assert!(told_at <= committed, "seed {seed}: a step waited for what it did not read");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, Error, Options, RunOptions, Table, Transaction};
+use braiddb::{Database, Options, RunOptions, Table, Transaction};
 use common::with_limit;
 use pollster::block_on;
 
@@ -243,7 +243,7 @@ fn memory_comes_down_to_the_budget_while_nobody_does_anything() {
             while scan.next().await?.is_some() {
                 read += 1;
             }
-            Ok::<_, Error>(read)
+            Ok(read)
         });
         assert_eq!(read.unwrap(), RECORDS);
         let stats = db.stats();
@@ -329,7 +329,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
             while scan.next().await?.is_some() {
                 left += 1;
             }
-            Ok::<_, Error>(left)
+            Ok(left)
         }));
         assert_eq!(left.unwrap(), keys.len());
         db.close().unwrap();

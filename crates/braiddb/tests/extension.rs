@@ -2,39 +2,28 @@
 //! as if it had begun then, as long as all that it was told is still so.
 
 mod common;
+#[path = "common/one_table.rs"]
+mod one_table;
 
 use braiddb::{
     Database, Error, IndexOptions, InteractiveTransaction, Options, RunOptions, Table, Transaction,
 };
 use common::with_limit;
+use one_table::{in_memory, write_now};
 use pollster::block_on;
 
 /// A database with the records 0 to 99, each with its key as its value.
 fn filled() -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(Options::default().workers(2)).unwrap();
-    let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
+    let (db, table) = in_memory(Options::default().workers(2));
     let fill = table.clone();
     db.run_blocking(async move |tx| {
         for key in 0..100 {
             tx.put(&fill, &key, &key).await?;
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
     (db, table)
-}
-
-/// Writes a record, or deletes it, in a transaction of its own.
-fn put(db: &Database, table: &Table<u64, u64>, key: u64, value: Option<u64>) {
-    let table = table.clone();
-    db.run_blocking(async move |tx| {
-        match value {
-            Some(value) => tx.put(&table, &key, &value).await?,
-            None => assert!(tx.delete(&table, &key).await?),
-        }
-        Ok::<_, Error>(())
-    })
-    .unwrap();
 }
 
 fn get(tx: &InteractiveTransaction, table: &Table<u64, u64>, key: u64) -> Option<u64> {
@@ -81,9 +70,9 @@ fn a_writer_goes_on_with_what_was_written_meanwhile() {
             let watched = db.clone();
             limit.on_timeout(what, move || format!("{:#?}", watched.stats()));
             let tx = writer(&db, &table);
-            put(&db, &table, 5, Some(50));
-            put(&db, &table, 6, None);
-            put(&db, &table, 200, Some(2));
+            write_now(&db, &table, 5, Some(50));
+            write_now(&db, &table, 6, None);
+            write_now(&db, &table, 200, Some(2));
             step(&tx, &table);
             assert_eq!(db.stats().snapshots_extended, 1, "{what}");
             assert_eq!(get(&tx, &table, 1), Some(1));
@@ -100,10 +89,10 @@ fn a_writer_that_was_told_what_has_changed_does_not_go_on() {
         for key in [5, 6, 200] {
             let (db, table) = filled();
             let tx = writer(&db, &table);
-            put(&db, &table, 5, Some(50));
-            put(&db, &table, 6, None);
-            put(&db, &table, 200, Some(2));
-            put(&db, &table, 1, Some(11));
+            write_now(&db, &table, 5, Some(50));
+            write_now(&db, &table, 6, None);
+            write_now(&db, &table, 200, Some(2));
+            write_now(&db, &table, 1, Some(11));
             let told = block_on(tx.get(&table, &key));
             assert!(matches!(told, Err(Error::NotSerializable { .. })), "{key}: {told:?}");
             assert!(matches!(block_on(tx.commit()), Err(Error::NotSerializable { .. })), "{key}");
@@ -111,8 +100,8 @@ fn a_writer_that_was_told_what_has_changed_does_not_go_on() {
         }
         let (db, table) = filled();
         let tx = writer(&db, &table);
-        put(&db, &table, 5, Some(50));
-        put(&db, &table, 1, Some(11));
+        write_now(&db, &table, 5, Some(50));
+        write_now(&db, &table, 1, Some(11));
         assert!(matches!(block_on(tx.put(&table, &5, &0)), Err(Error::Conflict { .. })));
         assert!(matches!(block_on(tx.commit()), Err(Error::Conflict { .. })));
         assert_eq!((db.stats().snapshots_extended, db.stats().aborted.conflict), (0, 1));
@@ -125,16 +114,16 @@ fn only_those_are_extended_that_write_and_were_told_little() {
     with_limit(60, |_| {
         let (db, table) = filled();
         let reader = block_on(db.begin()).unwrap();
-        put(&db, &table, 5, Some(50));
+        write_now(&db, &table, 5, Some(50));
         assert_eq!(get(&reader, &table, 5), Some(5));
         block_on(reader.commit()).unwrap();
         for (reads, extended) in [(64, 1), (65, 1)] {
             let (db, table) = (db.clone(), table.clone());
-            put(&db, &table, 99, Some(99));
+            write_now(&db, &table, 99, Some(99));
             let tx = block_on(db.begin()).unwrap();
             block_on(tx.put(&table, &1000, &0)).unwrap();
             (10..10 + reads).for_each(|key| assert_eq!(get(&tx, &table, key), Some(key)));
-            put(&db, &table, 99, Some(990));
+            write_now(&db, &table, 99, Some(990));
             let read = block_on(tx.get(&table, &99));
             assert_eq!(read.is_ok(), reads == 64, "{reads}: {read:?}");
             assert_eq!(db.stats().snapshots_extended, extended, "{reads}");
@@ -169,7 +158,7 @@ fn scans_under_way_keep_what_they_have_read() {
                 while let Some(record) = scan.next().await? {
                     met.push(record.1);
                 }
-                Ok::<_, Error>(met)
+                Ok(met)
             };
             let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
             let mut expected: Vec<u64> = (30..60).collect();
@@ -196,7 +185,7 @@ fn another_attempt_is_extended_before_it_writes() {
             other.run(async move |tx: &Transaction| tx.put(&table, &changed, &70).await).await?;
             let second = tx.get(&counted, &2).await?.unwrap();
             tx.put(&counted, &3, &(first + second)).await?;
-            Ok::<_, Error>((first, second))
+            Ok((first, second))
         };
         let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
         assert_eq!((outcome.attempts, outcome.value), (2, (70, 70)));
@@ -213,7 +202,7 @@ fn indexes_follow_an_extended_write() {
         let index =
             block_on(db.index(&table, "by_value", IndexOptions::default(), by_value)).unwrap();
         let tx = writer(&db, &table);
-        put(&db, &table, 5, Some(500));
+        write_now(&db, &table, 5, Some(500));
         block_on(tx.put(&table, &5, &501)).unwrap();
         block_on(tx.commit()).unwrap();
         assert_eq!((db.stats().snapshots_extended, aborted(&db)), (1, 0));
@@ -225,7 +214,7 @@ fn indexes_follow_an_extended_write() {
                     found.push((value, hit.1));
                 }
             }
-            Ok::<_, Error>(found)
+            Ok(found)
         });
         assert_eq!(found.unwrap(), [(501, 5)]);
     });

@@ -264,7 +264,7 @@ fn all_is_right(db: &Database, table: &Records) {
                 found.push((part, key, value.to_vec()));
             }
             assert!(expected.iter().eq(&found), "index {}", index.name());
-            Ok::<_, Error>(())
+            Ok(())
         });
         compared.unwrap();
     }
@@ -288,7 +288,7 @@ fn take_bad_values_away(db: &Database, table: &Records) {
         for key in bad {
             tx.delete(&table, &key).await?;
         }
-        Ok::<_, Error>(())
+        Ok(())
     })
     .unwrap();
 }

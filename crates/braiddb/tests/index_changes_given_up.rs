@@ -64,7 +64,7 @@ fn put_all(db: &Database, table: &Records, records: std::ops::Range<u64>) {
             for key in &some {
                 tx.put(&table, key, &(key * 7)).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     }
@@ -85,7 +85,7 @@ fn works(db: &Database, table: &Records, index: &Digits, key: u64) {
         }
         // A digit 0 is a key only of numbers that go on after it.
         assert_eq!(found, expected.into_iter().filter(|one| one.2 > 0).collect::<Vec<_>>());
-        Ok::<_, Error>(())
+        Ok(())
     });
     block_on(run).unwrap();
     assert_eq!(db.check().unwrap().problems, Vec::<String>::new());

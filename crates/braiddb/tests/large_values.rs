@@ -9,7 +9,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use braiddb::{Database, Error, MAX_VALUE_BYTES, Options, Table};
+use braiddb::{Database, MAX_VALUE_BYTES, Options, Table};
 use common::with_limit;
 use pollster::block_on;
 
@@ -85,7 +85,7 @@ fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
                     assert!(is_value(bytes, key), "key {key}");
                     found += 1;
                 }
-                Ok::<_, Error>(found)
+                Ok(found)
             });
             assert_eq!(found.unwrap(), VALUES);
         });
@@ -100,7 +100,7 @@ fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
             let keys: Vec<u64> = (0..KEPT).collect();
             let found = tx.multi_get(&table, &keys).await?;
             assert!(keys.iter().zip(&found).all(|(key, found)| is_value(found.unwrap(), *key)));
-            Ok::<_, Error>(watched.stats().memory)
+            Ok(watched.stats().memory)
         });
         let kept = kept.unwrap();
         assert!(kept.copies >= KEPT * VALUE_BYTES, "{kept:?}");

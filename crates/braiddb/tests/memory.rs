@@ -135,7 +135,7 @@ fn deleted_records_give_everything_back() {
             while scan.next().await?.is_some() {
                 left += 1;
             }
-            Ok::<_, Error>(left)
+            Ok(left)
         });
         assert_eq!(left.unwrap(), WINDOW);
     });

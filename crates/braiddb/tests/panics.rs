@@ -147,7 +147,7 @@ fn a_closure_that_panics_after_any_of_its_steps() {
                         _ => yield_times(2).await,
                     }
                 }
-                Ok::<_, Error>(())
+                Ok(())
             });
             assert_eq!(message(run), format!("at step {step}"));
             assert_eq!(bench.get(0), None, "it was aborted");
@@ -181,7 +181,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
         let run = bench.db.run_with(RunOptions::default(), async move |tx| {
             let _captured = &bomb;
             tx.put(&table, &1, &2).await?;
-            Ok::<_, Error>(42)
+            Ok(42)
         });
         let outcome = block_on(run).unwrap();
         assert_eq!(outcome.value, 42);
@@ -208,7 +208,7 @@ fn a_future_that_panics_when_it_is_dropped_aborts() {
         let dropped = bench.dropped.clone();
         let run = bench.db.run_blocking(move |_tx: &Transaction| {
             let bomb = Bomb { dropped: dropped.clone() };
-            Mine(Box::pin(async { Ok::<_, Error>(()) }), bomb)
+            Mine(Box::pin(async { Ok(()) }), bomb)
         });
         assert_eq!(message(run), "a destructor");
         assert_eq!(bench.dropped(), 1);
@@ -387,7 +387,7 @@ fn encodings_that_panic() {
                     4 => drop(tx.scan(&table, Delicate(2)..)?.next().await?),
                     _ => drop(tx.multi_get(&table, &[Delicate(2), Delicate(BAD)]).await?),
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
         };
         let told = (0..6).map(run).map(message).collect::<Vec<_>>();
@@ -415,7 +415,7 @@ fn a_panic_beside_reads_that_are_suspended() {
             for key in 0..KEYS {
                 tx.put(&fill, &key, &key).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         });
         filled.unwrap();
         let mut suspended = 0;
@@ -426,7 +426,7 @@ fn a_panic_beside_reads_that_are_suspended() {
                 for key in 0..2_000 {
                     tx.get(&table, &(key * 31 % KEYS)).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             });
             let other = std::thread::spawn(move || block_on(other));
             let (table, pending) = (bench.table.clone(), Arc::new(AtomicU64::new(0)));
@@ -496,7 +496,7 @@ fn what_a_step_leaves_panics_when_it_is_dropped() {
         );
         let mut queued = Box::pin(transaction.step(async move |_tx: &Transaction| {
             let _captured = &bomb;
-            Ok::<_, Error>(())
+            Ok(())
         }));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
@@ -519,7 +519,7 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
             for key in 0..KEYS {
                 tx.put(&fill, &key, &key).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         });
         filled.unwrap();
         let forgotten = Arc::new(AtomicU64::new(0));
@@ -531,7 +531,7 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
                 for key in 0..20_000 {
                     tx.get(&busy, &(key * 31 % KEYS)).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             });
             let other = std::thread::spawn(move || block_on(other));
             let run = bench.db.run_blocking(async move |tx| {
@@ -547,7 +547,7 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
                     std::mem::forget(get);
                     yield_times(1).await;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             });
             run.unwrap();
             other.join().unwrap().unwrap();
@@ -574,7 +574,7 @@ fn panics_on_several_workers_at_once_leave_the_others_alone() {
                             tx.insert(&table, &key, &key).await?;
                             yield_times(key % 3).await;
                             assert!(key % 3 != 1, "on purpose");
-                            Ok::<_, Error>(())
+                            Ok(())
                         });
                         match result {
                             Ok(()) => committed += 1,
@@ -598,7 +598,7 @@ fn panics_on_several_workers_at_once_leave_the_others_alone() {
                 assert!(key == value && key % 3 != 1);
                 found += 1;
             }
-            Ok::<_, Error>(found)
+            Ok(found)
         });
         assert_eq!(found.unwrap(), committed);
         bench.finish();

@@ -78,7 +78,7 @@ fn reads_that_nobody_polls_hold_up_no_other() {
             for (key, found) in [0, 3].into_iter().zip(join_all(kept).await) {
                 assert!(found? == Some(&value(key)[..]), "key {key}");
             }
-            Ok::<_, Error>(())
+            Ok(())
         });
         read.unwrap();
         assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
@@ -105,7 +105,7 @@ fn reads_side_by_side_are_all_admitted_in_the_end() {
                 for (key, found) in keys.iter().zip(found) {
                     assert!(found? == Some(&value(*key)[..]), "key {key}");
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
         });
         let ended = block_on(join_all(transactions.collect::<Vec<_>>()));
@@ -125,7 +125,7 @@ fn closing_ends_what_waits_to_be_admitted() {
         let reads: Vec<_> = (0..VALUES)
             .map(|key| {
                 let table = table.clone();
-                db.run(async move |tx| Ok::<_, Error>(tx.get(&table, &key).await?.map(<[u8]>::len)))
+                db.run(async move |tx| Ok(tx.get(&table, &key).await?.map(<[u8]>::len)))
             })
             .collect();
         let mut reads = Box::pin(join_all(reads));

@@ -98,7 +98,7 @@ fn read(db: &Database) -> BTreeMap<u64, u64> {
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, u64::from_le_bytes(value[..8].try_into().unwrap()));
         }
-        Ok::<_, Error>(found)
+        Ok(found)
     });
     found.unwrap()
 }

@@ -147,7 +147,7 @@ fn a_panic_aborts_its_transaction_alone() {
             if tx.attempt() > 0 {
                 panic!("on purpose");
             }
-            Ok::<_, Error>(())
+            Ok(())
         });
         assert!(matches!(result, Err(Error::Panicked(message)) if message == "on purpose"));
         assert_eq!(get(&db, &table, "key"), None);
@@ -191,7 +191,7 @@ fn dropping_the_future_aborts() {
                 tx.put(&kept, "key", &1).await?;
                 began.lock().unwrap().take().unwrap().send(()).unwrap();
                 std::future::pending::<()>().await;
-                Ok::<_, Error>(())
+                Ok(())
             });
             tokio::select! {
                 _ = run => unreachable!("it waits for ever"),

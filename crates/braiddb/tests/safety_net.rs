@@ -1,24 +1,22 @@
 //! The serial safety net: who may commit although what it read has changed, and who may not.
 
 mod common;
+#[path = "common/one_table.rs"]
+mod one_table;
 
 use braiddb::{
     Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
     Transaction,
 };
 use common::with_limit;
+use one_table::{in_memory, write_now};
 use pollster::block_on;
 
 /// A database with the records 1 -> 10 and 2 -> 20.
 fn certified_by(certifier: Certifier) -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(Options::default().workers(2).certifier(certifier)).unwrap();
-    let table: Table<u64, u64> = block_on(db.create_table("test")).unwrap();
-    let fill = table.clone();
-    db.run_blocking(async move |tx| {
-        tx.put(&fill, &1, &10).await?;
-        tx.put(&fill, &2, &20).await
-    })
-    .unwrap();
+    let (db, table) = in_memory(Options::default().workers(2).certifier(certifier));
+    write_now(&db, &table, 1, Some(10));
+    write_now(&db, &table, 2, Some(20));
     (db, table)
 }
 
@@ -130,7 +128,7 @@ fn write_skew_is_found_on_records_that_were_in_the_log_only() {
             for tx in [&one, &two] {
                 let step = table.clone();
                 let read = async move |tx: &Transaction| {
-                    Ok::<_, Error>((tx.contains(&step, &1).await?, tx.contains(&step, &2).await?))
+                    Ok((tx.contains(&step, &1).await?, tx.contains(&step, &2).await?))
                 };
                 assert_eq!(block_on(tx.step(read)).unwrap(), (true, true));
             }

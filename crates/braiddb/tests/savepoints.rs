@@ -151,7 +151,7 @@ fn savepoints_beside_one_another() {
                                 let now = tx.get(&table, &key).await?.unwrap_or(0);
                                 tx.put(&table, &key, &(now + more)).await?;
                             }
-                            Ok::<_, Error>(())
+                            Ok(())
                         };
                         loop {
                             match db.run_blocking(body.clone()) {
@@ -169,7 +169,7 @@ fn savepoints_beside_one_another() {
             while let Some((_, value)) = scan.next().await? {
                 sum += value;
             }
-            Ok::<_, Error>(sum)
+            Ok(sum)
         });
         assert_eq!(sum.unwrap(), 4 * 500 * 10);
     });
@@ -193,7 +193,7 @@ fn values_that_were_handed_out_outlive_a_rollback() {
                 tx.put(&table, &n, &[9; 100][..]).await?;
             }
             assert_eq!((first, second, third), (&[1; 100][..], &[2; 100][..], &[3; 100][..]));
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     });
@@ -226,7 +226,7 @@ fn a_scan_goes_on_behind_a_rollback() {
                 }
                 assert_eq!(scan.next().await?, None);
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
     });
@@ -252,7 +252,7 @@ fn a_table_is_taken_back_with_what_created_it() {
             tx.rollback_to(&savepoint)?;
             tx.put(&kept, &1, &1).await?;
             drop(gone);
-            Ok::<_, Error>(again)
+            Ok(again)
         });
         let leaked = leaked.unwrap();
         let used = db.run_blocking(async move |tx| tx.get(&leaked, &1).await);

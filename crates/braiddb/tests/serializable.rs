@@ -2,6 +2,8 @@
 //! many threads that are replayed in the order that was told.
 
 mod common;
+#[path = "common/one_table.rs"]
+mod one_table;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,25 +17,8 @@ use braiddb::{
     Table, Transaction,
 };
 use common::{Limit, with_limit};
+use one_table::{in_memory, write_now};
 use pollster::block_on;
-
-fn in_memory(workers: usize) -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(Options::default().workers(workers)).unwrap();
-    let table = block_on(db.create_table("records")).unwrap();
-    (db, table)
-}
-
-fn put(db: &Database, table: &Table<u64, u64>, key: u64, value: Option<u64>) {
-    let table = table.clone();
-    db.run_blocking(async move |tx| {
-        match value {
-            Some(value) => tx.put(&table, &key, &value).await?,
-            None => assert!(tx.delete(&table, &key).await?),
-        }
-        Ok::<_, Error>(())
-    })
-    .unwrap();
-}
 
 type Reading = fn(&InteractiveTransaction, &Table<u64, u64>);
 
@@ -93,20 +78,20 @@ fn whatever_was_told_is_certified() {
     with_limit(120, |_| {
         for (what, exists, reading) in READINGS {
             for changed in [false, true] {
-                let (db, table) = in_memory(2);
-                put(&db, &table, 4, Some(40));
-                put(&db, &table, 6, Some(60));
+                let (db, table) = in_memory(Options::default().workers(2));
+                write_now(&db, &table, 4, Some(40));
+                write_now(&db, &table, 6, Some(60));
                 if exists {
-                    put(&db, &table, 5, Some(50));
+                    write_now(&db, &table, 5, Some(50));
                 }
                 let reader = block_on(db.begin()).unwrap();
                 reading(&reader, &table);
                 if changed {
-                    put(&db, &table, 5, if exists { None } else { Some(51) });
+                    write_now(&db, &table, 5, if exists { None } else { Some(51) });
                 }
                 // Not what any of them was told of.
-                put(&db, &table, 3, Some(30));
-                put(&db, &table, 7, Some(70));
+                write_now(&db, &table, 3, Some(30));
+                write_now(&db, &table, 7, Some(70));
                 block_on(reader.put(&table, &100, &1)).unwrap();
                 let committed = block_on(reader.commit());
                 let stats = db.stats();
@@ -143,9 +128,9 @@ fn whatever_was_told_is_certified() {
 fn a_scan_that_was_stopped_is_certified_as_far_as_it_got() {
     with_limit(60, |_| {
         for (reverse, beyond) in [(false, 60), (true, 40)] {
-            let (db, table) = in_memory(1);
+            let (db, table) = in_memory(Options::default().workers(1));
             for key in 0..100 {
-                put(&db, &table, key, Some(key));
+                write_now(&db, &table, key, Some(key));
             }
             let reader = block_on(db.begin()).unwrap();
             let (stopped, written) = (table.clone(), table.clone());
@@ -155,10 +140,10 @@ fn a_scan_that_was_stopped_is_certified_as_far_as_it_got() {
                 for _ in 0..45 {
                     scan.next().await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             };
             block_on(reader.step(step)).unwrap();
-            put(&db, &table, beyond, None);
+            write_now(&db, &table, beyond, None);
             block_on(reader.put(&written, &1000, &1)).unwrap();
             block_on(reader.commit()).unwrap();
         }
@@ -168,14 +153,14 @@ fn a_scan_that_was_stopped_is_certified_as_far_as_it_got() {
 #[test]
 fn transactions_that_only_read_neither_fail_nor_write() {
     with_limit(60, |_| {
-        let (db, table) = in_memory(2);
-        put(&db, &table, 1, Some(1));
+        let (db, table) = in_memory(Options::default().workers(2));
+        write_now(&db, &table, 1, Some(1));
         let undeclared = block_on(db.begin()).unwrap();
         let declared = block_on(db.begin_read_only()).unwrap();
         for reader in [&undeclared, &declared] {
             assert_eq!(get(reader, &table, 1), Some(1));
         }
-        put(&db, &table, 1, Some(2));
+        write_now(&db, &table, 1, Some(2));
         assert!(matches!(block_on(declared.put(&table, &1, &3)), Err(Error::ReadOnly)));
         assert!(matches!(block_on(declared.delete(&table, &1)), Err(Error::ReadOnly)));
         for reader in [undeclared, declared] {
@@ -193,8 +178,8 @@ fn transactions_that_only_read_neither_fail_nor_write() {
 #[test]
 fn run_tries_again_and_then_names_what_was_read() {
     with_limit(60, |_| {
-        let (db, table) = in_memory(1);
-        put(&db, &table, 1, Some(0));
+        let (db, table) = in_memory(Options::default().workers(1));
+        write_now(&db, &table, 1, Some(0));
         let run = |attempts: u32, changes: u32| {
             let (other, table, failing) = (db.clone(), table.clone(), db.clone());
             block_on(failing.run_with(
@@ -419,7 +404,7 @@ fn long_writers_are_not_starved_by_short_ones() {
     const LONG: u64 = 100;
     const RECORDS: u64 = 2_000;
     with_limit(300, |limit| {
-        let (db, table) = in_memory(2);
+        let (db, table) = in_memory(Options::default().workers(2));
         let watched = db.clone();
         limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let fill = table.clone();
@@ -427,7 +412,7 @@ fn long_writers_are_not_starved_by_short_ones() {
             for key in 0..RECORDS {
                 tx.put(&fill, &key, &0).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .unwrap();
         let over = Arc::new(AtomicBool::new(false));
@@ -481,15 +466,15 @@ fn projected_reads_are_certified_by_their_part() {
             (None, Some(17), true),
             (Some(17), Some(17), false),
         ] {
-            let (db, table) = in_memory(1);
+            let (db, table) = in_memory(Options::default().workers(1));
             if before.is_some() {
-                put(&db, &table, 1, before);
+                write_now(&db, &table, 1, before);
             }
             let tx = block_on(db.begin()).unwrap();
             let read = table.clone();
             let step = async move |tx: &Transaction| tx.get_part(&read, &1, part).await;
             assert_eq!(block_on(tx.step(step)).unwrap(), before.map(|value| value % 10));
-            put(&db, &table, 1, after);
+            write_now(&db, &table, 1, after);
             block_on(tx.put(&table, &2, &2)).unwrap();
             let committed = block_on(tx.commit());
             let failed = matches!(committed, Err(Error::NotSerializable { .. }));

@@ -2,6 +2,8 @@
 //! write they are turned back at once.
 
 mod common;
+#[path = "common/one_table.rs"]
+mod one_table;
 
 use std::ops::Bound;
 
@@ -10,26 +12,8 @@ use braiddb::{
     Transaction,
 };
 use common::with_limit;
+use one_table::{in_memory, write_now};
 use pollster::block_on;
-
-fn in_memory() -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(Options::default().workers(2)).unwrap();
-    let table = block_on(db.create_table("records")).unwrap();
-    (db, table)
-}
-
-/// Writes a record, or deletes it, in a transaction of its own.
-fn put(db: &Database, table: &Table<u64, u64>, key: u64, value: Option<u64>) {
-    let table = table.clone();
-    db.run_blocking(async move |tx| {
-        match value {
-            Some(value) => tx.put(&table, &key, &value).await?,
-            None => assert!(tx.delete(&table, &key).await?),
-        }
-        Ok::<_, Error>(())
-    })
-    .unwrap();
-}
 
 fn scan(
     tx: &InteractiveTransaction,
@@ -97,15 +81,15 @@ fn changed(
     options: RunOptions,
     before: impl Fn(&InteractiveTransaction, &Table<u64, u64>),
 ) -> (Database, Table<u64, u64>, InteractiveTransaction) {
-    let (db, table) = in_memory();
-    put(&db, &table, 4, Some(40));
-    put(&db, &table, 6, Some(60));
+    let (db, table) = in_memory(Options::default().workers(2));
+    write_now(&db, &table, 4, Some(40));
+    write_now(&db, &table, 6, Some(60));
     if exists {
-        put(&db, &table, 5, Some(50));
+        write_now(&db, &table, 5, Some(50));
     }
     let tx = block_on(db.begin_with(options)).unwrap();
     before(&tx, &table);
-    put(&db, &table, 5, if exists { None } else { Some(51) });
+    write_now(&db, &table, 5, if exists { None } else { Some(51) });
     (db, table, tx)
 }
 
@@ -149,7 +133,7 @@ fn a_stale_read_after_a_write_is_turned_back() {
                 block_on(tx.put(table, &100, &1)).unwrap();
                 assert_eq!(block_on(tx.get(table, &1)).unwrap(), None);
             });
-            put(&db, &table, 1, Some(1));
+            write_now(&db, &table, 1, Some(1));
             assert!(is_of_five(&reading(&tx, &table).unwrap_err()), "{what}");
             assert!(is_of_five(&block_on(tx.commit()).unwrap_err()), "{what}");
             assert_eq!(causes(&db.stats()), [1, 0, 0], "{what}");
@@ -199,11 +183,11 @@ fn writes_that_were_taken_back_do_not_count() {
 #[test]
 fn what_is_not_certified_as_it_was_turns_nobody_back() {
     with_limit(60, |_| {
-        let (db, table) = in_memory();
-        (0..100).for_each(|key| put(&db, &table, key, Some(key)));
+        let (db, table) = in_memory(Options::default().workers(2));
+        (0..100).for_each(|key| write_now(&db, &table, key, Some(key)));
         let tx = block_on(db.begin()).unwrap();
-        put(&db, &table, 5, Some(15));
-        put(&db, &table, 60, None);
+        write_now(&db, &table, 5, Some(15));
+        write_now(&db, &table, 60, None);
         let read = table.clone();
         let step = async move |tx: &Transaction| {
             assert_eq!(tx.get_part(&read, &5, |value| value % 10).await?, Some(5));
@@ -224,8 +208,8 @@ fn what_is_not_certified_as_it_was_turns_nobody_back() {
 #[test]
 fn run_tries_again_after_a_stale_read() {
     with_limit(60, |_| {
-        let (db, table) = in_memory();
-        put(&db, &table, 5, Some(0));
+        let (db, table) = in_memory(Options::default().workers(2));
+        write_now(&db, &table, 5, Some(0));
         let run = |attempts: u32, passes_over: bool| {
             let (other, table) = (db.clone(), table.clone());
             block_on(db.run_with(

@@ -220,14 +220,12 @@ fn every_key_length_up_to_the_limit() {
                     let found = tx.get(&table, &vec![fill; length]).await?;
                     assert_eq!(found, Some(&length.to_le_bytes()[..]));
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
             .unwrap();
         }
         let count = db
-            .run_blocking(async move |tx| {
-                Ok::<_, Error>(collect(tx.scan(&table, ..)?).await?.len())
-            })
+            .run_blocking(async move |tx| Ok(collect(tx.scan(&table, ..)?).await?.len()))
             .unwrap();
         // The empty key is the same for all three fillings.
         assert_eq!(count, 3 * 1024 + 1);
@@ -253,7 +251,7 @@ fn large_values_and_their_limit() {
             .run_blocking(async move |tx| {
                 let found = tx.get(&table, b"largest").await?.unwrap();
                 assert!(found.iter().all(|byte| *byte == 9));
-                Ok::<_, Error>(found.len())
+                Ok(found.len())
             })
             .unwrap();
         assert_eq!(length, limit);

@@ -105,7 +105,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
                     let table: Numbers = tx.create_table(&format!("table {number}")).await?;
                     tx.insert(&table, &number, &(number * 2)).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
             .unwrap();
         }
@@ -125,7 +125,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
                     let table: Numbers = tx.open_table(&format!("table {number}")).await?;
                     assert_eq!(tx.get(&table, &number).await?, Some(number * 2));
                 }
-                Ok::<_, Error>(())
+                Ok(())
             })
             .unwrap();
         }
@@ -142,7 +142,7 @@ fn a_table_is_its_creators_alone_until_it_commits() {
         let table: Numbers = block_on(creator.step(async |tx: &Transaction| {
             let table = tx.create_table("new").await?;
             tx.put(&table, &1, &1).await?;
-            Ok::<_, Error>(table)
+            Ok(table)
         }))
         .unwrap();
         let earlier = block_on(db.begin()).unwrap();

@@ -78,7 +78,7 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
                 for key in start..start + 1000 {
                     tx.put(&table, &key, &key).await?;
                 }
-                Ok::<_, Error>(())
+                Ok(())
             });
             filled.unwrap();
         }
