@@ -12,8 +12,9 @@ use super::*;
 use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
 use crate::sched::run_now;
 
-/// As long as a value may be, so that few slots fill a leaf.
-const VALUE_BYTES: usize = 16;
+const VALUE_BYTES: usize = 8;
+/// More than there is room for.
+const MUCH: usize = 200;
 const FRAMES: u32 = 4;
 
 fn put(tree: &PageTree, key: u8) {
@@ -66,9 +67,9 @@ fn two_leaves() -> PageTree {
     leaves(1)
 }
 
-/// The same, with so many keys in the first leaf that the next one splits it.
-fn a_full_leaf() -> PageTree {
-    leaves(5)
+/// The same, with the keys 10 and 12 in the first leaf.
+fn two_keys_in_a_leaf() -> PageTree {
+    leaves(2)
 }
 
 fn leaves(first_keys: u8) -> PageTree {
@@ -112,8 +113,9 @@ fn beside(preemptions: usize, make: fn() -> PageTree, change: fn(&PageTree), oth
     });
 }
 
+/// Splits the leaf with two keys between them.
 fn split(tree: &PageTree) {
-    put(tree, 11);
+    while tree.make_room(&[11], 0, &split::Wanted::Slot(Room::value(MUCH))).is_err() {}
     assert_eq!(tree.pages_by_level(), [3, 1], "the leaf was split");
 }
 
@@ -137,8 +139,8 @@ fn lower_root(tree: &PageTree) {
 
 #[test]
 fn model_of_a_look_up_beside_a_split_finds_what_moves() {
-    beside(1, a_full_leaf, split, |tree| {
-        assert_eq!(get(tree, 18), Some(18));
+    beside(1, two_keys_in_a_leaf, split, |tree| {
+        assert_eq!(get(tree, 12), Some(12));
     });
 }
 

@@ -10,6 +10,7 @@ use super::leaf::Room;
 use crate::page::error::Interrupted;
 use crate::page::frame::ResidentPage;
 use crate::page::layout::{Format, KeyBytes, PageCopy, SplitPoint};
+use crate::page::space::NewPage;
 
 /// What there is no room for.
 #[derive(Debug)]
@@ -39,6 +40,15 @@ impl Wanted {
     }
 }
 
+/// A structure change that has begun.
+#[derive(Debug)]
+pub(super) struct StructureChange<'t, const PAGES: usize> {
+    /// The number of the last cut before anything was taken. Whether pages are kept for the cut, since when
+    /// they are dirty, and whether the new ones count as born after it follow from this one number.
+    cut: u64,
+    new: [NewPage<'t>; PAGES],
+}
+
 impl PageTree {
     /// Splits the page of a level in whose range `key` is, unless it has room by now; or, without room for
     /// the separator above it, a page there.
@@ -51,24 +61,37 @@ impl PageTree {
         let path = self.path(key, level)?;
         let full = *path.last().expect("a path ends in a page");
         let Some(above) = path.len().checked_sub(2) else {
-            return self.split_root(full, key, wanted);
+            return self.split_root(full, key, wanted, self.begin_change()?);
         };
-        match self.split(path[above], full, key, wanted)? {
+        match self.split(path[above], full, key, wanted, self.begin_change()?)? {
             None => Ok(()),
             Some(separator) => self.make_room(key, level + 1, &Wanted::Separator(separator)),
         }
     }
 
+    /// Begins a structure change: reads the number of the last cut, then takes pages; nothing is latched.
+    pub(super) fn begin_change<const PAGES: usize>(
+        &self,
+    ) -> Result<StructureChange<'_, PAGES>, Interrupted> {
+        let cut = self.space.cut();
+        let mut new = [const { None }; PAGES];
+        for page in &mut new {
+            *page = Some(self.space.take()?);
+        }
+        let new = new.map(|page| page.expect("each was taken"));
+        Ok(StructureChange { cut, new })
+    }
+
     /// Splits a page below its parent; the separator, if there is no room for it there.
-    fn split(
+    pub(super) fn split(
         &self,
         above: Step<'_>,
         full: Step<'_>,
         key: &[u8],
         wanted: &Wanted,
+        change: StructureChange<'_, 1>,
     ) -> Result<Option<KeyBytes>, Interrupted> {
-        let cut = self.space.cut();
-        let new = self.space.take()?;
+        let (cut, [new]) = (change.cut, change.new);
         let mut parent = above.page.acquire(above.version)?;
         let mut left = full.page.acquire(full.version)?;
         self.confirm_cut(cut)?;
@@ -95,9 +118,14 @@ impl PageTree {
     }
 
     /// Splits a root into two new children; its id stays.
-    fn split_root(&self, full: Step<'_>, key: &[u8], wanted: &Wanted) -> Result<(), Interrupted> {
-        let cut = self.space.cut();
-        let new = [self.space.take()?, self.space.take()?];
+    fn split_root(
+        &self,
+        full: Step<'_>,
+        key: &[u8],
+        wanted: &Wanted,
+        change: StructureChange<'_, 2>,
+    ) -> Result<(), Interrupted> {
+        let (cut, new) = (change.cut, change.new);
         let mut root = full.page.acquire(full.version)?;
         self.confirm_cut(cut)?;
         if wanted.is_on(root.resident(), key) {
