@@ -1,5 +1,6 @@
-//! Data races made on purpose. The sanitizers' stage must report each of them with the suppressions that
-//! it uses for everything else, or it could not fail; and nothing where there is none (`ordered`).
+//! Data races made on purpose. The sanitizers' stage must report each of them, or it could not fail; and
+//! nothing where there is none (`ordered`). Called with a name, the program makes one; without, it lists
+//! them.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,23 @@ impl Unordered {
     }
 }
 
-#[test]
+fn main() {
+    let all: [(&str, fn()); 4] = [
+        ("in_a_spawned_thread", in_a_spawned_thread),
+        ("in_scoped_threads", in_scoped_threads),
+        ("through_a_flag_that_orders_nothing", through_a_flag_that_orders_nothing),
+        ("ordered", ordered),
+    ];
+    let asked = std::env::args().nth(1);
+    for (name, race) in all {
+        match &asked {
+            None => println!("{name}"),
+            Some(asked) if asked == name => race(),
+            Some(_) => {}
+        }
+    }
+}
+
 fn in_a_spawned_thread() {
     static NUMBER: Unordered = Unordered(UnsafeCell::new(0));
     let thread = std::thread::spawn(|| NUMBER.change());
@@ -26,17 +43,15 @@ fn in_a_spawned_thread() {
     thread.join().unwrap();
 }
 
-#[test]
 fn in_scoped_threads() {
     let number = Unordered(UnsafeCell::new(0));
     std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| number.change());
-        }
+        // Joined, so that nothing but the race is there to be reported.
+        let threads = [(); 2].map(|()| scope.spawn(|| number.change()));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
-#[test]
 fn through_a_flag_that_orders_nothing() {
     static READY: AtomicBool = AtomicBool::new(false);
     static NUMBER: Unordered = Unordered(UnsafeCell::new(0));
@@ -51,7 +66,6 @@ fn through_a_flag_that_orders_nothing() {
     thread.join().unwrap();
 }
 
-#[test]
 fn ordered() {
     static READY: AtomicBool = AtomicBool::new(false);
     static NUMBER: Unordered = Unordered(UnsafeCell::new(0));
