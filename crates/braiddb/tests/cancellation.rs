@@ -198,7 +198,8 @@ fn on_disk(
 fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
     for seed in 0..2 {
         with_limit(LIMIT_SECONDS, move |limit| {
-            let (disk, db, table, model) = on_disk(seed, &Options::default(), 1000);
+            // Neighbours are read together, so it takes many records until many reads have failed.
+            let (disk, db, table, model) = on_disk(seed, &Options::default(), 4000);
             let watched = db.clone();
             limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
             // Reads only from here on: what fails is a read.
@@ -223,7 +224,7 @@ fn an_overloaded_scan_goes_on_where_it_was() {
     with_limit(LIMIT_SECONDS, |limit| {
         let options = Options::default().overload(Overload::Shed).cold_width(1);
         // Few records: whoever is refused tries again at once, so each read costs thousands of tries.
-        let (disk, db, table, model) = on_disk(9, &options, 200);
+        let (disk, db, table, model) = on_disk(9, &options, 800);
         let watched = db.clone();
         limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         disk.set_faults(Faults { most_delay: 20, ..Faults::default() });

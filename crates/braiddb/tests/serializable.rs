@@ -1,5 +1,8 @@
 //! Serializable transactions: what is noted of each kind of answer, what a failure tells, and histories of
 //! many threads that are replayed in the order that was told.
+//!
+//! The replay is one of its own, apart from that of simulated schedules: so a mistake in one of them hides nothing
+//! from the other.
 
 mod common;
 #[path = "common/one_table.rs"]

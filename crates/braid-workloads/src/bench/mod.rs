@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 pub use crate::error::Error;
 use crate::harness::machine::Machine;
-use crate::harness::report::Document;
+use crate::harness::report::{Document, Report};
 use crate::harness::{chart, table};
 use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
@@ -36,8 +36,26 @@ pub struct Command {
     check: bool,
 }
 
-#[derive(Subcommand, Clone, Debug)]
-enum Workload {
+/// Makes of one list of workloads the subcommands, and what runs them. A condition under which one is compiled
+/// stands before it, behind an `@`.
+macro_rules! workloads {
+    ($($(@ $condition:meta;)? $(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
+        #[derive(Subcommand, Clone, Debug)]
+        enum Workload {
+            $($(#[cfg($condition)])? $(#[$attribute])* $name($arguments),)*
+        }
+
+        impl Workload {
+            fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
+                Ok(match self {
+                    $($(#[cfg($condition)])? Self::$name(arguments) => arguments.run(stage)?.into(),)*
+                })
+            }
+        }
+    };
+}
+
+workloads! {
     /// Import the world's airports and fly between them: durable and in memory, braided and
     /// sequential.
     #[command(
@@ -111,8 +129,8 @@ enum Workload {
         after_help = "One round of --seconds is run. Needs 15 GB of disk; give --dir to choose it."
     )]
     Timeline(timeline::TimelineArguments),
+    @ braid_experiment;
     /// The log's hole trackers alone, with 1 to 64 threads.
-    #[cfg(braid_experiment)]
     #[command(after_help = "--records and --transactions say nothing here.")]
     Trackers(trackers::TrackersArguments),
     /// Update few records many times beside a reader; memory must stay bounded.
@@ -126,6 +144,12 @@ enum Workload {
         after_help = "Takes about a quarter of an hour and 14 GiB of memory. Add --check to fail when a bar is missed, and the global --json for one document."
     )]
     All(all::AllArguments),
+}
+
+impl From<Report> for Vec<Report> {
+    fn from(report: Report) -> Self {
+        vec![report]
+    }
 }
 
 impl Command {
@@ -152,32 +176,7 @@ impl Command {
     }
 
     fn measure(&self) -> Result<Document, Error> {
-        let mut stage = Stage::new();
-        let stage = &mut stage;
-        let mut reports = match &self.workload {
-            Workload::Airports(arguments) => vec![arguments.run(stage)?],
-            Workload::Reads(arguments) => vec![arguments.run(stage)?],
-            Workload::Updates(arguments) => vec![arguments.run(stage)?],
-            Workload::Rmw(arguments) => vec![arguments.run(stage)?],
-            Workload::Scan(arguments) => vec![arguments.run(stage)?],
-            Workload::Commit(arguments) => vec![arguments.run(stage)?],
-            Workload::Isolation(arguments) => arguments.run(stage)?,
-            Workload::Tpcc(arguments) => arguments.run(stage)?,
-            Workload::Smallbank(arguments) => arguments.run(stage)?,
-            Workload::Ycsb(arguments) => arguments.run(stage)?,
-            Workload::HotCold(arguments) => arguments.run(stage)?,
-            Workload::Load(arguments) => vec![arguments.run(stage)?],
-            Workload::Log(arguments) => vec![arguments.run(stage)?],
-            Workload::Timeline(arguments) => vec![arguments.run(stage)?],
-            #[cfg(braid_experiment)]
-            Workload::Trackers(arguments) => vec![arguments.run(stage)?],
-            Workload::Overwrite(arguments) => vec![arguments.run(stage)?],
-            Workload::Reopen(arguments) => vec![arguments.run(stage)?],
-            Workload::Paths(arguments) => vec![arguments.run(stage)?],
-            Workload::Churn(arguments) => vec![arguments.run(stage)?],
-            Workload::Idle(arguments) => vec![arguments.run(stage)?],
-            Workload::All(arguments) => arguments.run(stage)?,
-        };
+        let mut reports = self.workload.run(&mut Stage::new())?;
         if let Some(directory) = &self.out {
             for report in &mut reports {
                 chart::draw(report, directory)?;

@@ -15,6 +15,17 @@ type Place = (u64, u64);
 const ACCOUNTS: u64 = 32;
 const BALANCE: u64 = 1000;
 
+/// The elements that a scan meets, of records or of entries of an index.
+macro_rules! elements {
+    ($scan:expr) => {{
+        let (mut scan, mut told) = ($scan, Told::new());
+        while let Some((_, element)) = scan.next().await? {
+            told.push(element);
+        }
+        told
+    }};
+}
+
 /// The tables of histories.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
@@ -43,7 +54,7 @@ impl Tables {
             for account in 0..ACCOUNTS {
                 tx.insert(&bank, &account, &BALANCE).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         })
         .await?;
         Ok(Self {
@@ -73,19 +84,11 @@ impl Tables {
     }
 
     async fn read(&self, tx: &Transaction, list: u64) -> Result<Told, Error> {
-        let (range, mut told) = ((list, 0)..=(list, u64::MAX), Told::new());
-        if list.is_multiple_of(2) {
-            let mut scan = tx.scan(&self.lists, range)?;
-            while let Some((_, element)) = scan.next().await? {
-                told.push(element);
-            }
-        } else {
-            let mut scan = tx.entries_by(&self.places, range)?;
-            while let Some((_, element)) = scan.next().await? {
-                told.push(element);
-            }
-        }
-        Ok(told)
+        let range = (list, 0)..=(list, u64::MAX);
+        Ok(match list.is_multiple_of(2) {
+            true => elements!(tx.scan(&self.lists, range)?),
+            false => elements!(tx.entries_by(&self.places, range)?),
+        })
     }
 
     async fn append(&self, tx: &Transaction, list: u64, element: u64) -> Result<(), Error> {
