@@ -333,7 +333,6 @@ mod tests {
         assert_eq!((report.closed_under_clients, report.recovered_from_copies), (1, 1));
         let happened = [report.given_up, report.panicked, report.audits, report.conflicts];
         assert!(happened.iter().all(|count| *count > 0), "{report:?}");
-        assert!(report.versions_pruned > 0 && report.versions_evicted > 0, "{report:?}");
         assert!(report.committed > 6_000, "{report:?}");
     }
 }
