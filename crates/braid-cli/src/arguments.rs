@@ -8,8 +8,10 @@ use crate::store::StoreArguments;
 
 /// A transactional database that hides every wait, on the command line.
 ///
-/// Tables of this command hold text: keys are strings, and so are values (an import stores each row
-/// as a JSON object).
+/// Tables that this command makes hold text: keys are strings, and so are values (an import stores each row
+/// as a JSON object). In tables of a program's own types numbers are written as such, bytes as 0x00ff, and
+/// tuples as JSON arrays: braid get orders '[7, "ada"]'. Values of types that only the program knows are shown
+/// as bytes.
 #[derive(Debug, Parser)]
 #[command(name = "braid", version, max_term_width = 100)]
 #[command(

@@ -1,6 +1,7 @@
 //! The `braid` command: a database on the command line.
 
 mod arguments;
+mod codec;
 mod exit;
 mod output;
 mod store;

@@ -3,8 +3,13 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use braiddb::DecodeError;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::codec::Shown;
+use crate::store::AnyTable;
 
 /// Where data goes, and in which form.
 #[derive(Clone, Copy, Debug)]
@@ -32,16 +37,30 @@ impl Output {
     }
 
     /// Appends a record to `page`, on a line of its own: `key<TAB>value`, or `{"key": …, "value": …}`.
-    pub fn format_record(&self, page: &mut Vec<u8>, key: &str, value: &str) {
+    ///
+    /// # Errors
+    /// If they are not of the table's types.
+    pub fn format_record(
+        &self,
+        page: &mut Vec<u8>,
+        table: &AnyTable,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), DecodeError> {
+        let (key, value) = (table.key.decode(key)?, table.value.show(value)?);
         if self.json {
-            let record = Record { key, value: Document::of(value) };
+            let record = Record { key: &key, value: Document::of(&value) };
             serde_json::to_writer(&mut *page, &record).expect("text is written to memory");
         } else {
-            page.extend_from_slice(key.as_bytes());
+            match &key {
+                Value::String(text) => page.extend_from_slice(text.as_bytes()),
+                key => page.extend_from_slice(key.to_string().as_bytes()),
+            }
             page.push(b'\t');
-            page.extend_from_slice(value.as_bytes());
+            page.extend_from_slice(value.text.as_bytes());
         }
         page.push(b'\n');
+        Ok(())
     }
 
     /// A page of lines.
@@ -50,30 +69,32 @@ impl Output {
     }
 
     /// A value alone.
-    pub fn value(&self, value: &str) -> Result<()> {
-        if self.json { self.document(&Document::of(value)) } else { self.line(value) }
+    pub fn value(&self, table: &AnyTable, value: &[u8]) -> Result<()> {
+        let value = table.value.show(value)?;
+        if self.json { self.document(&Document::of(&value)) } else { self.line(&value.text) }
     }
 }
 
 /// A record as a JSON document.
 #[derive(Serialize)]
 struct Record<'a> {
-    key: &'a str,
+    key: &'a Value,
     value: Document<'a>,
 }
 
-/// A value: an object is shown as it is stored, to the digit; any other is text.
+/// A value: a number, or an object, is shown as it is stored, to the digit; any other is text.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Document<'a> {
-    Object(&'a RawValue),
+    Json(&'a RawValue),
     Text(&'a str),
 }
 
 impl<'a> Document<'a> {
-    fn of(value: &'a str) -> Self {
-        let object = value.starts_with('{').then(|| serde_json::from_str(value).ok()).flatten();
-        object.map_or(Self::Text(value), Self::Object)
+    fn of(value: &'a Shown) -> Self {
+        let json = value.is_number || value.text.starts_with('{');
+        let json = json.then(|| serde_json::from_str(&value.text).ok()).flatten();
+        json.map_or(Self::Text(&value.text), Self::Json)
     }
 }
 

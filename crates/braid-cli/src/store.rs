@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use braiddb::{Database, Durability, Error, OpenStage, Options, Table};
+use braiddb::{Database, Durability, Error, OpenStage, Options, Table, Transaction};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The tables of this command.
+use crate::codec::{KeyType, ValueType};
+
+/// The tables that this command makes.
 pub type TextTable = Table<str, str>;
 
 /// Which database, and how to open it.
@@ -84,12 +86,37 @@ fn style() -> ProgressStyle {
     ProgressStyle::with_template("{msg} {wide_bar} {percent}%").expect("the template is a constant")
 }
 
-/// Opens a table that must be there.
-pub fn existing_table(db: &Database, name: &str) -> Result<TextTable, Error> {
-    pollster::block_on(db.open_table(name))
+/// A table of any types.
+#[derive(Clone, Debug)]
+pub struct AnyTable {
+    /// With keys and values as they are stored.
+    pub records: Table<[u8], [u8]>,
+    pub key: KeyType,
+    pub value: ValueType,
 }
 
-/// Opens a table, or makes it.
-pub fn table(db: &Database, name: &str) -> Result<TextTable, Error> {
-    pollster::block_on(db.open_or_create_table(name))
+impl AnyTable {
+    /// Opens a table that must be there.
+    pub async fn open(tx: &Transaction, name: &str) -> Result<Self, Error> {
+        let (records, description) = tx.open_encoded_table(name).await?;
+        let key = KeyType::named(&description.key_type);
+        Ok(Self { records, key, value: ValueType::named(&description.value_type) })
+    }
+}
+
+/// Opens a table that must be there.
+pub fn existing_table(db: &Database, name: &str) -> Result<AnyTable, Error> {
+    let name = name.to_owned();
+    db.run_blocking(async move |tx| AnyTable::open(tx, &name).await)
+}
+
+/// Opens a table, or makes one of text.
+pub fn table(db: &Database, name: &str) -> Result<AnyTable, Error> {
+    match existing_table(db, name) {
+        Err(Error::TableNotFound(_)) => {
+            let _: TextTable = pollster::block_on(db.open_or_create_table(name))?;
+            existing_table(db, name)
+        }
+        opened => opened,
+    }
 }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use braiddb::{Database, Options, Table};
+use pollster::block_on;
 use tempfile::TempDir;
 
 const AIRPORTS: u64 = 28_298;
@@ -226,6 +228,45 @@ fn tables_are_renamed_and_dropped() {
 }
 
 #[test]
+fn tables_of_a_programs_types_are_read_and_written() {
+    let braid = Braid::new();
+    {
+        let db = Database::open(braid.0.path().join("db"), Options::default().workers(1)).unwrap();
+        let orders: Table<(u64, String), u64> = block_on(db.create_table("orders")).unwrap();
+        for (day, name, cents) in [(7, "ada", 100), (7, "ben", 250), (12, "ada", 5)] {
+            block_on(db.put(&orders, &(day, name.to_owned()), &cents)).unwrap();
+        }
+        let days: Table<u64, [u8]> = block_on(db.create_table("days")).unwrap();
+        block_on(db.put(&days, &9, &[1, 255])).unwrap();
+        block_on(db.put(&days, &10, &[2])).unwrap();
+        db.close().unwrap();
+    }
+    assert_eq!(braid.run(&["get", "orders", r#"[7, "ben"]"#], 0).0, "250\n");
+    let (all, _) = braid.run(&["scan", "orders", "--from", r#"[7, "b"]"#], 0);
+    assert_eq!(all, "[7,\"ben\"]\t250\n[12,\"ada\"]\t5\n");
+    let (json, _) = braid.run(&["scan", "orders", "--limit", "1", "--json"], 0);
+    assert_eq!(json, "{\"key\":[7,\"ada\"],\"value\":100}\n");
+    // By number, not by text.
+    assert_eq!(braid.run(&["scan", "days"], 0).0, "9\t0x01ff\n10\t0x02\n");
+    braid.run(&["put", "days", "11", "0x00"], 0);
+    braid.run(&["delete", "days", "9"], 0);
+    braid.run(&["get", "days", "9"], 1);
+    assert_eq!(braid.run(&["scan", "days", "--reverse"], 0).0, "11\t0x00\n10\t0x02\n");
+    let (_, said) = braid.run(&["get", "days", "monday"], 3);
+    assert!(said.contains("monday is no u64"), "{said}");
+    let (_, said) = braid.run(&["get", "orders", "7"], 3);
+    assert!(said.contains(r#"[7,"text"]"#), "{said}");
+    let (_, said) = braid.run(&["scan", "days", "--prefix", "1"], 3);
+    assert!(said.contains("--from"), "{said}");
+    let mut shell = braid.command(&["shell"]);
+    let failed = shell.write_stdin("get days 10\n\nget days x\nget days 10\n").assert().code(3);
+    let output = failed.get_output();
+    assert_eq!(output.stdout, b"0x02\n");
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(said.contains("line 3") && said.contains("x is no u64"), "{said}");
+}
+
+#[test]
 fn a_backup_opens_as_a_database() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
@@ -261,7 +302,7 @@ fn the_shell_transacts() {
 fn a_database_in_use_is_a_clear_error() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
-    let _db = braiddb::Database::open(braid.0.path().join("db"), Default::default()).unwrap();
+    let _db = Database::open(braid.0.path().join("db"), Default::default()).unwrap();
     let (_, said) = braid.run(&["get", "t", "a"], 3);
     assert!(said.contains("already open"), "{said}");
 }
@@ -333,12 +374,11 @@ fn indexes_of_a_program_are_listed_and_checked_and_not_broken() {
     let braid = Braid::new();
     let directory = braid.0.path().join("db");
     {
-        let db = braiddb::Database::open(&directory, braiddb::Options::default()).unwrap();
-        let table: braiddb::Table<str, str> =
-            pollster::block_on(db.create_table("persons")).unwrap();
+        let db = Database::open(&directory, Options::default()).unwrap();
+        let table: Table<str, str> = block_on(db.create_table("persons")).unwrap();
         let options = braiddb::IndexOptions::default().unique(true).version(2);
         let first = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
-        pollster::block_on(db.index(&table, "by_name", options, first)).unwrap();
+        block_on(db.index(&table, "by_name", options, first)).unwrap();
         db.run_blocking(async move |tx| tx.put(&table, "7", "Ada").await).unwrap();
         db.close().unwrap();
     }

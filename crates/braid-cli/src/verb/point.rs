@@ -11,13 +11,13 @@ use crate::store;
 
 /// Prints the value of a key.
 pub fn get(db: &Database, table: &str, key: &str, output: &Output) -> Result<ExitCode> {
-    let (records, wanted) = (store::existing_table(db, table)?, key.to_owned());
-    let value = db.run_blocking(async move |tx| {
-        Ok::<_, braiddb::Error>(tx.get(&records, &wanted).await?.map(str::to_owned))
-    })?;
+    let opened = store::existing_table(db, table)?;
+    let (records, encoded) = (opened.records.clone(), opened.key.encode(key)?);
+    let value =
+        db.run_blocking(async move |tx| Ok(tx.get(&records, &encoded).await?.map(<[u8]>::to_vec)))?;
     match value {
         Some(value) => {
-            output.value(&value)?;
+            output.value(&opened, &value)?;
             Ok(ExitCode::SUCCESS)
         }
         None => Ok(absent(table, key)),
@@ -26,16 +26,18 @@ pub fn get(db: &Database, table: &str, key: &str, output: &Output) -> Result<Exi
 
 /// Gives a key a value.
 pub fn put(db: &Database, table: &str, key: &str, value: &str) -> Result<ExitCode> {
-    let (records, key, value) = (store::table(db, table)?, key.to_owned(), value.to_owned());
-    db.run_blocking(async move |tx| tx.put(&records, &key, &value).await)?;
+    let opened = store::table(db, table)?;
+    let (key, value) = (opened.key.encode(key)?, opened.value.encode(value)?);
+    db.run_blocking(async move |tx| tx.put(&opened.records, &key, &value).await)?;
     db.close()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Deletes a key.
 pub fn delete(db: &Database, table: &str, key: &str) -> Result<ExitCode> {
-    let (records, wanted) = (store::existing_table(db, table)?, key.to_owned());
-    let there = db.run_blocking(async move |tx| tx.delete(&records, &wanted).await)?;
+    let opened = store::existing_table(db, table)?;
+    let encoded = opened.key.encode(key)?;
+    let there = db.run_blocking(async move |tx| tx.delete(&opened.records, &encoded).await)?;
     db.close()?;
     Ok(if there { ExitCode::SUCCESS } else { absent(table, key) })
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use braiddb::{Database, Error, InteractiveTransaction, Transaction};
 use clap::{Parser, Subcommand};
 use pollster::block_on;
@@ -13,7 +13,7 @@ use rustyline::error::ReadlineError;
 use super::{overview, scan};
 use crate::arguments::Scan;
 use crate::output::Output;
-use crate::store::{self, TextTable};
+use crate::store::{AnyTable, TextTable};
 
 const HISTORY: &str = ".braid_history";
 
@@ -56,8 +56,9 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     if std::io::stdin().is_terminal() {
         shell.edit()?;
     } else {
-        for line in std::io::stdin().lock().lines() {
-            if !shell.step(&line?)? {
+        for (number, line) in std::io::stdin().lock().lines().enumerate() {
+            let going_on = line.map_err(anyhow::Error::from).and_then(|line| shell.step(&line));
+            if !going_on.with_context(|| format!("line {}", number + 1))? {
                 break;
             }
         }
@@ -121,9 +122,9 @@ impl Shell<'_> {
             }
         };
         match step {
-            Step::Get { table, key } => self.get(table, key)?,
-            Step::Put { table, key, value } => self.put(table, key, value)?,
-            Step::Delete { table, key } => self.delete(table, key)?,
+            Step::Get { table, key } => self.get(table, &key)?,
+            Step::Put { table, key, value } => self.put(table, &key, &value)?,
+            Step::Delete { table, key } => self.delete(table, &key)?,
             Step::Scan(scan) => self.scan(&scan)?,
             Step::Tables => _ = overview::tables(self.db, self.output)?,
             Step::Stats => _ = overview::stats(self.db, self.output)?,
@@ -153,32 +154,43 @@ impl Shell<'_> {
         })
     }
 
-    fn get(&self, table: String, key: String) -> Result<()> {
-        let value = self.transact(async move |tx| {
-            let records: TextTable = tx.open_table(&table).await?;
-            Ok(tx.get(&records, &key).await?.map(str::to_owned))
-        })?;
+    /// A table, as the open transaction sees it if there is one.
+    fn table(&self, name: String) -> Result<AnyTable> {
+        self.transact(async move |tx| AnyTable::open(tx, &name).await)
+    }
+
+    fn get(&self, table: String, key: &str) -> Result<()> {
+        let table = self.table(table)?;
+        let (records, key) = (table.records.clone(), table.key.encode(key)?);
+        let value =
+            self.transact(async move |tx| Ok(tx.get(&records, &key).await?.map(<[u8]>::to_vec)))?;
         match value {
-            Some(value) => self.output.value(&value),
+            Some(value) => self.output.value(&table, &value),
             None => self.output.line("(no record)"),
         }
     }
 
-    fn put(&self, table: String, key: String, value: String) -> Result<()> {
-        if self.open.is_none() {
-            store::table(self.db, &table)?;
-        }
-        self.transact(async move |tx| {
-            let records: TextTable = tx.open_or_create_table(&table).await?;
-            tx.put(&records, &key, &value).await
-        })
+    fn put(&self, table: String, key: &str, value: &str) -> Result<()> {
+        let name = table.clone();
+        let table = match self.table(table) {
+            Err(error) if is_missing(&error) => {
+                let made = name.clone();
+                self.transact(async move |tx| {
+                    let _: TextTable = tx.open_or_create_table(&made).await?;
+                    Ok(())
+                })?;
+                self.table(name)?
+            }
+            opened => opened?,
+        };
+        let (key, value) = (table.key.encode(key)?, table.value.encode(value)?);
+        self.transact(async move |tx| tx.put(&table.records, &key, &value).await)
     }
 
-    fn delete(&self, table: String, key: String) -> Result<()> {
-        let there = self.transact(async move |tx| {
-            let records: TextTable = tx.open_table(&table).await?;
-            tx.delete(&records, &key).await
-        })?;
+    fn delete(&self, table: String, key: &str) -> Result<()> {
+        let table = self.table(table)?;
+        let key = table.key.encode(key)?;
+        let there = self.transact(async move |tx| tx.delete(&table.records, &key).await)?;
         if there { Ok(()) } else { self.output.line("(no record)") }
     }
 
@@ -188,4 +200,8 @@ impl Shell<'_> {
             None => scan::run(self.db, scan, self.output).map(drop),
         }
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::TableNotFound(_)))
 }

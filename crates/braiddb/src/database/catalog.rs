@@ -167,6 +167,20 @@ impl Transaction {
         Ok(self.handle(&description))
     }
 
+    /// Opens a table of whatever types, with its keys and values as they are stored: for programs that know the
+    /// types by their names only, as the catalog has them. What is written must be as the types encode it.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`].
+    pub async fn open_encoded_table(
+        &self,
+        name: &str,
+    ) -> Result<(Table<[u8], [u8]>, TableDescription)> {
+        let missing = || Error::TableNotFound(name.to_owned());
+        let description = self.describe(name).await?.ok_or_else(missing)?;
+        Ok((self.handle(&description), description))
+    }
+
     /// Opens a table, or creates it if there is none of this name.
     ///
     /// # Errors
