@@ -3,12 +3,15 @@
 //! the results as a table.
 
 mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
 
 use braiddb::{
     Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
 };
 use common::with_limit;
 use pollster::block_on;
+use table_kind::create_table;
 
 struct Bench {
     db: Database,
@@ -34,11 +37,14 @@ fn at(levels: &[Isolation], test: impl Fn(&Bench, Isolation) + Copy + Send + 'st
     };
     let both = [Certifier::ReadValidation, Certifier::SerialSafetyNet];
     let all = levels.iter().flat_map(|&level| both.map(|certifier| (level, certifier)));
-    for (level, certifier) in all.filter(|(level, certifier)| certified(*level, *certifier)) {
+    let hot =
+        all.filter(|(level, certifier)| certified(*level, *certifier)).map(|which| (which, false));
+    let paged = levels.iter().map(|&level| ((level, Certifier::ReadValidation), true));
+    for ((level, certifier), paged) in hot.chain(paged) {
         with_limit(60, move |limit| {
             let options = Options::default().workers(2).isolation(level).certifier(certifier);
             let db = Database::in_memory(options).unwrap();
-            let table: Table<u64, u64> = block_on(db.create_table("test")).unwrap();
+            let table: Table<u64, u64> = create_table(&db, "test", paged);
             let bench = Bench { db, table };
             let watched = bench.db.clone();
             limit.on_timeout("db", move || format!("{:#?}", watched.stats()));

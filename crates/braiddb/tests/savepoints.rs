@@ -1,12 +1,15 @@
 //! Savepoints: what comes after one is taken back alone.
 
 mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
 
 use std::collections::BTreeMap;
 
 use braiddb::{Database, Error, Options, Savepoint, Table, Transaction};
 use common::{Limit, with_limit};
 use pollster::block_on;
+use table_kind::create_table;
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
@@ -71,8 +74,9 @@ async fn carry_out(
 }
 
 /// Transactions with savepoints one after the other, each as its model; every third aborts.
-fn one_after_the_other(db: &Database, seed: u64, rounds: u64) {
-    let table: Table<u64, [u8]> = block_on(db.open_or_create_table("records")).unwrap();
+fn one_after_the_other(db: &Database, seed: u64, rounds: u64, paged: bool) {
+    let name = if paged { "paged" } else { "records" };
+    let table: Table<u64, [u8]> = create_table(db, name, paged);
     let mut before = Model::new();
     for round in 0..rounds {
         let used = table.clone();
@@ -102,12 +106,13 @@ fn savepoints_take_back_what_came_after_them() {
     with_limit(180, |limit| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap();
         watch(limit, &db);
-        one_after_the_other(&db, 1, 400);
+        one_after_the_other(&db, 1, 400, false);
+        one_after_the_other(&db, 3, 400, true);
         let directory = tempfile::tempdir().unwrap();
         let open = || Database::open(directory.path(), Options::default().workers(2)).unwrap();
         let db = open();
         watch(limit, &db);
-        one_after_the_other(&db, 2, 200);
+        one_after_the_other(&db, 2, 200, false);
         let table = block_on(db.open_table::<u64, [u8]>("records")).unwrap();
         let before = db.run_blocking(async move |tx| contents(tx, &table).await).unwrap();
         db.close().unwrap();
@@ -123,56 +128,60 @@ fn savepoints_take_back_what_came_after_them() {
 #[test]
 fn savepoints_beside_one_another() {
     with_limit(180, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        watch(limit, &db);
-        let table: Table<u64, u64> = block_on(db.create_table("sums")).unwrap();
-        let threads: Vec<_> = (0..4_u64)
-            .map(|thread| {
-                let (db, table) = (db.clone(), table.clone());
-                std::thread::spawn(move || {
-                    for round in 0..500 {
-                        let table = table.clone();
-                        let body = async move |tx: &Transaction| {
-                            let mut random = fastrand::Rng::with_seed(thread << 32 | round);
-                            let mut sum = 0;
-                            for key in 0..10_u64 {
-                                sum += tx.get(&table, &key).await?.unwrap_or(0);
-                            }
-                            assert_eq!(sum % 10, 0, "only whole transactions are seen");
-                            let savepoint = tx.savepoint();
-                            let start = random.u64(..10);
-                            for key in start..10 {
-                                tx.put(&table, &key, &round).await?;
-                            }
-                            tx.rollback_to(&savepoint)?;
-                            // Ten in all, over one record or two.
-                            let (one, two) = (random.u64(..10), random.u64(..10));
-                            for (key, more) in [(one, 3), (two, 7)] {
-                                let now = tx.get(&table, &key).await?.unwrap_or(0);
-                                tx.put(&table, &key, &(now + more)).await?;
-                            }
-                            Ok(())
-                        };
-                        loop {
-                            match db.run_blocking(body.clone()) {
-                                Ok(()) => break,
-                                Err(error) => assert!(error.is_retryable(), "{error}"),
-                            }
+        [false, true].into_iter().for_each(|paged| beside_one_another(limit, paged));
+    });
+}
+
+fn beside_one_another(limit: &Limit, paged: bool) {
+    let db = Database::in_memory(Options::default().workers(2)).unwrap();
+    watch(limit, &db);
+    let table: Table<u64, u64> = create_table(&db, "sums", paged);
+    let threads: Vec<_> = (0..4_u64)
+        .map(|thread| {
+            let (db, table) = (db.clone(), table.clone());
+            std::thread::spawn(move || {
+                for round in 0..500 {
+                    let table = table.clone();
+                    let body = async move |tx: &Transaction| {
+                        let mut random = fastrand::Rng::with_seed(thread << 32 | round);
+                        let mut sum = 0;
+                        for key in 0..10_u64 {
+                            sum += tx.get(&table, &key).await?.unwrap_or(0);
+                        }
+                        assert_eq!(sum % 10, 0, "only whole transactions are seen");
+                        let savepoint = tx.savepoint();
+                        let start = random.u64(..10);
+                        for key in start..10 {
+                            tx.put(&table, &key, &round).await?;
+                        }
+                        tx.rollback_to(&savepoint)?;
+                        // Ten in all, over one record or two.
+                        let (one, two) = (random.u64(..10), random.u64(..10));
+                        for (key, more) in [(one, 3), (two, 7)] {
+                            let now = tx.get(&table, &key).await?.unwrap_or(0);
+                            tx.put(&table, &key, &(now + more)).await?;
+                        }
+                        Ok::<_, Error>(())
+                    };
+                    loop {
+                        match db.run_blocking(body.clone()) {
+                            Ok(()) => break,
+                            Err(error) => assert!(error.is_retryable(), "{error}"),
                         }
                     }
-                })
+                }
             })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let sum = db.run_blocking(async move |tx| {
-            let (mut scan, mut sum) = (tx.scan(&table, ..)?, 0);
-            while let Some((_, value)) = scan.next().await? {
-                sum += value;
-            }
-            Ok(sum)
-        });
-        assert_eq!(sum.unwrap(), 4 * 500 * 10);
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let sum = db.run_blocking(async move |tx| {
+        let (mut scan, mut sum) = (tx.scan(&table, ..)?, 0);
+        while let Some((_, value)) = scan.next().await? {
+            sum += value;
+        }
+        Ok::<_, Error>(sum)
     });
+    assert_eq!(sum.unwrap(), 4 * 500 * 10);
 }
 
 #[test]

@@ -7,6 +7,8 @@
 mod common;
 #[path = "common/one_table.rs"]
 mod one_table;
+#[path = "common/table_kind.rs"]
+mod table_kind;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,6 +24,7 @@ use braiddb::{
 use common::{Limit, with_limit};
 use one_table::{in_memory, write_now};
 use pollster::block_on;
+use table_kind::create_table;
 
 type Reading = fn(&InteractiveTransaction, &Table<u64, u64>);
 
@@ -80,8 +83,9 @@ fn scan(
 fn whatever_was_told_is_certified() {
     with_limit(120, |_| {
         for (what, exists, reading) in READINGS {
-            for changed in [false, true] {
-                let (db, table) = in_memory(Options::default().workers(2));
+            for (changed, paged) in [(false, false), (true, false), (false, true), (true, true)] {
+                let db = Database::in_memory(Options::default().workers(2)).unwrap();
+                let table = create_table(&db, "records", paged);
                 write_now(&db, &table, 4, Some(40));
                 write_now(&db, &table, 6, Some(60));
                 if exists {
@@ -297,11 +301,16 @@ fn history(
     options: Options,
     isolation: Isolation,
     rounds: u64,
+    paged: bool,
     limit: &Limit,
 ) -> (Vec<Entry>, braiddb::Stats) {
     let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options.workers(2).isolation(isolation)).unwrap();
-    let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
+    let options = options.workers(2).isolation(isolation);
+    let db = match paged {
+        true => Database::in_memory(options).unwrap(),
+        false => Database::open(directory.path(), options).unwrap(),
+    };
+    let table: Table<u64, u64> = create_table(&db, "records", paged);
     let watched = db.clone();
     limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
     let entries = Arc::new(Mutex::new(Vec::new()));
@@ -374,15 +383,17 @@ fn replay(mut entries: Vec<Entry>) -> Option<String> {
 fn histories_are_those_of_the_order_that_is_told() {
     with_limit(300, |limit| {
         // How the workers' transactions meet is the machine's choice: on a busy one it may take some more.
-        let mut met = [0; 4];
-        while met.contains(&0) {
-            let (entries, stats) =
-                history(Options::default(), Isolation::Serializable, 6_000, limit);
-            assert_eq!(entries.len(), 12_000);
-            assert_eq!(replay(entries), None);
-            let AbortStats { certification, conflict, stale_read, .. } = stats.aborted;
-            let now = [certification, conflict, stale_read, stats.snapshots_extended];
-            met = std::array::from_fn(|kind| met[kind] + now[kind]);
+        for paged in [false, true] {
+            let mut met = [0; 4];
+            while met.contains(&0) {
+                let (entries, stats) =
+                    history(Options::default(), Isolation::Serializable, 6_000, paged, limit);
+                assert_eq!(entries.len(), 12_000);
+                assert_eq!(replay(entries), None);
+                let AbortStats { certification, conflict, stale_read, .. } = stats.aborted;
+                let now = [certification, conflict, stale_read, stats.snapshots_extended];
+                met = std::array::from_fn(|kind| met[kind] + now[kind]);
+            }
         }
     });
 }
@@ -392,7 +403,8 @@ fn histories_are_those_of_the_order_that_is_told() {
 fn histories_under_snapshot_isolation_are_not() {
     with_limit(300, |limit| {
         let found = (0..20).any(|_| {
-            let (entries, stats) = history(Options::default(), Isolation::Snapshot, 1_000, limit);
+            let (entries, stats) =
+                history(Options::default(), Isolation::Snapshot, 1_000, false, limit);
             assert_eq!(stats.aborted.certification, 0);
             replay(entries).is_some()
         });

@@ -2,6 +2,8 @@
 //! their steps interleaved at random, every read, scan, conflict and commit foretold.
 
 mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +11,7 @@ use braiddb::{Database, Error, InteractiveTransaction, Isolation, Options, Table
 use common::{Limit, with_limit};
 use pollster::block_on;
 use proptest::prelude::*;
+use table_kind::create_table;
 
 /// Many times what a test takes.
 const LIMIT_SECONDS: u64 = 300;
@@ -115,11 +118,11 @@ fn write(
     }
 }
 
-fn check(limit: &Limit, steps: Vec<(usize, Step)>, workers: usize) {
+fn check(limit: &Limit, steps: Vec<(usize, Step)>, workers: usize, paged: bool) {
     let options = Options::default().workers(workers).isolation(Isolation::Snapshot);
     let db = Database::in_memory(options).unwrap();
     limit.watch(&db, Database::stats);
-    let table: Records = block_on(db.open_or_create_table("model")).unwrap();
+    let table: Records = create_table(&db, "model", paged);
     let mut model = Versions::default();
     let mut open: Vec<Option<Open>> = (0..PLACES).map(|_| None).collect();
     for (place, step) in steps {
@@ -175,7 +178,8 @@ proptest! {
     fn every_step_is_foretold(
         steps in prop::collection::vec(step(), 1..80),
         workers in 1usize..3,
+        paged in any::<bool>(),
     ) {
-        with_limit(LIMIT_SECONDS, move |limit| check(limit, steps, workers));
+        with_limit(LIMIT_SECONDS, move |limit| check(limit, steps, workers, paged));
     }
 }

@@ -2,6 +2,8 @@
 //! taken back, with keys chosen to be hard on the index.
 
 mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,6 +11,7 @@ use std::ops::Bound;
 use braiddb::{Database, Error, Options, Table, Transaction};
 use common::{Limit, with_limit};
 use proptest::prelude::*;
+use table_kind::create_table;
 
 /// Many times what a test takes.
 const LIMIT_SECONDS: u64 = 300;
@@ -168,11 +171,26 @@ async fn apply(
     Ok(())
 }
 
+/// The same steps, with keys and values cut off that are too long for pages.
+fn on_pages(mut batches: Vec<(Vec<Step>, bool)>) -> Vec<(Vec<Step>, bool)> {
+    for step in batches.iter_mut().flat_map(|(steps, _)| steps) {
+        match step {
+            Step::Put(key, value) | Step::Insert(key, value) | Step::Update(key, value) => {
+                key.truncate(512);
+                value.truncate(1024);
+            }
+            Step::Delete(key) => key.truncate(512),
+            _ => {}
+        }
+    }
+    batches
+}
+
 /// Runs batches of steps, each a transaction that commits or is taken back.
-fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>) {
+fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     let db = Database::in_memory(Options::default().workers(1)).unwrap();
     limit.watch(&db, Database::stats);
-    let table: Records = pollster::block_on(db.open_or_create_table("model")).unwrap();
+    let table: Records = create_table(&db, "model", paged);
     let mut committed = Model::new();
     for (steps, commit) in batches {
         let (table, before) = (table.clone(), committed.clone());
@@ -200,7 +218,10 @@ proptest! {
     fn behaves_as_a_map(
         batches in prop::collection::vec((prop::collection::vec(step(), 0..60), any::<bool>()), 1..12)
     ) {
-        with_limit(LIMIT_SECONDS, move |limit| check(limit, batches));
+        with_limit(LIMIT_SECONDS, move |limit| {
+            check(limit, batches.clone(), false);
+            check(limit, on_pages(batches), true);
+        });
     }
 }
 

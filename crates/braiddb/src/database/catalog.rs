@@ -28,11 +28,17 @@ pub struct TableOptions {
     /// Whether records read from disk stay in memory, as far as [`crate::Options::memory_budget`]
     /// has room. Default: yes. Without it, records that are rarely read again push nothing out.
     pub cache_cold: bool,
+    /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
+    /// place; older ones are kept beside, only while a transaction may need them. Default: no.
+    ///
+    /// So far for databases in memory ([`Database::in_memory`](crate::Database::in_memory)) only, with keys up to
+    /// 512 bytes, values up to 1 KiB, and without secondary indexes.
+    pub paged: bool,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { cache_cold: true }
+        Self { cache_cold: true, paged: false }
     }
 }
 
@@ -41,6 +47,13 @@ impl TableOptions {
     #[must_use]
     pub fn cache_cold(mut self, cache_cold: bool) -> Self {
         self.cache_cold = cache_cold;
+        self
+    }
+
+    /// Sets [`TableOptions::paged`].
+    #[must_use]
+    pub fn paged(mut self) -> Self {
+        self.paged = true;
         self
     }
 }
@@ -63,6 +76,8 @@ pub struct TableDescription {
 
 /// Set in a catalog entry's flags if the table does not cache what is cold.
 const UNCACHED: u8 = 1;
+/// Set there if its records are on pages; in databases in memory only.
+const PAGED: u8 = 2;
 
 impl TableDescription {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -72,7 +87,8 @@ impl TableDescription {
             bytes.extend_from_slice(&length.to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
         }
-        bytes.push(if self.options.cache_cold { 0 } else { UNCACHED });
+        let uncached = if self.options.cache_cold { 0 } else { UNCACHED };
+        bytes.push(uncached | if self.options.paged { PAGED } else { 0 });
         bytes
     }
 
@@ -88,14 +104,15 @@ impl TableDescription {
             *kind = text(name)?;
             rest = tail;
         }
-        let cache_cold = match rest {
-            [0] => true,
-            [UNCACHED] => false,
+        let options = match rest {
+            [flags] if flags & !(UNCACHED | PAGED) == 0 => {
+                TableOptions { cache_cold: flags & UNCACHED == 0, paged: flags & PAGED != 0 }
+            }
             _ => return Err(malformed()),
         };
         let [key_type, value_type] = types;
         let (name, id) = (text(name)?, u32::from_le_bytes(*id));
-        Ok(Self { name, id, key_type, value_type, options: TableOptions { cache_cold } })
+        Ok(Self { name, id, key_type, value_type, options })
     }
 
     fn types(&self) -> String {
@@ -130,13 +147,18 @@ impl Transaction {
         V: Value + ?Sized,
     {
         check_name(name)?;
+        if options.paged && !self.engine().may_have_pages() {
+            let message =
+                "paged tables are for databases in memory that certify by read validation, so far";
+            return Err(Error::Options(message.to_owned()));
+        }
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
         let describe = |id: TableId| {
             let name = name.to_owned();
             TableDescription { name, id: id.0, key_type, value_type, options }.encode()
         };
         let catalog = self.catalog();
-        let created = self.core().create_table(&catalog, name.as_bytes(), describe);
+        let created = self.core().create_table(&catalog, name.as_bytes(), describe, options.paged);
         let created = engine_code(created).await;
         match created {
             Ok(core) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::log::LogError;
-use crate::transaction::{Changed, IndexError, OperationError};
+use crate::transaction::{Changed, IndexError, OperationError, TooLong, TooLongPart};
 use crate::types::{DecodeError, EncodeError};
 
 /// Any failure of the database: what went wrong, where, and what to do.
@@ -302,6 +302,14 @@ impl From<OperationError> for Error {
             OperationError::ValueTooLong(bytes) => {
                 Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
             }
+            OperationError::TooLongForPage(long) => {
+                let TooLong { what, bytes, limit } = *long;
+                match what {
+                    TooLongPart::Key => Error::KeyTooLong { bytes, limit },
+                    TooLongPart::Value => Error::ValueTooLong { bytes, limit },
+                }
+            }
+            OperationError::Pages(error) => Error::TableFull(error.to_string()),
             OperationError::TableFull(full) => Error::TableFull(full.to_string()),
             OperationError::Index(error) => Error::from(*error),
             OperationError::Panicked(message) => Error::Panicked(message.into()),

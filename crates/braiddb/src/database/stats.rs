@@ -231,7 +231,7 @@ impl Stats {
 
 fn memory(engine: &Engine) -> MemoryStats {
     MemoryStats {
-        versions: engine.memory.bytes(Kind::Version),
+        versions: engine.memory.bytes(Kind::Version) + engine.memory.bytes(Kind::Change),
         index_nodes: engine.memory.bytes(Kind::Node),
         keys: engine.memory.bytes(Kind::Key),
         copies: engine.memory.bytes(Kind::Copy),

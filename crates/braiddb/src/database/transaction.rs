@@ -127,6 +127,9 @@ impl Transaction {
             return Ok(None);
         };
         let seen_part = part(V::decode(found.bytes())?);
+        if let SeenRecord::OnPage { .. } = seen {
+            self.core.note_key(records, &key);
+        }
         if let SeenRecord::Others { rid, .. } = seen {
             let before = seen_part.clone();
             let same = move |value: &[u8]| V::decode(value).is_ok_and(|now| part(now) == before);

@@ -17,28 +17,10 @@
 use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::log::Lsn;
-use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
-use crate::sync;
-use crate::version::{Link, Outcome, Stamp, Version, View};
-
-/// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
-/// within a few instructions, unless its thread was interrupted.
-const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
-
-/// What a version says of the time between a begin stamp and a commit.
-pub(super) enum Verdict {
-    /// It was committed before both.
-    Before,
-    /// It was committed between them.
-    Between,
-    /// It was not committed before the later one.
-    After,
-    /// That cannot be told at once.
-    Untold,
-}
+use crate::version::{Link, Outcome, Stamp, Verdict, Version, View};
 
 impl Records {
     /// Whether nobody else committed a write to a record at or after `view`'s begin stamp and before
@@ -68,7 +50,7 @@ impl Records {
             // SAFETY: linked when it was loaded, under the guard, which is older than its eviction; and
             // superseded, if at all, after `view` began, or else its successor ended the search.
             let version = unsafe { reference.get::<'o>() };
-            match verdict(version, view, until) {
+            match view.verdict(|| version.stamp(), until) {
                 Verdict::After => link = version.next(),
                 decided => return Some((version, decided)),
             }
@@ -131,41 +113,5 @@ impl Records {
         if let IndirectionEntry::Version(head) = self.array().load(rid) {
             sched::prefetch(head.pointer());
         }
-    }
-}
-
-fn verdict(version: Version<'_>, view: View<'_>, until: Lsn) -> Verdict {
-    let (mut stamp, mut looks) = (version.stamp(), 0);
-    let committed = loop {
-        let Some(name) = stamp.name() else {
-            // An aborted one's is later than any LSN.
-            break stamp.lsn().expect("not in flight");
-        };
-        if name == view.me {
-            // First updater wins: what it was installed on is what the transaction saw.
-            return Verdict::Before;
-        }
-        match view.status.outcome(name) {
-            Outcome::Active | Outcome::Aborted => return Verdict::After,
-            Outcome::Committing(_) if is_planted(Bug::CertifiedBesideCommitting) => {
-                return Verdict::After;
-            }
-            // Whatever becomes of it: nobody waits here, so nobody waits in a circle.
-            Outcome::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
-            Outcome::Committing(Some(_)) => return Verdict::After,
-            Outcome::Committing(None) if until == Lsn::MAX => return Verdict::After,
-            Outcome::Committing(None) if looks == MOST_LOOKS => return Verdict::Untold,
-            Outcome::Committing(None) => {
-                looks += 1;
-                sync::spin_loop();
-            }
-            Outcome::Committed(lsn) => break lsn,
-            Outcome::Stale => stamp = version.stamp(),
-        }
-    };
-    match committed {
-        lsn if lsn < view.begin => Verdict::Before,
-        lsn if lsn < until => Verdict::Between,
-        _ => Verdict::After,
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use loom::model::Builder;
 use loom::thread;
 
-use super::certify::Verdict;
 use super::indirection::IndirectionEntry;
 use super::read::{NotReady, Seen};
 use super::records::Records;
@@ -20,7 +19,7 @@ use crate::rid::{Rid, TableId};
 use crate::sched::run_now;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{
-    Horizon, Link, Readers, Stamp, StatusTable, TransactionName, VersionRef, View,
+    Horizon, Link, Readers, Stamp, StatusTable, TransactionName, Verdict, VersionRef, View,
 };
 
 const BLOCK_BYTES: u64 = 8;

@@ -12,6 +12,7 @@ use super::secondary::Secondaries;
 use crate::index::Index;
 use crate::log::{ColdStore, Lsn};
 use crate::memory::MemoryCounters;
+use crate::page::PagedTable;
 use crate::reclaim;
 use crate::rid::{Rid, TableId};
 use crate::sync::RwLock;
@@ -36,6 +37,8 @@ const OLDER: u64 = 2;
 pub(crate) struct Records {
     pub(crate) id: TableId,
     pub(crate) index: Index,
+    /// Where its records are, if they are on pages: then it has none in its index and array.
+    paged: Option<Box<PagedTable>>,
     /// As errors call it; known once somebody has opened it.
     name: RwLock<Arc<str>>,
     pub(super) secondaries: Secondaries,
@@ -74,6 +77,7 @@ impl Records {
         Self {
             id,
             index,
+            paged: None,
             name,
             secondaries,
             array,
@@ -87,6 +91,18 @@ impl Records {
             caches,
             hand,
         }
+    }
+
+    /// The table with its records on pages.
+    pub(crate) fn on_pages(mut self, pages: PagedTable) -> Self {
+        self.paged = Some(Box::new(pages));
+        self
+    }
+
+    /// Its records, if they are on pages.
+    #[inline(always)]
+    pub(crate) fn paged(&self) -> Option<&PagedTable> {
+        self.paged.as_deref()
     }
 
     /// The table with access stamps.

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use super::context::Transaction;
 use super::error::OperationError;
 use super::garbage::Garbage;
-use super::write_set::{Replaced, Write, WriteKind, WriteSet};
+use super::write_set::{PagedWrite, Replaced, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::version::{Link, Stamp, TransactionName, VersionRef};
@@ -17,6 +17,7 @@ pub(crate) struct Savepoint {
     number: u64,
     writes: usize,
     replaced: usize,
+    paged: u32,
     created: usize,
 }
 
@@ -34,6 +35,8 @@ pub(super) struct Savepoints {
     valid: RefCell<Vec<u64>>,
     next: Cell<u64>,
     rollbacks: Cell<u64>,
+    /// Writes to paged tables before the newest savepoint: they are not overwritten.
+    newest_paged: Cell<u32>,
 }
 
 impl Savepoints {
@@ -41,13 +44,19 @@ impl Savepoints {
     pub(super) fn rollbacks(&self) -> u64 {
         self.rollbacks.get()
     }
+
+    /// Writes to paged tables before the newest savepoint.
+    pub(super) fn newest_paged(&self) -> u32 {
+        self.newest_paged.get()
+    }
 }
 
 impl Transaction {
     /// Tells whether the transaction wrote, or took something back, between two calls.
     pub(super) fn moment(&self) -> Moment {
         let writes = self.writes().borrow();
-        let written = writes.writes().len() + writes.replaced.len();
+        let on_pages = writes.paged.len() + writes.overwrites;
+        let written = writes.writes().len() + writes.replaced.len() + on_pages;
         Moment { written, rollbacks: self.savepoints().rollbacks() }
     }
 
@@ -58,11 +67,14 @@ impl Transaction {
         savepoints.next.set(number + 1);
         savepoints.valid.borrow_mut().push(number);
         let writes = self.writes().borrow();
+        let paged = writes.next_paged_position();
+        savepoints.newest_paged.set(paged);
         Savepoint {
             transaction: self.name(),
             number,
             writes: writes.writes().len(),
             replaced: writes.replaced.len(),
+            paged,
             created: self.created().borrow().len(),
         }
     }
@@ -93,6 +105,10 @@ impl Transaction {
         }
         writes.undone.append(&mut undone);
         writes.truncate(savepoint.writes);
+        let paged = writes.paged.split_off(savepoint.paged as usize);
+        savepoints.newest_paged.set(savepoint.paged);
+        self.note_undone_on_pages(&paged);
+        self.take_back_from_pages(&paged);
         self.undo_created(savepoint.created);
         self.forget_recent();
         Ok(())
@@ -113,6 +129,33 @@ impl Transaction {
         }
     }
 
+    /// As `note_undone`, of paged tables.
+    fn note_undone_on_pages(&self, undone: &[PagedWrite]) {
+        for write in undone {
+            // SAFETY: tables live as long as the engine, which `self` holds, and the transaction's own changes
+            // are not retired yet.
+            let (table, (_, key)) = unsafe { (write.table.get(), write.change.record()) };
+            self.note_key(table, key);
+        }
+    }
+
+    /// Takes writes to paged tables back, which the transaction will not commit.
+    fn take_back_from_pages(&self, undone: &[PagedWrite]) {
+        for write in undone {
+            // SAFETY: the transaction's own, not retired yet.
+            unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
+        }
+        let engine = self.engine();
+        for write in undone {
+            // SAFETY: tables live as long as the engine, and the change is not retired yet.
+            let (table, (_, key)) = unsafe { (write.table.get(), write.change.record()) };
+            let paged = table.paged().expect("a write to a paged table");
+            paged.roll_back(key, &engine.status);
+            // SAFETY: stamped and rolled back above, with the page latched; in no list any more.
+            unsafe { write.change.retire_aborted(&engine.memory) };
+        }
+    }
+
     /// Takes back everything the transaction did.
     pub(super) fn abort_now(&mut self) {
         let operation = reclaim::enter();
@@ -127,6 +170,9 @@ impl Transaction {
                 unsafe { write.table.get().retire_version(write.version) };
             }
             retire_unlinked(&mut writes);
+            let paged = std::mem::take(&mut writes.paged);
+            drop(writes);
+            self.take_back_from_pages(&paged);
         }
         self.drop_created();
         worker.counters().aborted[self.cause() as usize].add(1);

@@ -40,6 +40,7 @@ impl Transaction {
     pub(super) fn certify_up_to(&self, until: Lsn, most: usize) -> Result<(), Changed> {
         let reads = self.reads();
         self.certify_points(0, reads.points(), until)?;
+        self.certify_paged(until)?;
         (0..reads.projections()).try_for_each(|number| self.certify_part(number, until))?;
         (0..reads.ranges()).try_for_each(|number| run_now(self.certify_range(number, until, most)))
     }
@@ -137,6 +138,10 @@ impl Transaction {
             (table, table.index.cursor(low, high, false))
         });
         let Some((table, mut cursor)) = cursor else { return Ok(()) };
+        if table.paged().is_some() {
+            // Certified against what was committed lately.
+            return Ok(());
+        }
         let mut entries = Vec::<LeafEntry<'_>>::new();
         while cursor.next_batch(&operation, &mut entries, BATCH).await {
             let Some(left) = most.checked_sub(entries.len()) else {

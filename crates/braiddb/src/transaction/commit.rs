@@ -127,7 +127,7 @@ impl Transaction {
     /// Ends a transaction of the engine's own, which wrote nothing and is not counted; its caller
     /// waits for what it read to be durable where that matters.
     pub(crate) fn end_uncounted(mut self) {
-        assert!(self.writes().borrow().writes().is_empty(), "it wrote nothing");
+        assert!(self.writes().borrow().is_empty(), "it wrote nothing");
         self.end_without_writes();
     }
 
@@ -198,32 +198,41 @@ impl Transaction {
         if is_planted(Bug::CertifiedBeforeDraw) && !self.mode().is_safety_net() {
             self.certify(Lsn::MAX)?;
         }
-        let lsn = {
-            let writes = self.writes().borrow();
-            if engine.durability == Durability::Volatile {
-                let lsn = engine.log.advance_clock();
-                self.decide(lsn)?;
-                lsn
-            } else {
-                let logged = if first_part.is_some() { &[] } else { writes.writes() };
-                let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
-                let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
-                let lsn = block.lsn();
-                // If it fails, the block is dropped, and so becomes one that means nothing.
-                self.decide(lsn)?;
-                for write in logged {
-                    append(&mut block, &writes, write);
-                }
-                block.finish_commit(first_part);
-                lsn
-            }
-        };
+        self.list_changes();
+        let lsn = self.draw_and_decide(first_part).inspect_err(|_| self.unlist_changes())?;
         self.stamp(lsn);
         self.drop_created();
         self.worker().counters().committed.add(1);
         let context = self.take_context().expect("commits once");
         self.worker().end(context);
         Ok(lsn)
+    }
+
+    /// Draws the commit LSN, and decides at it.
+    ///
+    /// # Errors
+    /// As `decide`.
+    fn draw_and_decide(&self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
+        let engine = self.engine();
+
+        let writes = self.writes().borrow();
+        if engine.durability == Durability::Volatile {
+            let lsn = engine.log.advance_clock();
+            self.decide(lsn)?;
+            Ok(lsn)
+        } else {
+            let logged = if first_part.is_some() { &[] } else { writes.writes() };
+            let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
+            let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
+            let lsn = block.lsn();
+            // If it fails, the block is dropped, and so becomes one that means nothing.
+            self.decide(lsn)?;
+            for write in logged {
+                append(&mut block, &writes, write);
+            }
+            block.finish_commit(first_part);
+            Ok(lsn)
+        }
     }
 
     /// Decides whether the transaction commits at the LSN that it drew.
@@ -266,6 +275,10 @@ impl Transaction {
                 let (table, rid, tombstone) = (write.table, write.rid, write.version);
                 garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
             }
+        }
+        for write in &writes.paged {
+            // SAFETY: the transaction's own, which is collected later.
+            unsafe { write.change.get() }.set_stamp(stamp);
         }
         retire_unlinked(&mut writes);
     }

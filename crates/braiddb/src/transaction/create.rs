@@ -34,12 +34,20 @@ impl Transaction {
         catalog: &Records,
         name: &[u8],
         describe: impl FnOnce(TableId) -> Vec<u8>,
+        paged: bool,
     ) -> Result<Arc<Records>, OperationError> {
         let new = NewId { engine: self.engine(), id: self.engine().take_table_id() };
         let description = describe(new.id);
         self.write(catalog, name, Intent::Insert(&description)).await?;
         // From here on the id is taken back with the write.
-        let table = self.engine().table(new.id);
+        let table = match paged {
+            // It is listed, and is not there: the transaction is not to commit.
+            true => {
+                let made = self.engine().paged_table(new.id);
+                made.map_err(|error| self.fail_halfway(error.into()))?
+            }
+            false => self.engine().table(new.id),
+        };
         std::mem::forget(new);
         table.reserve_for(self.name());
         self.created().borrow_mut().push(table.clone());

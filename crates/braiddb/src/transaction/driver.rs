@@ -112,7 +112,7 @@ impl WorkerDriver {
         if self.worker.timers.earliest().is_some() {
             self.worker.timers.release(clock::now());
         }
-        let waiting = self.worker.garbage.borrow().len();
+        let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
         (garbage_left || eviction.at_once, eviction.at)
     }
@@ -132,7 +132,7 @@ impl Driver for WorkerDriver {
         let waits_for_grace_period = !self.worker.grace_period_waiters.borrow().is_empty();
         let left = more
             || waits_for_grace_period
-            || self.worker.garbage.borrow().len() > 0
+            || self.worker.garbage_waits() > 0
             || self.participation.turn();
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
         let busy = pending || more;

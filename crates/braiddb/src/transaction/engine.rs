@@ -10,11 +10,13 @@ use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
+use super::recent::RecentCommits;
 use super::safety_net::SafetyNet;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
 use crate::memory::MemoryCounters;
+use crate::page::{PageError, PageSpace, PagedTable};
 use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
@@ -22,6 +24,12 @@ use crate::sched::{Failure, Job};
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, RwLock};
 use crate::version::{Horizon, Readers, StatusTable};
+
+/// Bytes of a page of paged tables.
+const PAGE_BYTES: usize = 4096;
+/// Pages of paged tables in memory, at most: address space is reserved for them, memory is taken as they
+/// are used.
+const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -103,6 +111,10 @@ pub(crate) struct Engine {
     pub(super) turnstile: CachePadded<Turnstile>,
     /// What certifies, if not read validation.
     pub(super) safety_net: Option<SafetyNet>,
+    /// What each worker's transactions committed lately to paged tables.
+    pub(super) recent: Box<[CachePadded<RecentCommits>]>,
+    /// The pages of paged tables, once there is one.
+    pages: Mutex<Option<Arc<PageSpace>>>,
 }
 
 impl Engine {
@@ -144,6 +156,8 @@ impl Engine {
             turnstile: CachePadded::default(),
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
+            recent: (0..workers).map(|_| CachePadded::default()).collect(),
+            pages: Mutex::default(),
         }
     }
 
@@ -159,6 +173,33 @@ impl Engine {
             if self.safety_net.is_some() { table.with_access_stamps() } else { table }
         };
         self.tables.get_or_make(id, make)
+    }
+
+    /// The table with this id, with its records on pages, made if it is not there yet.
+    ///
+    /// # Errors
+    /// When there are no pages for it.
+    pub(crate) fn paged_table(&self, id: TableId) -> Result<Arc<Records>, PageError> {
+        if let Some(table) = self.tables.get(id) {
+            return Ok(table);
+        }
+        let pages = PagedTable::create(self.page_space()?, id, self.memory.clone())?;
+        let make = || Records::new(id, self.memory.clone(), None, false).on_pages(pages);
+        Ok(self.tables.get_or_make(id, make))
+    }
+
+    /// Whether tables may have their records on pages.
+    pub(crate) fn may_have_pages(&self) -> bool {
+        self.durability == Durability::Volatile && self.store.is_none() && self.safety_net.is_none()
+    }
+
+    fn page_space(&self) -> Result<Arc<PageSpace>, PageError> {
+        let mut pages = self.pages.lock();
+        if let Some(pages) = &*pages {
+            return Ok(pages.clone());
+        }
+        let new = PageSpace::new(PAGE_BYTES, FRAMES, FRAMES.into())?;
+        Ok(pages.insert(new).clone())
     }
 
     /// Bytes that tables' arrays and the log's ring take.
@@ -295,6 +336,10 @@ impl Drop for Engine {
         // Workers hold the engine, so all have stopped: nothing refers to what they retired, which goes
         // before the tables it leads to.
         self.domain.drain();
+        for recent in &mut self.recent {
+            // SAFETY: no worker is left, and what was retired is freed.
+            unsafe { recent.free_leftovers(&self.memory) };
+        }
         for mut garbage in self.leftovers.get_mut().drain(..) {
             // SAFETY: no worker is left, so no transaction is or will be.
             unsafe { garbage.free_leftovers(&self.memory) };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::read_set::Changed;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
+use crate::page::PageError;
 use crate::record::TableFull;
 use crate::types::DecodeError;
 use crate::version::MAX_VALUE_BYTES;
@@ -33,6 +34,12 @@ pub(crate) enum OperationError {
     KeyTooLong(usize),
     #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
     ValueTooLong(usize),
+    /// A key or a value does not fit on a page of its table: its length, and the limit.
+    #[error("{} of {} bytes is too long for a paged table: the limit is {} bytes", .0.what, .0.bytes, .0.limit)]
+    TooLongForPage(Box<TooLong>),
+    /// Pages of a table cannot be had.
+    #[error(transparent)]
+    Pages(Box<PageError>),
     #[error(transparent)]
     TableFull(Box<TableFull>),
     /// A failure of a secondary index.
@@ -64,6 +71,30 @@ pub(crate) enum OperationError {
     Storage(Arc<LogError>),
 }
 
+/// What is too long for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLong {
+    pub(crate) what: TooLongPart,
+    pub(crate) bytes: usize,
+    pub(crate) limit: usize,
+}
+
+/// Which part of a record is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TooLongPart {
+    Key,
+    Value,
+}
+
+impl std::fmt::Display for TooLongPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Key => "a key",
+            Self::Value => "a value",
+        })
+    }
+}
+
 /// The failure of a secondary index.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum IndexError {
@@ -88,6 +119,12 @@ const _: () = assert!(size_of::<OperationError>() <= 24);
 impl From<IndexError> for OperationError {
     fn from(error: IndexError) -> Self {
         Self::Index(Box::new(error))
+    }
+}
+
+impl From<PageError> for OperationError {
+    fn from(error: PageError) -> Self {
+        Self::Pages(Box::new(error))
     }
 }
 

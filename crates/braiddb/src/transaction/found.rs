@@ -53,6 +53,14 @@ impl<'tx> Found<'tx> {
         Self { transaction, value, backing }
     }
 
+    /// A value that stays as long as the transaction.
+    ///
+    /// # Safety
+    /// It does.
+    pub(super) unsafe fn lasting(transaction: &'tx Transaction, value: NonNull<[u8]>) -> Self {
+        Self { transaction, value, backing: Backing::Lasting }
+    }
+
     /// A value that was read from the log.
     pub(super) fn in_log(
         transaction: &'tx Transaction,
@@ -76,7 +84,8 @@ impl<'tx> Found<'tx> {
     pub(crate) fn keep(&self) -> &'tx [u8] {
         let (copies, memory) = (self.transaction.copies(), &self.transaction.engine().memory);
         let record = match &self.backing {
-            // SAFETY: the transaction is borrowed for `'tx`, so it is active, and it sees the version.
+            // SAFETY: the transaction is borrowed for `'tx`, so it is active, and sees the version, or has
+            // the value in its copies.
             Backing::Lasting => return unsafe { self.value.as_ref() },
             Backing::Record(backing) if Copies::adopts(self.value.len()) => backing.record.take(),
             Backing::Operation { .. } | Backing::Record(_) => None,

@@ -113,7 +113,7 @@ impl GarbageList {
 impl WorkerTransactions {
     /// Frees what is due; returns whether more is.
     pub(super) fn collect_garbage(&self) -> bool {
-        if self.garbage.borrow().len() == 0 {
+        if self.garbage_waits() == 0 {
             return false;
         }
         let engine = self.engine();
@@ -125,9 +125,11 @@ impl WorkerTransactions {
             if is_planted(Bug::FreedAheadOfHorizon) { engine.log.tail() } else { acting.oldest() };
         let durable =
             if is_planted(Bug::ReclaimedBeforeDurable) { Lsn::MAX } else { engine.log.durable() };
+        let more =
+            self.commits_waiting.get() > 0 && self.collect_changes(oldest_begin.min(durable));
         for _ in 0..ITEMS_PER_TURN {
             let Some((lsn, item)) = self.garbage.borrow_mut().pop(oldest_begin, durable) else {
-                return false;
+                return more;
             };
             self.garbage.borrow().prefetch(PREFETCH_AHEAD);
             match item {
@@ -143,6 +145,11 @@ impl WorkerTransactions {
             }
         }
         true
+    }
+
+    /// How much garbage waits until nobody can see it.
+    pub(super) fn garbage_waits(&self) -> usize {
+        self.garbage.borrow().len() + self.commits_waiting.get()
     }
 
     /// Removes a deleted record for good, unless it was written again.

@@ -19,6 +19,8 @@ pub(crate) enum SeenRecord {
     Own,
     /// Another's, of the record with this id; whether yet another one has committed a newer version.
     Others { rid: Rid, stale: bool },
+    /// Another's, of a paged table; as above.
+    OnPage { stale: bool },
 }
 
 impl Transaction {
@@ -35,14 +37,20 @@ impl Transaction {
             let Some((found, seen)) = self.get_unnoted(table, key).await? else {
                 return Ok(None);
             };
-            if let SeenRecord::Others { rid, stale } = seen {
-                if stale && self.extend() {
-                    continue;
+            let stale = match seen {
+                SeenRecord::Own => false,
+                SeenRecord::Others { stale, .. } if stale && self.extend() => continue,
+                SeenRecord::Others { rid, stale } => {
+                    self.note_record(table, rid, key);
+                    stale
                 }
-                self.note_record(table, rid, key);
-                if stale {
-                    self.told_stale(table, key)?;
+                SeenRecord::OnPage { stale } => {
+                    self.note_key(table, key);
+                    stale
                 }
+            };
+            if stale {
+                self.told_stale(table, key)?;
             }
             return Ok(Some(found));
         }
@@ -54,6 +62,9 @@ impl Transaction {
         table: &Records,
         key: &[u8],
     ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
+        if let Some(paged) = table.paged() {
+            return self.get_paged(table, paged, key).await;
+        }
         loop {
             let operation = reclaim::enter();
             sched::count_steps(1).await;
@@ -108,6 +119,9 @@ impl Transaction {
         table: &Records,
         key: &[u8],
     ) -> Result<bool, OperationError> {
+        if let Some(paged) = table.paged() {
+            return self.contains_paged(table, paged, key).await;
+        }
         loop {
             let operation = reclaim::enter();
             sched::count_steps(1).await;

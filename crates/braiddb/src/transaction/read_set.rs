@@ -6,6 +6,7 @@
 //! | that a key has no record | the key, as a range of one |
 //! | records of a range | the range, up to where it was told of them |
 //! | a part of a record | the record's id, and how to tell whether that part is the same |
+//! | anything of a key of a paged table | the key, as a range of one |
 //!
 //! A write that succeeded needs nothing: first updater wins protects what it was installed on. The id of
 //! a record that the transaction saw stays the record's own while the transaction is active; one of which
@@ -67,6 +68,8 @@ struct Reads {
     projections: Vec<Projection>,
     keys: Vec<u8>,
     names_points: bool,
+    /// Whether something of a paged table was read.
+    pages: bool,
 }
 
 /// A range of a read set.
@@ -137,6 +140,22 @@ impl ReadSet {
         let reads = &mut *self.0.borrow_mut();
         let key = Bound::Included(reads.keep(key));
         reads.ranges.push(ReadRange { table, low: key.clone(), high: key, counts: true });
+    }
+
+    /// Notes that it was told whether this key of a paged table has a record, or which.
+    pub(super) fn note_key(&self, table: RecordsRef, key: &[u8]) {
+        self.0.borrow_mut().pages = true;
+        self.note_absent(table, key);
+    }
+
+    /// Notes that ranges of paged tables are among those that were read.
+    pub(super) fn note_pages(&self) {
+        self.0.borrow_mut().pages = true;
+    }
+
+    /// Whether something of a paged table was read.
+    pub(super) fn reads_pages(&self) -> bool {
+        self.0.borrow().pages
     }
 
     /// Notes that a range of keys was read, or will be.
@@ -250,6 +269,7 @@ impl ReadSet {
         reads.keys.clear();
         reads.keys.shrink_to(16 * KEPT);
         reads.names_points = false;
+        reads.pages = false;
     }
 }
 

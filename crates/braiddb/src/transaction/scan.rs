@@ -18,6 +18,7 @@ use super::read_ahead::{Piece, ReadAhead, Stretch, Wanted, stretches};
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
+use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Copies, NotReady, Records, RecordsRef};
@@ -26,13 +27,13 @@ use crate::sync::thread;
 use crate::types::KeyBuffer;
 
 /// Entries taken at a time, at most: a leaf's.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// Records that are read from the log at a time.
 const READS: usize = 32;
 /// Bytes of values in one batch, unless a single one is larger.
 const BATCH_BYTES: usize = 1 << 20;
 /// Records of a batch that are as much work as one step of a task.
-const RECORDS_PER_STEP: usize = 4;
+pub(super) const RECORDS_PER_STEP: usize = 4;
 
 /// Where a scan starts and ends, by key.
 #[derive(Clone, Debug)]
@@ -86,22 +87,24 @@ pub(crate) enum Direction {
 /// A scan under way.
 #[derive(Debug)]
 pub(crate) struct Scan<'tx> {
-    transaction: &'tx Transaction,
+    pub(super) transaction: &'tx Transaction,
     table: RecordsRef,
-    bounds: Bounds,
-    direction: Direction,
+    pub(super) bounds: Bounds,
+    pub(super) direction: Direction,
     /// Whether values are of no interest, and so are not read from the log: all are given as empty.
-    keys_only: bool,
+    pub(super) keys_only: bool,
     progress: Progress,
     /// Records that will be asked for, at most.
     expected: u64,
     /// Entries to be taken next.
-    batch: usize,
+    pub(super) batch: usize,
     cursor: Option<Cursor<'tx>>,
+    /// The same, of a paged table.
+    pub(super) page_cursor: Option<PagedCursor<'tx>>,
     /// Keys and values of records read and not yet passed, the next one last. The values are in
     /// `copies`, or in versions that stay until the transaction is over.
-    ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
-    copies: Copies,
+    pub(super) ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
+    pub(super) copies: Copies,
     ahead: ReadAhead,
     /// The range in the transaction's read set, as wide as the scan may still get: so a scan that is never
     /// dropped is certified whole.
@@ -110,7 +113,7 @@ pub(crate) struct Scan<'tx> {
     passed: Option<KeyBuffer>,
     /// The first key of which the scan met a record that others have changed since the transaction began,
     /// until the transaction is told of it.
-    stale: Option<KeyBuffer>,
+    pub(super) stale: Option<KeyBuffer>,
     /// Whether the end of the range was met.
     ended: bool,
     /// How often the transaction had been rolled back when it last read.
@@ -150,6 +153,7 @@ impl Transaction {
             expected: u64::MAX,
             batch: BATCH,
             cursor: None,
+            page_cursor: None,
             ready: Vec::new(),
             copies: Copies::default(),
             ahead: ReadAhead::default(),
@@ -165,14 +169,18 @@ impl Transaction {
 impl<'tx> Scan<'tx> {
     /// Sets the direction; before the first record only.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
-        assert!(self.cursor.is_none(), "a scan does not turn round");
+        assert!(self.has_not_begun(), "a scan does not turn round");
         self.direction = direction;
     }
 
     /// Gives every value as empty; before the first record only.
     pub(crate) fn set_keys_only(&mut self) {
-        assert!(self.cursor.is_none(), "a scan reads values from its start, or none");
+        assert!(self.has_not_begun(), "a scan reads values from its start, or none");
         self.keys_only = true;
+    }
+
+    fn has_not_begun(&self) -> bool {
+        self.cursor.is_none() && self.page_cursor.is_none()
     }
 
     /// Whether a record is ready.
@@ -307,6 +315,10 @@ impl<'tx> Scan<'tx> {
             (Some(cursor), Some(passed)) => cursor.pass_to(passed),
             (cursor, _) => *cursor = None,
         }
+        match (&mut self.page_cursor, &self.passed) {
+            (Some(cursor), Some(passed)) => cursor.pass_to(passed),
+            (cursor, _) => *cursor = None,
+        }
     }
 
     /// Reads the next batch of records; `false` at the end of the range.
@@ -316,6 +328,9 @@ impl<'tx> Scan<'tx> {
         let table: &'tx Records = unsafe { self.table.get() };
         // Nothing is ready, so nothing leads to what was read before.
         self.copies.free(table.memory());
+        if let Some(paged) = table.paged() {
+            return self.read_paged_batch(table, paged).await;
+        }
         let Some(mut batch) = self.look(table).await else { return Ok(false) };
         if !batch.in_log.is_empty() {
             self.read_log(table, &mut batch).await?;
@@ -343,15 +358,24 @@ impl<'tx> Scan<'tx> {
         Ok(true)
     }
 
-    /// Meets the next entries and takes what is in memory of their records, up to as many as are asked
-    /// for, and to as many bytes as a batch has; `None` at the end of the range.
-    async fn look(&mut self, table: &'tx Records) -> Option<Batch> {
-        let operation = reclaim::enter();
+    /// Notes the range as read, as wide as the scan may get.
+    pub(super) fn note_range(&mut self) {
         if self.noted.is_none() && self.transaction.mode().notes() {
             let (low, high) = (as_bytes(&self.bounds.low), as_bytes(&self.bounds.high));
             let reads = self.transaction.reads();
             self.noted = Some(reads.note_range(self.table, low, high));
+            // SAFETY: the engine owns the table and outlives the transaction.
+            if unsafe { self.table.get() }.paged().is_some() {
+                reads.note_pages();
+            }
         }
+    }
+
+    /// Meets the next entries and takes what is in memory of their records, up to as many as are asked
+    /// for, and to as many bytes as a batch has; `None` at the end of the range.
+    async fn look(&mut self, table: &'tx Records) -> Option<Batch> {
+        let operation = reclaim::enter();
+        self.note_range();
         let cursor = self.cursor.get_or_insert_with(|| {
             let Bounds { low, high } = &self.bounds;
             let reverse = self.direction == Direction::Reverse;
@@ -549,6 +573,6 @@ impl Drop for Scan<'_> {
 }
 
 /// A bound on a buffer, as a bound on its bytes.
-fn as_bytes(bound: &Bound<KeyBuffer>) -> Bound<&[u8]> {
+pub(super) fn as_bytes(bound: &Bound<KeyBuffer>) -> Bound<&[u8]> {
     bound.as_ref().map(|key| &**key)
 }

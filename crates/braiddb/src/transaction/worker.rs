@@ -37,6 +37,8 @@ pub(crate) struct WorkerTransactions {
     /// Interactive transactions that are open.
     pub(super) interactive: Cell<usize>,
     pub(super) garbage: RefCell<GarbageList>,
+    /// Commits to paged tables whose changes are to be collected.
+    pub(super) commits_waiting: Cell<usize>,
     pub(super) commits: RefCell<CommitQueue>,
     pub(super) reads: Rc<Reads>,
     /// Turns of housekeeping so far.
@@ -71,6 +73,7 @@ impl WorkerTransactions {
             kept: Cell::new(0),
             interactive: Cell::new(0),
             garbage: RefCell::default(),
+            commits_waiting: Cell::new(0),
             commits: RefCell::default(),
             reads,
             turns: Cell::new(0),

@@ -78,6 +78,9 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
+        if let Some(paged) = table.paged() {
+            return self.write_paged(table, paged, key, intent).await;
+        }
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         loop {

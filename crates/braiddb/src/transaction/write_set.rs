@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use crate::log::{self, Lsn};
+use crate::page::ChangeRef;
 use crate::record::RecordsRef;
 use crate::rid::Rid;
 use crate::version::{Link, VersionRef};
@@ -60,6 +61,20 @@ pub(crate) struct WriteSet {
     pub(crate) replaced: Vec<Replaced>,
     /// Own versions that were unlinked by a rollback to a savepoint.
     pub(crate) undone: Vec<(RecordsRef, VersionRef)>,
+    /// Writes to paged tables, in the order of their changes.
+    pub(super) paged: Vec<PagedWrite>,
+    /// How often such a write was overwritten by another.
+    pub(super) overwrites: usize,
+}
+
+/// A write to a record of a paged table. A record has several, if savepoints lie between.
+///
+/// Invariant: a change's position is its write's place in the set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PagedWrite {
+    pub(super) table: RecordsRef,
+    pub(super) change: ChangeRef,
+    pub(super) deleted: bool,
 }
 
 /// An own version that another took the place of.
@@ -74,7 +89,7 @@ pub(crate) struct Replaced {
 
 impl WriteSet {
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.paged.is_empty()
     }
 
     pub(crate) fn writes(&self) -> &[Write] {
@@ -88,12 +103,18 @@ impl WriteSet {
 
     /// Whether nothing is written but deletions.
     pub(crate) fn only_deletes(&self) -> bool {
-        self.writes.iter().all(|write| matches!(write.kind, WriteKind::Delete | WriteKind::Void))
+        let deletes = |write: &Write| matches!(write.kind, WriteKind::Delete | WriteKind::Void);
+        self.writes.iter().all(deletes) && self.paged.iter().all(|write| write.deleted)
     }
 
     /// The position of the next write.
     pub(crate) fn next_position(&self) -> u32 {
         u32::try_from(self.writes.len()).expect("a transaction writes fewer than 2^32 records")
+    }
+
+    /// The place of the next write to a paged table.
+    pub(super) fn next_paged_position(&self) -> u32 {
+        u32::try_from(self.paged.len()).expect("a transaction writes fewer than 2^32 records")
     }
 
     /// Adds the first write to a record.
@@ -177,5 +198,8 @@ impl WriteSet {
         self.writes.shrink_to(KEPT_WRITES);
         self.keys.clear();
         self.keys.shrink_to(KEPT_WRITES * 16);
+        self.paged.clear();
+        self.paged.shrink_to(KEPT_WRITES);
+        self.overwrites = 0;
     }
 }

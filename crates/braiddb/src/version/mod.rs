@@ -18,4 +18,4 @@ pub(crate) use layout::{Version, VersionRef};
 pub(crate) use readers::Readers;
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{Outcome, StatusTable, Visible};
-pub(crate) use view::{Undecided, View};
+pub(crate) use view::{Undecided, Verdict, View};

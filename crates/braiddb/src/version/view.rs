@@ -1,8 +1,10 @@
 //! What a transaction looks through.
 
 use super::stamp::{Stamp, TransactionName};
-use super::status::{StatusTable, Visible};
+use super::status::{Outcome, StatusTable, Visible};
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
+use crate::sync;
 
 /// What a transaction looks through, which is active for `'a`: its begin stamp, its own name, and
 /// everyone's states.
@@ -16,6 +18,23 @@ pub(crate) struct View<'a> {
 /// Another worker is about to decide what is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Undecided;
+
+/// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
+/// within a few instructions, unless its thread was interrupted.
+const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
+
+/// What a stamp says of the time between a begin stamp and a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It was committed before both.
+    Before,
+    /// It was committed between them.
+    Between,
+    /// It was not committed before the later one.
+    After,
+    /// That cannot be told at once.
+    Untold,
+}
 
 impl<'a> View<'a> {
     /// The view of a transaction.
@@ -31,5 +50,43 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(crate) fn sees(&self, stamp: impl Fn() -> Stamp) -> Option<Visible> {
         self.status.visible(stamp(), self.begin, Some(self.me), stamp)
+    }
+
+    /// What the stamp that `stamp` reads says of the time between the begin stamp and `until`, a commit LSN
+    /// that was drawn, or [`Lsn::MAX`].
+    pub(crate) fn verdict(&self, stamp: impl Fn() -> Stamp, until: Lsn) -> Verdict {
+        let (mut word, mut looks) = (stamp(), 0);
+        let committed = loop {
+            let Some(name) = word.name() else {
+                // An aborted one's is later than any LSN.
+                break word.lsn().expect("not in flight");
+            };
+            if name == self.me {
+                // First updater wins: what it was installed on is what the transaction saw.
+                return Verdict::Before;
+            }
+            match self.status.outcome(name) {
+                Outcome::Active | Outcome::Aborted => return Verdict::After,
+                Outcome::Committing(_) if is_planted(Bug::CertifiedBesideCommitting) => {
+                    return Verdict::After;
+                }
+                // Whatever becomes of it: nobody waits here, so nobody waits in a circle.
+                Outcome::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
+                Outcome::Committing(Some(_)) => return Verdict::After,
+                Outcome::Committing(None) if until == Lsn::MAX => return Verdict::After,
+                Outcome::Committing(None) if looks == MOST_LOOKS => return Verdict::Untold,
+                Outcome::Committing(None) => {
+                    looks += 1;
+                    sync::spin_loop();
+                }
+                Outcome::Committed(lsn) => break lsn,
+                Outcome::Stale => word = stamp(),
+            }
+        };
+        match committed {
+            lsn if lsn < self.begin => Verdict::Before,
+            lsn if lsn < until => Verdict::Between,
+            _ => Verdict::After,
+        }
     }
 }

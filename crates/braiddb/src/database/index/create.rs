@@ -132,6 +132,12 @@ impl Database {
         if !self.shared.engine.owns(table) {
             return Err(Error::ForeignTable(wanted.table));
         }
+        if table.paged().is_some() {
+            return Err(Error::Options(format!(
+                "the table {:?} is paged, and paged tables have no indexes so far",
+                wanted.table
+            )));
+        }
         let found = {
             let (table_id, name) = (wanted.table_id, wanted.name.clone());
             self.run(async move |tx| tx.index_row(table_id, &name).await).await?
@@ -404,7 +410,7 @@ impl Transaction {
         }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
         let describe = |id: TableId| IndexDescription { id: id.0, ..wanted.clone() }.encode();
-        let created = self.core().create_table(&catalog, &key, describe);
+        let created = self.core().create_table(&catalog, &key, describe, false);
         let entries = engine_code(created).await?;
         Ok(IndexDescription { id: entries.id.0, ..wanted.clone() })
     }

@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-#[cfg(test)]
-pub(in crate::page) use leaf::Room;
+pub(in crate::page) use cursor::PageCursor;
+pub(in crate::page) use leaf::{LatchedLeaf, LeafView, Room};
 
 use super::error::{Interrupted, PageError};
 use super::layout::{self, Format};
@@ -123,20 +123,24 @@ impl PageTree {
         self.space.error(interrupted).map_or(Ok(()), Err)
     }
 
-    /// Gives all pages of the tree back, to which nobody else comes any more, and on whose frames nothing
-    /// hangs.
-    pub(crate) fn free_all(self) {
-        self.free_below(self.root);
+    /// Gives all pages of the tree back, to which nobody else comes any more, and what hangs on their frames to
+    /// `free`.
+    pub(crate) fn free_all(self, mut free: impl FnMut(u64)) {
+        self.free_below(self.root, &mut free);
     }
 
-    fn free_below(&self, id: PageId) {
+    fn free_below(&self, id: PageId, free: &mut impl FnMut(u64)) {
         let page = self.space.resident(id).expect("nobody changes the tree");
         let version = page.version(id).expect("nobody changes the tree");
-        let latched = page.acquire(version).expect("nobody changes the tree");
+        let mut latched = page.acquire(version).expect("nobody changes the tree");
         if page.page.level() > 0 {
-            (0..page.page.count())
-                .for_each(|place| self.free_below(PageId::new(page.page.child(place))));
+            for place in 0..page.page.count() {
+                self.free_below(PageId::new(page.page.child(place)), free);
+            }
         }
+        latched.changed(self.space.cut());
+        free(latched.mapping());
+        latched.set_mapping(0);
         self.space.free(latched);
     }
 }

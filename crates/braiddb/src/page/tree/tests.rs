@@ -181,7 +181,7 @@ proptest! {
         prop_assert!(pages <= 4, "{:?}", tree.pages_by_level());
         let space = tree.space.clone();
         prop_assert_eq!(space.frames_in_use(), pages);
-        tree.free_all();
+        tree.free_all(|word| assert_eq!(word, 0));
         prop_assert_eq!(space.frames_in_use(), 0);
     }
 }

@@ -16,8 +16,8 @@
 //! are aborted ones. A change leaves a chain once, and is retired afterwards, by its transaction alone: by
 //! its collector after the cut, by its abort after it was taken out. Cutting is anybody's, retiring is not.
 //!
-//! A chain counts what leads to it: the mapping table, and each change until that is retired. It is retired
-//! with the last of them.
+//! A chain counts what leads to it: the mapping table, and each change until its transaction has done with
+//! it. It is retired with the last of them.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -34,6 +34,8 @@ use crate::sync::{self, spin_loop, yield_thread};
 use crate::version::{Outcome, Stamp, StatusTable, Undecided, View, Visible};
 
 const LATCHED: u64 = 1;
+/// The mapping table's reference; that of a change is 1.
+pub(super) const MAPPED: u32 = 1 << 31;
 /// Spins before the thread gives way: the holder may have been taken off its core.
 const SPINS: u32 = 100;
 #[cfg(not(loom))]
@@ -127,7 +129,7 @@ impl ChainRef {
         let block = memory.allocate(Kind::Change, Self::layout(key.len())).cast::<Header>();
         let header = Header {
             head: AtomicU64::new(0),
-            references: AtomicU32::new(1),
+            references: AtomicU32::new(MAPPED),
             table,
             key_bytes: u32::try_from(key.len()).expect("keys are short"),
             on_page: AtomicU32::new(0),
@@ -150,21 +152,53 @@ impl ChainRef {
         Chain { pointer: self.0, held: PhantomData }
     }
 
-    /// Takes one reference back; the last one retires the chain.
+    /// Takes the mapping table's reference back; the last one retires the chain.
+    ///
+    /// # Safety
+    /// As for `release`.
+    pub(super) unsafe fn release_by_mapping(self, memory: &MemoryCounters) {
+        // SAFETY: the caller's contract.
+        if unsafe { self.take_back(MAPPED) } || is_planted(Bug::ChainFreedWithItsEntry) {
+            // SAFETY: the last reference was taken back.
+            unsafe { self.retire(memory) };
+        }
+    }
+
+    /// Takes a change's reference back; the last one retires the chain.
     ///
     /// # Safety
     /// The caller has the reference, and uses it no more; the chain was allocated with these counters.
     pub(super) unsafe fn release(self, memory: &MemoryCounters) {
+        // SAFETY: the caller's contract.
+        if unsafe { self.take_back(1) } {
+            // SAFETY: the last reference was taken back.
+            unsafe { self.retire(memory) };
+        }
+    }
+
+    /// Takes a reference back; whether it was the last.
+    ///
+    /// # Safety
+    /// The caller has it.
+    pub(super) unsafe fn take_back(self, reference: u32) -> bool {
         // SAFETY: the caller's reference.
-        let chain = unsafe { self.get() };
-        let layout = Self::layout(chain.key().len());
+        let references = &unsafe { self.get() }.header().references;
         // Release: what was done under this reference comes before the retirement, by whoever has the last;
         // the fence below is its partner.
-        let last = chain.header().references.fetch_sub(1, Ordering::Release) == 1;
-        if !last && !is_planted(Bug::ChainFreedWithItsEntry) {
-            return;
+        let last = references.fetch_sub(reference, Ordering::Release) == reference;
+        if last {
+            fence(Ordering::Acquire);
         }
-        fence(Ordering::Acquire);
+        last
+    }
+
+    /// Frees the chain once no operation can hold it any more.
+    ///
+    /// # Safety
+    /// It was allocated with these counters, and the last reference was just taken back.
+    unsafe fn retire(self, memory: &MemoryCounters) {
+        // SAFETY: allocated as long as this thread does not turn.
+        let layout = Self::layout(unsafe { self.get() }.key().len());
         // SAFETY: allocated by `allocate` with this layout. Nothing leads to it: the mapping table's reference
         // is taken back when it leaves the table, and no change is left.
         unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
@@ -210,6 +244,10 @@ impl<'a> Chain<'a> {
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
         // SAFETY: initialised by `allocate` and alive for `'a` (contract of `ChainRef::get`).
         unsafe { self.pointer.as_ref() }
+    }
+
+    pub(super) fn references(self) -> &'a AtomicU32 {
+        &self.header().references
     }
 
     pub(super) fn reference(self) -> ChainRef {
@@ -284,9 +322,10 @@ impl<'a> Chain<'a> {
         memory: &MemoryCounters,
         stamp: Stamp,
         before: Option<&[u8]>,
+        position: u32,
     ) -> ChangeRef {
         assert!(stamp.name().is_some(), "a write is in flight at first");
-        let change = ChangeRef::allocate(memory, stamp, self.reference(), before);
+        let change = ChangeRef::allocate(memory, stamp, self.reference(), before, position);
         // Relaxed: the mapping table's reference keeps it from falling to none, as long as the page is latched.
         self.header().references.fetch_add(1, Ordering::Relaxed);
         let unlatched = is_planted(Bug::ChangePushedWithoutLatch);
@@ -362,7 +401,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Cuts off all changes from the newest one on that was committed before `horizon`.
-    fn cut(self, horizon: Lsn) {
+    pub(super) fn cut(self, horizon: Lsn) {
         let mut latched = self.latch();
         let is_due = |change: Change<'_>| change.stamp().lsn().is_some_and(|lsn| lsn < horizon);
         let Some(newest) = latched.newest else { return };
@@ -471,55 +510,5 @@ fn is_committed(change: Change<'_>, status: &StatusTable) -> bool {
             Outcome::Stale => {}
             Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => return false,
         }
-    }
-}
-
-/// What is left to its transaction of a change that is decided.
-impl ChangeRef {
-    /// The key of the record that was changed, and its table.
-    ///
-    /// # Safety
-    /// The change is not retired for as long as `'a`.
-    pub(crate) unsafe fn record<'a>(self) -> (TableId, &'a [u8]) {
-        // SAFETY: the chain is there as long as the change is not retired.
-        let chain = unsafe { self.get().chain().get() };
-        (chain.table(), chain.key())
-    }
-
-    /// Cuts a committed change off its chain, and whatever else was committed before `horizon`, and retires it.
-    ///
-    /// # Safety
-    /// The caller's transaction made it, with these counters, and committed it before `horizon`; everything
-    /// before that is durable, and no begin stamp in use, now or later, is older. It is collected once.
-    pub(crate) unsafe fn collect(self, horizon: Lsn, memory: &MemoryCounters) {
-        // SAFETY: not retired before the end of this call.
-        let (change, chain) = unsafe { (self.get(), self.get().chain()) };
-        debug_assert!(change.stamp().lsn().is_some_and(|lsn| lsn < horizon), "it is due");
-        if is_planted(Bug::CollectorRetiresAllItCuts)
-            && let Some(next) = change.next()
-        {
-            // SAFETY: none: that is the bug.
-            unsafe { next.retire(memory) };
-        }
-        // SAFETY: the change's reference.
-        unsafe { chain.get() }.cut(horizon);
-        // SAFETY: cut off above, if not before; and who cut it off before has let go of the latch.
-        unsafe { self.retire(memory) };
-        // SAFETY: the change's reference.
-        unsafe { chain.release(memory) };
-    }
-
-    /// Retires an aborted change.
-    ///
-    /// # Safety
-    /// The caller's transaction made it, with these counters, and stamped it aborted; since then the chain was
-    /// rolled back, by whomever, and the caller has had the page latched. It is retired once.
-    pub(crate) unsafe fn retire_aborted(self, memory: &MemoryCounters) {
-        // SAFETY: not retired before the end of this call.
-        let chain = unsafe { self.get() }.chain();
-        // SAFETY: the chain does not lead to it any more.
-        unsafe { self.retire(memory) };
-        // SAFETY: the change's reference.
-        unsafe { chain.release(memory) };
     }
 }

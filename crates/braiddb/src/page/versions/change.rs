@@ -6,7 +6,7 @@
 //!      8     8  next: the next older change of the record that may matter to somebody, or 0
 //!     16     8  chain that it belongs to
 //!     24     4  length: bytes of the value before (bits 0..25); bit 31: there was no record
-//!     28     4  unused
+//!     28     4  position in its transaction's write set
 //!     32     …  the value before
 //! ```
 //!
@@ -40,7 +40,7 @@ struct Header {
     next: AtomicU64,
     chain: ChainRef,
     length: u32,
-    unused: u32,
+    position: u32,
 }
 
 /// A pointer to a change that is allocated for at least as long as its holder may look at it.
@@ -67,6 +67,7 @@ impl ChangeRef {
         stamp: Stamp,
         chain: ChainRef,
         before: Option<&[u8]>,
+        position: u32,
     ) -> Self {
         let value = before.unwrap_or_default();
         assert!(value.len() <= MAX_VALUE_BYTES);
@@ -75,7 +76,7 @@ impl ChangeRef {
         let block = memory.allocate(Kind::Change, Self::layout(value.len())).cast::<Header>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and value.
         unsafe {
-            block.write(Header { stamp, next, chain, length, unused: 0 });
+            block.write(Header { stamp, next, chain, length, position });
             let target = block.add(1).cast::<u8>().as_ptr();
             std::ptr::copy_nonoverlapping(value.as_ptr(), target, value.len());
         }
@@ -166,6 +167,11 @@ impl<'a> Change<'a> {
     /// The chain it belongs to, which is there as long as the change is not retired.
     pub(super) fn chain(self) -> ChainRef {
         self.header().chain
+    }
+
+    /// Where it stands in its transaction's write set.
+    pub(crate) fn position(self) -> u32 {
+        self.header().position
     }
 
     /// The value that the record had before; `None` if there was no record.

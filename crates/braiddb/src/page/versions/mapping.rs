@@ -279,7 +279,7 @@ impl Mapping {
         };
         for chain in empty {
             // SAFETY: the table's reference; it does not lead there any more.
-            unsafe { chain.release(mapping.memory()) };
+            unsafe { chain.release_by_mapping(mapping.memory()) };
         }
         word
     }

@@ -3,6 +3,7 @@
 
 mod chain;
 mod change;
+mod collect;
 mod mapping;
 #[cfg(all(test, loom))]
 mod model;
@@ -11,10 +12,7 @@ mod test_page;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[expect(unused_imports, reason = "tables do not use pages yet")]
-pub(crate) use chain::{Base, Chain, Refusal, Seen, SeenValue, Start};
-#[expect(unused_imports, reason = "as above")]
-pub(crate) use change::{Change, ChangeRef};
-#[expect(unused_imports, reason = "as above")]
-pub(crate) use mapping::Mapping;
-pub(in crate::page) use mapping::{merge_mappings, reserved_bytes, split_mapping};
+pub(crate) use chain::{Base, Refusal, Seen, SeenValue, Start};
+pub(crate) use change::ChangeRef;
+pub(crate) use collect::LeftChain;
+pub(crate) use mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};

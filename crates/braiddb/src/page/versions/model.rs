@@ -91,7 +91,7 @@ fn collector(page: &Arc<TestPage>, due: ChangeRef) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let me = page.domain.participate();
         // SAFETY: committed at 8, before all begin stamps of the models; collected here only.
-        unsafe { due.collect(Lsn(16), &page.memory) };
+        unsafe { due.collect(Lsn(16), &page.memory).release(&page.memory) };
         free(&me);
     })
 }
@@ -238,7 +238,7 @@ fn model_of_pages_collectors_beside_pruning() {
         unsafe { change.get() }.set_stamp(Stamp::committed(Lsn(12)));
         let (collector, reader) = (collector(page, record.due), reader(page, 2, Lsn(100)));
         // SAFETY: committed before 16, and collected here only.
-        unsafe { change.collect(Lsn(16), &page.memory) };
+        unsafe { change.collect(Lsn(16), &page.memory).release(&page.memory) };
         page.prune();
         free(&me);
         collector.join().unwrap();

@@ -162,7 +162,7 @@ impl TestPage {
         let before = self.slot(key).map(u64::to_le_bytes);
         let before = before.as_ref().map(<[u8; 8]>::as_slice);
         // SAFETY: latched from before the look at the value until it is written.
-        let change = unsafe { chain.push(&self.memory, Stamp::in_flight(view.me), before) };
+        let change = unsafe { chain.push(&self.memory, Stamp::in_flight(view.me), before, 0) };
         chain.note_on_page(value.map_or(0, |_| size_of::<u64>()));
         self.set_slot(key, value);
         Ok(Some(change))

@@ -61,7 +61,9 @@ fn each_snapshot_sees_its_own_time() {
     for (lsn, made) in &changes[..2] {
         assert!(*lsn < horizon);
         // SAFETY: committed before the horizon, collected once.
-        made.iter().for_each(|(_, change)| unsafe { change.collect(horizon, &page.memory) });
+        made.iter().for_each(|(_, change)| unsafe {
+            change.collect(horizon, &page.memory).release(&page.memory)
+        });
     }
     assert_eq!(page.prune(), 0);
     for (begin, expected) in begins.iter().zip(&expected).skip(2) {
@@ -72,7 +74,9 @@ fn each_snapshot_sees_its_own_time() {
     // Newest first: the first cuts all off, and each is retired all the same.
     for (_, made) in changes[2..].iter().rev() {
         // SAFETY: as above.
-        made.iter().for_each(|(_, change)| unsafe { change.collect(horizon, &page.memory) });
+        made.iter().for_each(|(_, change)| unsafe {
+            change.collect(horizon, &page.memory).release(&page.memory)
+        });
     }
     assert_all_freed(&page, &me);
     assert_eq!((page.slot(0), page.slot(1)), (Some(5), Some(50)));
@@ -132,7 +136,7 @@ fn first_updater_wins() {
     page.status.aborted(late);
     page.abort(&[(0, again)]);
     // SAFETY: committed before the tail, collected once; no reader is left.
-    unsafe { change.collect(page.tail(), &page.memory) };
+    unsafe { change.collect(page.tail(), &page.memory).release(&page.memory) };
     assert_all_freed(&page, &me);
 }
 
@@ -150,7 +154,7 @@ fn mapping_tables_are_split_and_merged() {
         let (chain, word) = unsafe { Mapping::find_or_make(words.0, memory, TABLE, key) };
         words.0 = word;
         // SAFETY: as above.
-        changes.push(unsafe { chain.push(memory, Stamp::in_flight(name), Some(&[9; 100])) });
+        changes.push(unsafe { chain.push(memory, Stamp::in_flight(name), Some(&[9; 100]), 0) });
         chain.note_on_page(40);
     }
     // SAFETY: as above.
@@ -332,7 +336,7 @@ impl Stress {
         let horizon = acting.oldest();
         while let Some((_, change)) = garbage.pop_front_if(|(lsn, _)| *lsn < horizon) {
             // SAFETY: committed before the horizon, and taken off the list.
-            unsafe { change.collect(horizon, &self.page.memory) };
+            unsafe { change.collect(horizon, &self.page.memory).release(&self.page.memory) };
         }
     }
 }

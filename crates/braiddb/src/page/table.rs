@@ -1,0 +1,435 @@
+//! The records of a paged table: a tree of pages, and beside it the versions of what was written lately.
+//!
+//! What is done to one record is done while its leaf is latched, in one stretch: aborted changes are taken
+//! back first; then the write is refused, or its before-image goes in front of the record's chain and the
+//! value onto the page. Readers copy the value and load the head of the chain within one version of the
+//! leaf.
+//!
+//! Invariants: a record with a chain has a slot with the *versioned* flag; one that is deleted keeps its slot
+//! as long as it has a chain. What is undecided can be undone: the room for that is reserved.
+
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::error::PageError;
+use super::layout::{Slot, SlotFlags};
+use super::space::PageSpace;
+use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room};
+use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
+use crate::log::Lsn;
+use crate::memory::MemoryCounters;
+use crate::reclaim::OperationGuard;
+use crate::rid::TableId;
+use crate::types::KeyBuffer;
+use crate::version::{Stamp, StatusTable, Undecided, View};
+
+/// A value copied from a page.
+pub(crate) type ValueBytes = SmallVec<[u8; 128]>;
+
+/// Chains on a leaf from which on a writer looks for empty ones.
+const PRUNED_FROM: usize = 8;
+
+/// The records of a paged table.
+#[derive(Debug)]
+pub(crate) struct PagedTable {
+    /// Present until the table is dropped.
+    tree: Option<PageTree>,
+    id: TableId,
+    memory: Arc<MemoryCounters>,
+}
+
+/// What a transaction sees of a record.
+#[derive(Clone, Debug)]
+pub(crate) struct PagedRecord {
+    /// `None`: there is no record.
+    pub(crate) value: Option<ValueBytes>,
+    pub(crate) told: Told,
+}
+
+/// Why a transaction sees what it sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// When it was committed; `None` for its own, and for what was durable and visible to all.
+    pub(crate) committed: Option<Lsn>,
+    pub(crate) own: bool,
+    /// Whether somebody else has committed a newer one.
+    pub(crate) below_newer: bool,
+}
+
+/// What a write meets, for its transaction to decide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Met<'a> {
+    /// Whether the record exists, for the writer.
+    pub(crate) exists: bool,
+    pub(crate) base: Base<'a>,
+}
+
+/// What the transaction decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision<E> {
+    /// Leave the record alone, and tell this.
+    Not(E),
+    /// Write it, onto the transaction's own newest change.
+    Overwrite,
+    /// Write it, with a change of its own, which has this position in its write set.
+    Push(u32),
+}
+
+/// What came of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written<E> {
+    Not(E),
+    Overwritten,
+    /// The change, which is the transaction's.
+    Pushed(ChangeRef),
+}
+
+/// A slot, as it was copied within one version of its leaf.
+struct Copied<'o> {
+    on_page: Option<ValueBytes>,
+    start: Start<'o>,
+}
+
+impl PagedTable {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When there is no page for it.
+    pub(crate) fn create(
+        space: Arc<PageSpace>,
+        id: TableId,
+        memory: Arc<MemoryCounters>,
+    ) -> Result<Self, PageError> {
+        Ok(Self { tree: Some(PageTree::create(space, id)?), id, memory })
+    }
+
+    fn tree(&self) -> &PageTree {
+        self.tree.as_ref().expect("present until the table is dropped")
+    }
+
+    /// The longest key, in bytes.
+    pub(crate) fn max_key_bytes(&self) -> usize {
+        self.tree().max_key_bytes()
+    }
+
+    /// The longest value, in bytes.
+    pub(crate) fn max_value_bytes(&self) -> usize {
+        self.tree().max_inline_value_bytes()
+    }
+
+    /// What `view` sees of a record.
+    ///
+    /// # Errors
+    /// When a page cannot be had. Within, while another worker decides what is seen.
+    pub(crate) async fn read(
+        &self,
+        key: &[u8],
+        view: View<'_>,
+        operation: &OperationGuard,
+    ) -> Result<Result<PagedRecord, Undecided>, PageError> {
+        if key.len() > self.max_key_bytes() {
+            // No record can have it.
+            let told = Told { committed: None, own: false, below_newer: false };
+            return Ok(Ok(PagedRecord { value: None, told }));
+        }
+        let copied = self.tree().read(key, |leaf, slot| match slot {
+            Slot::At(place) => copy_slot(leaf, place, || key, operation),
+            Slot::Before(_) => Copied { on_page: None, start: Start::NONE },
+        });
+        Ok(copied.await?.seen_by(view))
+    }
+
+    /// Writes a record: `decide` says whether, and how, when it is known what is there. `value`: none deletes
+    /// the record, if there is one.
+    ///
+    /// # Errors
+    /// When a page cannot be had. Within, when the transaction may not write the record.
+    pub(crate) async fn write<'v, E>(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        view: impl Fn() -> View<'v>,
+        operation: &OperationGuard,
+        decide: impl FnOnce(Met<'_>) -> Decision<E>,
+    ) -> Result<Result<Written<E>, Refusal>, PageError> {
+        let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
+        let mut leaf = self.tree().latch(key, room).await?;
+        let view = view();
+        self.roll_back_on(&mut leaf, key, view.status);
+        let slot = leaf.find(key);
+        let flags = match slot {
+            Slot::At(place) => leaf.flags(place),
+            Slot::Before(_) => SlotFlags::NONE,
+        };
+        let exists = matches!(slot, Slot::At(_)) && !flags.has(SlotFlags::DELETED);
+        // SAFETY: latched.
+        let chain = unsafe { Mapping::find(leaf.mapping(), key) };
+        let base = match chain {
+            // SAFETY: latched, and rolled back above.
+            Some(chain) => match unsafe { chain.base(view, operation) } {
+                Ok(base) => base,
+                Err(refusal) => return Ok(Err(refusal)),
+            },
+            None => Base::Settled,
+        };
+        let pushed = match decide(Met { exists, base }) {
+            Decision::Not(why) => return Ok(Ok(Written::Not(why))),
+            Decision::Overwrite => None,
+            Decision::Push(position) => {
+                Some(self.push(&mut leaf, key, view, exists.then_some(slot), position))
+            }
+        };
+        self.put_on(&mut leaf, key, value);
+        self.tidy(&mut leaf);
+        Ok(Ok(pushed.map_or(Written::Overwritten, Written::Pushed)))
+    }
+
+    /// Puts a change in front of a record's chain, which has the value in `slot` now, or is absent.
+    fn push(
+        &self,
+        leaf: &mut LatchedLeaf<'_>,
+        key: &[u8],
+        view: View<'_>,
+        slot: Option<Slot>,
+        position: u32,
+    ) -> ChangeRef {
+        let before = slot.map(|slot| {
+            let mut before = ValueBytes::new();
+            let Slot::At(place) = slot else { unreachable!("the record exists") };
+            leaf.copy_value(place, &mut before);
+            before
+        });
+        let word = leaf.mapping();
+        // SAFETY: latched; the caller gives the key a slot before it lets go of the latch.
+        let (chain, new_word) = unsafe { Mapping::find_or_make(word, &self.memory, self.id, key) };
+        if new_word != word {
+            leaf.set_mapping(new_word);
+        } else {
+            leaf.touch();
+        }
+        let stamp = Stamp::in_flight(view.me);
+        // SAFETY: latched from before the look at the value until it is written; not refused.
+        unsafe { chain.push(&self.memory, stamp, before.as_deref(), position) }
+    }
+
+    /// Puts a value onto the page, or marks the record deleted, which has a chain.
+    fn put_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], value: Option<&[u8]>) {
+        let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
+        let bytes = match (leaf.find(key), value) {
+            (Slot::At(place), Some(value)) => {
+                leaf.overwrite(place, value, versioned);
+                value.len()
+            }
+            (Slot::Before(place), Some(value)) => {
+                leaf.insert(place, key, value, versioned);
+                value.len()
+            }
+            (Slot::At(place), None) => {
+                leaf.set_flags(place, versioned.with(SlotFlags::DELETED));
+                leaf.value_bytes(place)
+            }
+            (Slot::Before(_), None) => unreachable!("only a record that exists is deleted"),
+        };
+        // SAFETY: latched.
+        if let Some(chain) = unsafe { Mapping::find(leaf.mapping(), key) } {
+            chain.note_on_page(bytes);
+        }
+    }
+
+    /// Takes back what aborted transactions wrote to a record.
+    fn roll_back_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], status: &StatusTable) {
+        // SAFETY: latched.
+        let Some(chain) = (unsafe { Mapping::find(leaf.mapping(), key) }) else { return };
+        let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
+        // SAFETY: latched.
+        unsafe {
+            chain.roll_back(status, |before| {
+                let Slot::At(place) = leaf.find(key) else {
+                    unreachable!("a record with a chain has a slot")
+                };
+                match before {
+                    Some(value) => leaf.overwrite(place, value, versioned),
+                    None => leaf.set_flags(place, versioned.with(SlotFlags::DELETED)),
+                }
+            });
+        }
+    }
+
+    /// Takes empty chains off the leaf, if it has many, and reserves what undoing takes.
+    fn tidy(&self, leaf: &mut LatchedLeaf<'_>) {
+        // SAFETY: latched.
+        let many = unsafe { Mapping::from_word(leaf.mapping()) };
+        if many.is_some_and(|mapping| mapping.chains() >= PRUNED_FROM) {
+            prune_on(leaf);
+        }
+        // SAFETY: latched.
+        let bytes = unsafe { reserved_bytes(leaf.mapping()) };
+        leaf.set_reserved_bytes(bytes);
+    }
+
+    /// Takes back what aborted transactions wrote to a record, and what is left of settled ones beside it.
+    pub(crate) fn roll_back(&self, key: &[u8], status: &StatusTable) {
+        let mut leaf = self.latch_now(key);
+        self.roll_back_on(&mut leaf, key, status);
+        prune_on(&mut leaf);
+        // SAFETY: latched.
+        let bytes = unsafe { reserved_bytes(leaf.mapping()) };
+        leaf.set_reserved_bytes(bytes);
+    }
+
+    /// Takes the chains off the leaf of `key` that nobody needs any more, and the slots of deleted records.
+    pub(crate) fn prune(&self, key: &[u8]) {
+        let is_sparse = {
+            let mut leaf = self.latch_now(key);
+            prune_on(&mut leaf);
+            leaf.is_sparse()
+        };
+        if is_sparse {
+            self.tree().merge_near(key);
+        }
+    }
+
+    /// Latches the leaf of a key, without suspending: all pages are in memory.
+    fn latch_now(&self, key: &[u8]) -> LatchedLeaf<'_> {
+        self.tree().try_latch(key, Room::NONE).expect("no page is needed")
+    }
+
+    /// A cursor over a range of keys.
+    pub(crate) fn cursor(
+        &self,
+        low: Bound<&[u8]>,
+        high: Bound<&[u8]>,
+        reverse: bool,
+    ) -> PagedCursor<'_> {
+        PagedCursor { cursor: self.tree().cursor(low, high, reverse), reverse }
+    }
+}
+
+impl Drop for PagedTable {
+    fn drop(&mut self) {
+        self.tree.take().expect("dropped once").free_all(|word| {
+            // SAFETY: nobody uses the table any more; what its transactions made they have retired, or the
+            // garbage lists, which are gone.
+            unsafe { Mapping::free(word) };
+        });
+    }
+}
+
+/// Copies a slot, and where its chain begins, between the two checks of the leaf's version.
+fn copy_slot<'o, 'k>(
+    leaf: LeafView<'_>,
+    place: usize,
+    key: impl FnOnce() -> &'k [u8],
+    operation: &'o OperationGuard,
+) -> Copied<'o> {
+    let flags = leaf.flags(place);
+    let on_page = (!flags.has(SlotFlags::DELETED)).then(|| {
+        let mut value = ValueBytes::new();
+        leaf.copy_value(place, &mut value);
+        value
+    });
+    let start = match flags.has(SlotFlags::VERSIONED) {
+        // SAFETY: loaded with Acquire under the guard.
+        true => unsafe { Mapping::start(leaf.mapping(), key(), operation) },
+        false => Start::NONE,
+    };
+    Copied { on_page, start }
+}
+
+impl Copied<'_> {
+    fn seen_by(self, view: View<'_>) -> Result<PagedRecord, Undecided> {
+        let Seen { value, committed, own, below_newer } = self.start.see(view)?;
+        let value = match value {
+            SeenValue::OnPage => self.on_page,
+            SeenValue::Before(before) => before.map(ValueBytes::from_slice),
+        };
+        Ok(PagedRecord { value, told: Told { committed, own, below_newer } })
+    }
+}
+
+/// Takes empty chains off a leaf, with the slots of deleted records.
+fn prune_on(leaf: &mut LatchedLeaf<'_>) {
+    let word = leaf.mapping();
+    let mut gone = Vec::<KeyBuffer>::new();
+    // SAFETY: latched.
+    let left = unsafe {
+        Mapping::prune(word, |key| {
+            let mut copy = KeyBuffer::new();
+            copy.extend_from_slice(key);
+            gone.push(copy);
+        })
+    };
+    if gone.is_empty() {
+        return;
+    }
+    leaf.set_mapping(left);
+    for key in gone {
+        let Slot::At(place) = leaf.find(&key) else {
+            unreachable!("a record with a chain has a slot")
+        };
+        let flags = leaf.flags(place);
+        if flags.has(SlotFlags::DELETED) {
+            leaf.remove(place);
+        } else {
+            leaf.set_flags(place, flags.without(SlotFlags::VERSIONED));
+        }
+    }
+}
+
+/// A position in a range of a paged table.
+#[derive(Debug)]
+pub(crate) struct PagedCursor<'t> {
+    cursor: PageCursor<'t>,
+    reverse: bool,
+}
+
+impl PagedCursor<'_> {
+    /// The next records, `most` at most, in the order of the cursor, as `view` sees them, up to the first that is
+    /// being decided; and whether these are all that were looked at. `None` at the end. The cursor stays
+    /// before them.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn peek<'v>(
+        &mut self,
+        most: usize,
+        view: impl Fn() -> View<'v>,
+        operation: &OperationGuard,
+    ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, PageError> {
+        let copied = self.cursor.peek(most, |leaf, places: Range<usize>| {
+            let each = |place| {
+                let mut key = KeyBuffer::new();
+                leaf.copy_key(place, key.inner_mut());
+                let copied = copy_slot(leaf, place, || &key, operation);
+                (key, copied)
+            };
+            places.map(each).collect::<Vec<_>>()
+        });
+        let Some(mut copied) = copied.await? else { return Ok(None) };
+        if self.reverse {
+            copied.reverse();
+        }
+        let all = copied.len();
+        let mut records = Vec::with_capacity(all);
+        for (key, copied) in copied {
+            match copied.seen_by(view()) {
+                Ok(record) => records.push((key, record)),
+                Err(Undecided) => break,
+            }
+        }
+        let whole = records.len() == all;
+        Ok(Some((records, whole)))
+    }
+
+    /// Moves behind all of the records that `peek` just looked at.
+    pub(crate) fn pass_all(&mut self) {
+        self.cursor.pass_all();
+    }
+
+    /// Moves behind that of them whose key is `key`.
+    pub(crate) fn pass_to(&mut self, key: &[u8]) {
+        self.cursor.pass_to(key);
+    }
+}

@@ -1,0 +1,173 @@
+//! Reads and writes of paged tables: what they note, and what they come to. What happens on a page is
+//! `page/table.rs`'s.
+
+use std::ptr::NonNull;
+
+use super::context::Transaction;
+use super::error::{OperationError, TooLong, TooLongPart};
+use super::found::Found;
+use super::read::SeenRecord;
+use super::write::Intent;
+use super::write_set::PagedWrite;
+use crate::page::{Base, Decision, Met, PagedRecord, PagedTable, Refusal, Written};
+use crate::reclaim;
+use crate::record::{Records, RecordsRef};
+use crate::sched::{self, Cause};
+
+impl Transaction {
+    /// What the transaction sees of a record, and whether others have committed a newer one. What it depends
+    /// on is noted, what was told is for the caller to note, without a suspension before.
+    async fn read_paged(
+        &self,
+        paged: &PagedTable,
+        key: &[u8],
+    ) -> Result<(PagedRecord, bool), OperationError> {
+        loop {
+            let operation = reclaim::enter();
+            sched::count_steps(1).await;
+            let begin = self.begin();
+            let read = paged.read(key, self.view(), &operation).await?;
+            if self.has_moved_on_from(begin) {
+                continue;
+            }
+            let Ok(record) = read else {
+                drop(operation);
+                sched::yield_now(Cause::Undecided).await;
+                continue;
+            };
+            let stale = record.told.below_newer && self.may_become_stale();
+            if stale && !record.told.own && self.extend() {
+                continue;
+            }
+            if let Some(lsn) = record.told.committed {
+                self.note_lsn(lsn);
+            }
+            return Ok((record, stale));
+        }
+    }
+
+    /// As `get_unnoted`, of a paged table.
+    pub(super) async fn get_paged(
+        &self,
+        table: &Records,
+        paged: &PagedTable,
+        key: &[u8],
+    ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
+        let (record, stale) = self.read_paged(paged, key).await?;
+        let Some(value) = record.value else {
+            self.note_key(table, key);
+            if stale {
+                self.told_stale(table, key)?;
+            }
+            return Ok(None);
+        };
+        let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
+        // SAFETY: in the transaction's copies.
+        let found = unsafe { Found::lasting(self, value) };
+        let seen = if record.told.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
+        Ok(Some((found, seen)))
+    }
+
+    /// As `contains`, of a paged table.
+    pub(super) async fn contains_paged(
+        &self,
+        table: &Records,
+        paged: &PagedTable,
+        key: &[u8],
+    ) -> Result<bool, OperationError> {
+        let (record, stale) = self.read_paged(paged, key).await?;
+        if !record.told.own {
+            self.note_key(table, key);
+        }
+        if stale {
+            self.told_stale(table, key)?;
+        }
+        Ok(record.value.is_some())
+    }
+
+    /// As `write_record`, to a paged table.
+    pub(super) async fn write_paged(
+        &self,
+        table: &Records,
+        paged: &PagedTable,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<bool, OperationError> {
+        let value_bytes = intent.value().map_or(0, <[u8]>::len);
+        for (what, bytes, limit) in [
+            (TooLongPart::Key, key.len(), paged.max_key_bytes()),
+            (TooLongPart::Value, value_bytes, paged.max_value_bytes()),
+        ] {
+            if bytes > limit {
+                return Err(OperationError::TooLongForPage(Box::new(TooLong {
+                    what,
+                    bytes,
+                    limit,
+                })));
+            }
+        }
+        let operation = reclaim::enter();
+        sched::count_steps(1).await;
+        let decide = |met: Met<'_>| self.decide_write(table, key, intent, met);
+        let written = paged.write(key, intent.value(), || self.view(), &operation, decide).await?;
+        // From here on nothing suspends.
+        let writes = &mut *self.writes().borrow_mut();
+        let deleted = intent == Intent::Delete;
+        match written {
+            Err(Refusal::Conflict) => Err(self.conflict()),
+            Err(Refusal::Newer) => Err(self.conflict_with_newer()),
+            Ok(Written::Not(told)) => told,
+            Ok(Written::Overwritten) => {
+                writes.overwrites += 1;
+                Ok(true)
+            }
+            Ok(Written::Pushed(change)) => {
+                writes.paged.push(PagedWrite { table: RecordsRef::new(table), change, deleted });
+                Ok(true)
+            }
+        }
+    }
+
+    /// Whether, and how, a record is written, now that it is known what is there: in one stretch with the
+    /// write.
+    fn decide_write(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        met: Met<'_>,
+    ) -> Decision<Result<bool, OperationError>> {
+        // Whether the record is there is told by what the write comes to.
+        if let Base::Committed(lsn) = met.base {
+            self.note_lsn(lsn);
+        }
+        if !intent.applies(met.exists) {
+            if !matches!(met.base, Base::Own(_)) {
+                self.note_key(table, key);
+            }
+            return Decision::Not(match intent {
+                Intent::Insert(_) => Err(OperationError::KeyExists),
+                Intent::Update(_) => Err(OperationError::KeyNotFound),
+                Intent::Put(_) | Intent::Delete => Ok(false),
+            });
+        }
+        if let Err(error) = self.check_not_stale() {
+            return Decision::Not(Err(error));
+        }
+        let mut writes = self.writes().borrow_mut();
+        match met.base {
+            Base::Own(own) if own.position() >= self.savepoints().newest_paged() => {
+                writes.paged[own.position() as usize].deleted = intent == Intent::Delete;
+                Decision::Overwrite
+            }
+            _ => Decision::Push(writes.next_paged_position()),
+        }
+    }
+
+    /// Notes that the transaction was told of a key of a paged table, whether it has a record or not.
+    pub(crate) fn note_key(&self, table: &Records, key: &[u8]) {
+        if self.mode().notes() {
+            self.reads().note_key(RecordsRef::new(table), key);
+        }
+    }
+}

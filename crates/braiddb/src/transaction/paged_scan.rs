@@ -1,0 +1,65 @@
+//! Scans of paged tables: a leaf's records at a time.
+
+use std::ptr::NonNull;
+
+use super::error::OperationError;
+use super::scan::{BATCH, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
+use crate::page::PagedTable;
+use crate::reclaim;
+use crate::record::Records;
+use crate::sched::{self, Cause};
+
+impl<'tx> Scan<'tx> {
+    /// As `read_batch`, of a paged table.
+    pub(super) async fn read_paged_batch(
+        &mut self,
+        table: &'tx Records,
+        paged: &'tx PagedTable,
+    ) -> Result<bool, OperationError> {
+        let transaction = self.transaction;
+        self.note_range();
+        let reverse = self.direction == Direction::Reverse;
+        let (records, whole) = loop {
+            let operation = reclaim::enter();
+            sched::count_steps(1 + (self.batch / RECORDS_PER_STEP) as u32).await;
+            let Bounds { low, high } = &self.bounds;
+            let cursor = self
+                .page_cursor
+                .get_or_insert_with(|| paged.cursor(as_bytes(low), as_bytes(high), reverse));
+            let met = cursor.peek(self.batch, || transaction.view(), &operation).await?;
+            match met {
+                None => return Ok(false),
+                // The first is being decided.
+                Some((records, _)) if records.is_empty() => {}
+                Some(met) => break met,
+            }
+            drop(operation);
+            sched::yield_now(Cause::Undecided).await;
+        };
+        // From here on nothing suspends.
+        let cursor = self.page_cursor.as_mut().expect("made above");
+        match records.last() {
+            Some((last, _)) if !whole => cursor.pass_to(last),
+            _ => cursor.pass_all(),
+        }
+        for (key, record) in &records {
+            if let Some(lsn) = record.told.committed {
+                transaction.note_lsn(lsn);
+            }
+            let stale = record.told.below_newer && transaction.may_become_stale();
+            if stale && self.stale.is_none() {
+                self.stale = Some(key.clone());
+            }
+        }
+        for (key, record) in records.into_iter().rev() {
+            let Some(value) = record.value else { continue };
+            let kept: &[u8] = if self.keys_only { &[] } else { &value };
+            let value = NonNull::from(self.copies.keep(table.memory(), kept));
+            self.ready.push((key, value));
+        }
+        if self.ready.is_empty() {
+            self.batch = (2 * self.batch).min(BATCH);
+        }
+        Ok(true)
+    }
+}

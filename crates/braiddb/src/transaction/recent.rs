@@ -1,0 +1,193 @@
+//! Changes of paged tables that were committed lately (Umbra MVCC §3.3, §3.4): what certification looks
+//! through, and what is collected once it is due.
+//!
+//! Reads of paged tables are certified against the keys that commits between the begin stamp and the commit
+//! LSN have written, not by looking at records again: their pages need not be in memory.
+//!
+//! Invariants: each worker has a list, in the order of LSNs, to which it adds before it draws the commit LSN.
+//! So whoever has drawn a later one finds it there. A transaction that fails its certification takes it off
+//! before anything else. What is on a list is not retired.
+
+use std::collections::VecDeque;
+use std::ops::{Bound, ControlFlow};
+
+use super::context::Transaction;
+use super::read_set::Changed;
+use super::worker::WorkerTransactions;
+use crate::log::Lsn;
+use crate::memory::MemoryCounters;
+use crate::page::{ChangeRef, LeftChain};
+use crate::reclaim;
+use crate::record::RecordsRef;
+use crate::rid::TableId;
+use crate::sync::Mutex;
+use crate::version::Verdict;
+
+/// Commits that one turn collects at most.
+const COMMITS_PER_TURN: usize = 512;
+
+/// A change that a transaction committed, or is about to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecentChange {
+    pub(super) table: RecordsRef,
+    pub(super) change: ChangeRef,
+}
+
+/// What one worker's transactions committed, each its changes; none is empty.
+#[derive(Debug, Default)]
+pub(super) struct RecentCommits(Mutex<VecDeque<Box<[RecentChange]>>>);
+
+impl RecentCommits {
+    /// Frees what nobody has collected.
+    ///
+    /// # Safety
+    /// No transaction is or will be; what was retired is freed.
+    pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
+        for commit in self.0.get_mut().drain(..) {
+            for one in commit {
+                // SAFETY: listed, so committed, and collected here only.
+                unsafe { one.change.collect_at_end(memory) };
+            }
+        }
+    }
+}
+
+impl Transaction {
+    /// Lists what the transaction has written to paged tables; before it draws its commit LSN.
+    pub(super) fn list_changes(&self) {
+        let writes = self.writes().borrow();
+        if writes.paged.is_empty() {
+            return;
+        }
+        let each = writes.paged.iter();
+        let changes: Box<[_]> =
+            each.map(|write| RecentChange { table: write.table, change: write.change }).collect();
+        let worker = self.worker();
+        worker.engine().recent[worker.number()].0.lock().push_back(changes);
+        worker.commits_waiting.set(worker.commits_waiting.get() + 1);
+    }
+
+    /// Undoes `list_changes`: the transaction does not commit.
+    pub(super) fn unlist_changes(&self) {
+        if self.writes().borrow().paged.is_empty() {
+            return;
+        }
+        let worker = self.worker();
+        let listed = worker.engine().recent[worker.number()].0.lock().pop_back();
+        assert!(listed.is_some(), "listed without a suspension since");
+        worker.commits_waiting.set(worker.commits_waiting.get() - 1);
+    }
+
+    /// Looks, without a suspension, whether others have committed a write between the begin stamp and
+    /// `until` to what the transaction was told of paged tables.
+    pub(super) fn certify_paged(&self, until: Lsn) -> Result<(), Changed> {
+        if !self.reads().reads_pages() {
+            return Ok(());
+        }
+        let operation = reclaim::enter();
+        let written = self.written_since(until, &operation);
+        if written.is_empty() {
+            return Ok(());
+        }
+        let is_written = |table: TableId, low: Bound<&[u8]>, high: Bound<&[u8]>| {
+            let first = written.partition_point(|&(of, key)| {
+                of < table
+                    || of == table
+                        && match low {
+                            Bound::Unbounded => false,
+                            Bound::Included(low) => key < low,
+                            Bound::Excluded(low) => key <= low,
+                        }
+            });
+            written.get(first).is_some_and(|&(of, key)| {
+                of == table
+                    && match high {
+                        Bound::Unbounded => true,
+                        Bound::Included(high) => key <= high,
+                        Bound::Excluded(high) => key < high,
+                    }
+            })
+        };
+        let reads = self.reads();
+        for number in 0..reads.ranges() {
+            let changed = reads.with_range(number, |table, low, high| {
+                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+                let table = unsafe { table.get() };
+                table.paged().is_some() && is_written(table.id, low, high)
+            });
+            if changed == Some(true) {
+                return Err(reads.name_range(number));
+            }
+        }
+        Ok(())
+    }
+
+    /// What others have committed to paged tables at or after the begin stamp and before `until`, sorted. What
+    /// cannot be told at once counts as committed.
+    fn written_since<'o>(
+        &self,
+        until: Lsn,
+        _operation: &'o reclaim::OperationGuard,
+    ) -> Vec<(TableId, &'o [u8])> {
+        let (view, mut written) = (self.view(), Vec::new());
+        for worker in &self.engine().recent {
+            let commits = worker.0.lock();
+            let mut each = |changes: &[RecentChange]| {
+                // SAFETY: listed, so not retired.
+                let first = unsafe { changes[0].change.get() };
+                if first.stamp().name() == Some(self.name()) {
+                    return ControlFlow::Continue(());
+                }
+                match view.verdict(|| first.stamp(), until) {
+                    Verdict::Before => return ControlFlow::Break(()),
+                    Verdict::After => {}
+                    Verdict::Between | Verdict::Untold => written.extend(changes.iter().map(
+                        // SAFETY: listed, so not retired before the guard began.
+                        |one| unsafe { one.change.record() },
+                    )),
+                }
+                ControlFlow::Continue(())
+            };
+            _ = commits.iter().rev().try_for_each(|changes| each(changes));
+        }
+        written.sort_unstable();
+        written
+    }
+}
+
+impl WorkerTransactions {
+    /// Collects the changes of commits before `horizon`: cuts them off their chains, and takes chains that are
+    /// empty then off their pages. Returns whether more are due.
+    pub(super) fn collect_changes(&self, horizon: Lsn) -> bool {
+        let engine = self.engine();
+        let mut left = Vec::<(RecordsRef, LeftChain)>::new();
+        let mut more = true;
+        for _ in 0..COMMITS_PER_TURN {
+            // SAFETY: listed, so not retired.
+            let is_due = |commit: &mut Box<[RecentChange]>| unsafe {
+                commit[0].change.get().stamp().lsn().is_some_and(|lsn| lsn < horizon)
+            };
+            let due = engine.recent[self.number()].0.lock().pop_front_if(is_due);
+            let Some(commit) = due else {
+                more = false;
+                break;
+            };
+            self.commits_waiting.set(self.commits_waiting.get() - 1);
+            for one in commit {
+                // SAFETY: committed before the horizon by one of this worker's transactions, and off the
+                // list, from which it is collected once.
+                left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
+            }
+        }
+        for (table, chain) in left {
+            if let Some(key) = chain.key_if_empty() {
+                // SAFETY: tables live as long as the engine.
+                let paged = unsafe { table.get() }.paged().expect("changes are of paged tables");
+                paged.prune(key);
+            }
+            // SAFETY: of this engine.
+            unsafe { chain.release(&engine.memory) };
+        }
+        more
+    }
+}
