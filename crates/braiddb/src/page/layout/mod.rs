@@ -97,7 +97,9 @@ pub(in crate::page) const fn max_inline_value_bytes(page_bytes: usize) -> usize 
 const fn can_always_be_split(page_bytes: usize) -> bool {
     let room = page_bytes - ENTRIES_AT * WORD_BYTES;
     let key = max_key_bytes(page_bytes).next_multiple_of(WORD_BYTES);
-    let entry = ENTRY_WORDS * WORD_BYTES + key + max_inline_value_bytes(page_bytes);
+    // What is kept free for undoing is rounded up by a word.
+    let value = max_inline_value_bytes(page_bytes) + WORD_BYTES;
+    let entry = ENTRY_WORDS * WORD_BYTES + key + value;
     room / 2 + entry / 2 + 2 * key <= room
 }
 

@@ -55,23 +55,33 @@ impl<W: PageWord> Page<'_, W> {
         places.map(|place| self.entry_words(place, prefix)).sum()
     }
 
-    /// Whether both parts fit on a page each.
-    fn can_be_split_at(self, point: &SplitPoint) -> bool {
+    /// Whether both parts fit on a page each, with what is reserved for their entries.
+    fn can_be_split_at(self, point: &SplitPoint, reserved: &impl Fn(&[u8]) -> usize) -> bool {
         let (low, high) = (self.low_fence(), self.high_fence());
         let fits = |places: Range<usize>, low: &[u8], high: Option<&[u8]>| {
-            self.words_between(places, low, high) + fences_words(low, high) <= self.capacity()
+            let reserved: usize =
+                places.clone().map(|place| self.reserved_words(place, reserved)).sum();
+            let words = self.words_between(places, low, high) + fences_words(low, high);
+            words + reserved <= self.capacity()
         };
         fits(0..point.from, &low, Some(&point.separator))
             && fits(point.from..self.count(), &point.separator, high.as_deref())
     }
 
+    /// Words that are reserved for an entry of a leaf.
+    fn reserved_words(self, place: usize, reserved: &impl Fn(&[u8]) -> usize) -> usize {
+        if self.level() == 0 { reserved(&self.key(place)).div_ceil(WORD_BYTES) } else { 0 }
+    }
+
     /// Where a leaf is split to make room for `words` words in a slot of `key`. When the key comes after
-    /// all others, the right part is as small as can be: loading in key order fills its pages.
+    /// all others, the right part is as small as can be: loading in key order fills its pages. `reserved`
+    /// says how many bytes are to be kept free for the record of a key: they go with it.
     pub(in crate::page) fn leaf_split_point(
         self,
         key: &[u8],
         slot: Slot,
         words: usize,
+        reserved: &impl Fn(&[u8]) -> usize,
     ) -> SplitPoint {
         let count = self.count();
         let (place, is_there) = match slot {
@@ -84,10 +94,12 @@ impl<W: PageWord> Page<'_, W> {
         let is_new = |number: usize| !is_there && number == place;
         let old = |number: usize| number - usize::from(!is_there && number > place);
         let prefix = self.prefix_bytes();
+        let old_words =
+            |place: usize| self.entry_words(place, prefix) + self.reserved_words(place, reserved);
         let words_of = |number: usize| match number {
             number if is_new(number) => words,
-            number if number == place => words.max(self.entry_words(number, prefix)),
-            number => self.entry_words(old(number), prefix),
+            number if number == place => words.max(old_words(number)),
+            number => old_words(old(number)),
         };
         let key_of = |number: usize| match number {
             number if is_new(number) => KeyBytes::from_slice(key),
@@ -102,16 +114,16 @@ impl<W: PageWord> Page<'_, W> {
             // The new fence may be what has no room: then an entry or two go with the key.
             let least = count.saturating_sub(MOST_MOVED_TO_APPEND).max(1);
             let mut appends = (least..=count).rev().map(point);
-            if let Some(append) = appends.find(|append| self.can_be_split_at(append)) {
+            if let Some(append) = appends.find(|append| self.can_be_split_at(append, reserved)) {
                 return append;
             }
         }
         let middle = point(middle_of(all, words_of));
-        if self.can_be_split_at(&middle) {
+        if self.can_be_split_at(&middle, reserved) {
             return middle;
         }
         // By what is there now; that fits (`can_always_be_split`).
-        let from = middle_of(count, |number| self.entry_words(number, prefix));
+        let from = middle_of(count, old_words);
         let separator = separator(&self.key(from - 1), &self.key(from));
         SplitPoint { from, separator }
     }
@@ -124,7 +136,7 @@ impl<W: PageWord> Page<'_, W> {
         assert!(count > 2, "an inner page has room for three children");
         let point = |from: usize| SplitPoint { from, separator: self.key(from) };
         let append = point(count - 1);
-        if place == count - 1 && self.can_be_split_at(&append) {
+        if place == count - 1 && self.can_be_split_at(&append, &|_: &[u8]| 0) {
             return append;
         }
         point(middle_of(count, |number| self.entry_words(number, prefix)))

@@ -61,7 +61,8 @@ impl Pages {
                 page.check();
                 return;
             }
-            let point = page.leaf_split_point(key, slot, page.slot_words(key, value.len()));
+            let point =
+                page.leaf_split_point(key, slot, page.slot_words(key, value.len()), &|_: &[u8]| 0);
             self.split(number, &point);
         }
     }

@@ -2,7 +2,7 @@
 //! and the bytes that are kept free so that what is undecided can be undone.
 
 use crate::page::frame::LatchedPage;
-use crate::page::versions::{merge_mappings, reserved_bytes, split_mapping};
+use crate::page::versions::{merge_mappings, reserved_bytes, reserved_bytes_of, split_mapping};
 
 /// `left`, which is `whole` or new, and `right`, which is new, take over what hung on `whole`, by the key
 /// from which on it is the right one's. All are about to change.
@@ -31,6 +31,12 @@ pub(super) fn join(page: &LatchedPage<'_>, gone: &LatchedPage<'_>) {
         hang(page, unsafe { merge_mappings(word, other) });
         hang(gone, 0);
     }
+}
+
+/// Bytes that are kept free on a page for the record of a key.
+pub(super) fn reserved_for(page: &LatchedPage<'_>, key: &[u8]) -> usize {
+    // SAFETY: the page is latched, and the word is loaded meanwhile.
+    unsafe { reserved_bytes_of(page.mapping(), key) }
 }
 
 fn hang(page: &LatchedPage<'_>, word: u64) {

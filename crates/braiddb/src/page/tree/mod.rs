@@ -25,6 +25,8 @@ mod model;
 mod split;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod version_tests;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use super::attached;
 use super::descend::Step;
 use super::leaf::Room;
 use crate::page::error::Interrupted;
-use crate::page::frame::ResidentPage;
+use crate::page::frame::{LatchedPage, ResidentPage};
 use crate::page::layout::{Format, KeyBytes, PageCopy, SplitPoint};
 use crate::page::space::NewPage;
 
@@ -30,10 +30,12 @@ impl Wanted {
     }
 
     /// Where to split a page that is latched.
-    fn split_point(&self, page: ResidentPage<'_>, key: &[u8]) -> SplitPoint {
+    fn split_point(&self, page: &LatchedPage<'_>, key: &[u8]) -> SplitPoint {
         match self {
             Self::Slot(room) => {
-                page.page.leaf_split_point(key, page.page.find(key), room.words(page, key))
+                let (slot, words) = (page.page.find(key), room.words(page.resident(), key));
+                let reserved = |key: &[u8]| attached::reserved_for(page, key);
+                page.page.leaf_split_point(key, slot, words, &reserved)
             }
             Self::Separator(_) => page.page.inner_split_point(key),
         }
@@ -98,7 +100,7 @@ impl PageTree {
         if wanted.is_on(left.resident(), key) {
             return Ok(None);
         }
-        let point = wanted.split_point(left.resident(), key);
+        let point = wanted.split_point(&left, key);
         if !parent.page.has_room_for_separator(&point.separator) {
             return Ok(Some(point.separator));
         }
@@ -131,7 +133,7 @@ impl PageTree {
         if wanted.is_on(root.resident(), key) {
             return Ok(());
         }
-        let point = wanted.split_point(root.resident(), key);
+        let point = wanted.split_point(&root, key);
         root.changed(cut);
         let [left, right] = new.map(|new| new.into_latched(cut));
         let (copy, count) = (root.page.copy(), root.page.count());

@@ -354,17 +354,30 @@ pub(crate) unsafe fn merge_mappings(left: u64, right: u64) -> u64 {
 /// # Safety
 /// The caller has the page latched, and loaded `word` meanwhile.
 pub(crate) unsafe fn reserved_bytes(word: u64) -> usize {
-    /// A value's place on a page is rounded up to this.
-    const ALIGNMENT: usize = 8;
     // SAFETY: the caller's contract.
     let Some(mapping) = (unsafe { Mapping::from_word(word) }) else { return 0 };
     let mut bytes = 0;
-    mapping.each(|_, chain| {
-        // SAFETY: the table counts it.
-        let grows = unsafe { chain.get() }.undo_bytes();
-        bytes += if grows > 0 { grows + ALIGNMENT } else { 0 };
-    });
+    // SAFETY: the table counts it.
+    mapping.each(|_, chain| bytes += reserved_for(unsafe { chain.get() }));
     bytes
+}
+
+/// The part of [`reserved_bytes`] that is for the record of `key`.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn reserved_bytes_of(word: u64, key: &[u8]) -> usize {
+    // SAFETY: the caller's contract.
+    unsafe { Mapping::find(word, key) }.map_or(0, reserved_for)
+}
+
+fn reserved_for(chain: Chain<'_>) -> usize {
+    /// A value's place on a page is rounded up to this.
+    const ALIGNMENT: usize = 8;
+    match chain.undo_bytes() {
+        0 => 0,
+        grows => grows + ALIGNMENT,
+    }
 }
 
 /// A hash of a key: of its bytes in words, the last one padded, and of its length.

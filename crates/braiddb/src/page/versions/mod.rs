@@ -15,4 +15,6 @@ mod tests;
 pub(crate) use chain::{Base, Refusal, Seen, SeenValue, Start};
 pub(crate) use change::ChangeRef;
 pub(crate) use collect::LeftChain;
-pub(crate) use mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
+pub(crate) use mapping::{
+    Mapping, merge_mappings, reserved_bytes, reserved_bytes_of, split_mapping,
+};
