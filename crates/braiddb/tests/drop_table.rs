@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use braiddb::{Database, Error, Index, IndexOptions, Options, Table};
+use braiddb::{Database, Error, Index, IndexOptions, Options, Table, TableOptions};
 use common::{Limit, with_limit};
 use pollster::block_on;
 use tempfile::TempDir;
@@ -304,5 +304,39 @@ fn a_cleared_table_is_empty_and_goes_on() {
             Ok(found)
         });
         assert_eq!(found.unwrap(), [(5, 5)]);
+    });
+}
+
+#[test]
+fn paged_tables_are_dropped_renamed_and_cleared_too() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        watch(limit, &db);
+        for round in 0..5 {
+            let table: Numbers = db
+                .run_blocking(async |tx| {
+                    tx.create_table_with("numbers", TableOptions::default().paged()).await
+                })
+                .unwrap();
+            fill(&db, &table, RECORDS);
+            assert_eq!(block_on(db.clear(&table)).unwrap(), RECORDS, "round {round}");
+            assert_eq!(count(&db, &table).unwrap(), 0);
+            fill(&db, &table, RECORDS);
+            block_on(db.rename_table("numbers", "figures")).unwrap();
+            assert_eq!(count(&db, &table).unwrap(), RECORDS);
+            let open = block_on(db.begin()).unwrap();
+            assert_eq!(block_on(open.get(&table, &7)).unwrap(), Some(14));
+            std::thread::scope(|scope| {
+                let dropping = scope.spawn(|| block_on(db.drop_table("figures")).unwrap());
+                while block_on(db.get(&table, &7)).is_ok() {
+                    std::thread::yield_now();
+                }
+                block_on(open.put(&table, &7, &1)).unwrap();
+                block_on(open.commit()).unwrap();
+                dropping.join().unwrap();
+            });
+            assert!(matches!(count(&db, &table), Err(Error::TableNotFound(_))));
+            assert_eq!(db.run_blocking(async |tx| tx.tables().await).unwrap(), []);
+        }
     });
 }
