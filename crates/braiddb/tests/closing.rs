@@ -153,9 +153,15 @@ fn closing_ends_what_waits_for_an_open_transaction() {
         let source =
             db.run_source(1, [1_u64], async move |tx, key| tx.put(&puts, key, &2).await).unwrap();
         let options = RunOptions::default().max_attempts(u32::MAX);
-        let run = db.run_with(options, async move |tx| tx.put(&runs, &1, &3).await);
+        let begun = Arc::new(AtomicBool::new(false));
+        let noted = begun.clone();
+        let run = db.run_with(options, async move |tx| {
+            // Relaxed: a flag that is looked at until it is set.
+            noted.store(true, Ordering::Relaxed);
+            tx.put(&runs, &1, &3).await
+        });
         let run = std::thread::spawn(move || block_on(run).map_err(|error: Error| error));
-        wait_until(|| db.stats().retries > 10);
+        wait_until(|| begun.load(Ordering::Relaxed) && db.stats().retries > 10);
         db.close().unwrap();
         // What they waited for was aborted, so they ended as they would have.
         run.join().unwrap().unwrap();
