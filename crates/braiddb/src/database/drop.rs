@@ -92,7 +92,9 @@ impl Database {
     /// space is given back as that of all deleted records is; this returns when that is done.
     ///
     /// If the future is dropped, the table is dropped all the same. If the database is closed meanwhile, or
-    /// the process ends, the records left are deleted when it is opened the next time.
+    /// the process ends, the records left are deleted when it is opened the next time; so they are if deleting
+    /// them fails, which is told, although the table is dropped. Not to be awaited within a transaction: it would
+    /// wait for that one too.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options};
