@@ -98,7 +98,8 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
                         }
                         Ok(())
                     };
-                    assert_eq!(with_turnstile(&db, &table, wait).unwrap(), FAILURES + 1);
+                    // An attempt also fails when the index's building was faster to write an entry.
+                    assert!(with_turnstile(&db, &table, wait).unwrap() > FAILURES);
                     holders += 1;
                 }
                 holders
@@ -110,7 +111,11 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
             block_on(db.drop_index(&table, "by_value")).unwrap();
         }
         over.store(true, Ordering::SeqCst);
-        assert!(busy.join().unwrap() > 3);
+        let holders: u64 = busy.join().unwrap();
+        assert!(holders > 3);
+        let failed = db.stats().aborted.certification;
+        // Nearly all failed for what this is about.
+        assert!(2 * failed > holders * u64::from(FAILURES), "{failed} for {holders} holders");
         assert!(block_on(db.indexes()).unwrap().is_empty());
     });
 }
