@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use braiddb::{Database, Error, Options, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table, Transaction};
 use common::with_limit;
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -319,6 +319,42 @@ fn blocking_inside_a_transaction_is_refused() {
             inner.run_blocking(async move |tx| tx.put(&table, "key", &1).await)
         });
         assert!(matches!(result, Err(Error::WouldBlock)));
+    });
+}
+
+/// They wait until all transactions that are active are over, so for the one that would wait for them.
+#[test]
+fn what_waits_for_active_transactions_is_refused_within_one() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+        block_on(db.index(&table, "by_value", IndexOptions::default(), value)).unwrap();
+        let (inner, records) = (db.clone(), table.clone());
+        db.run_blocking(async move |_tx| {
+            let others = async {
+                // What is there needs no waiting.
+                inner.index(&records, "by_value", IndexOptions::default(), value).await?;
+                let another =
+                    inner.index(&records, "another", IndexOptions::default(), value).await;
+                assert!(matches!(another, Err(Error::WouldBlock)), "{another:?}");
+                let refused = [
+                    inner.drop_index(&records, "by_value").await,
+                    inner.drop_table("records").await,
+                    inner.compact().await.map(drop),
+                ];
+                for refused in refused {
+                    assert!(matches!(refused, Err(Error::WouldBlock)), "{refused:?}");
+                }
+                Ok(())
+            };
+            others.await
+        })
+        .unwrap();
+        let rows = block_on(db.indexes()).unwrap();
+        assert_eq!(rows.iter().map(|row| &*row.name).collect::<Vec<_>>(), ["by_value"]);
+        block_on(db.drop_index(&table, "by_value")).unwrap();
+        block_on(db.drop_table("records")).unwrap();
     });
 }
 

@@ -7,16 +7,17 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::drop::is_dropped_key;
+use super::Database;
+use super::drop::{DroppedTable, is_dropped_key};
 use super::error::{Error, Result};
-use super::index::is_row_key;
+use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, OperationError};
-use crate::types::{DecodeError, Key, Value};
+use crate::transaction::{Bounds, CatalogRow, OperationError, clear_dropped};
+use crate::types::{DecodeError, Key, KeyBuffer, Value};
 
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
@@ -117,6 +118,62 @@ impl TableDescription {
 
     fn types(&self) -> String {
         format!("{} -> {}", self.key_type, self.value_type)
+    }
+}
+
+/// A row of the catalog, of whatever kind.
+#[derive(Debug)]
+pub(super) enum Row {
+    Table(TableDescription),
+    Index(IndexDescription),
+    DroppedTable(DroppedTable),
+}
+
+impl Row {
+    fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+        Ok(match key {
+            key if is_row_key(key) => Row::Index(IndexDescription::decode(key, bytes)?),
+            key if is_dropped_key(key) => Row::DroppedTable(DroppedTable::decode(key, bytes)?),
+            name => Row::Table(TableDescription::decode(name, bytes)?),
+        })
+    }
+}
+
+impl Database {
+    /// Tells the engine what the catalog lists, when the database is opened: which numbers of tables are taken,
+    /// also by tables that are empty, and the tables' indexes. Goes on with the deletion of what was dropped.
+    pub(super) async fn load_catalog(&self) -> Result<()> {
+        let engine = &self.shared.engine;
+        let all =
+            async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
+        for row in self.run(all).await? {
+            match row {
+                Row::Table(table) => engine.raise_table_id(TableId(table.id)),
+                Row::Index(index) => {
+                    engine.raise_table_id(TableId(index.id));
+                    match index.stage {
+                        IndexStage::Dropping => self.clear_later(index.catalog_row(engine))?,
+                        IndexStage::Building | IndexStage::Ready => index.list(engine),
+                    }
+                }
+                Row::DroppedTable(table) => {
+                    engine.raise_table_id(TableId(table.id));
+                    self.clear_later(table.catalog_row(engine))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the records of what was dropped, and its row, while transactions go on.
+    fn clear_later(&self, (records, row): (Arc<record::Records>, CatalogRow)) -> Result<()> {
+        self.spawn(move || {
+            Box::pin(async move {
+                if let Err(error) = clear_dropped(records, row).await {
+                    tracing::warn!("what was dropped is left to the next opening: {error}");
+                }
+            })
+        })
     }
 }
 
@@ -223,18 +280,29 @@ impl Transaction {
     /// # Errors
     /// When the catalog does not decode.
     pub async fn tables(&self) -> Result<Vec<TableDescription>> {
+        let rows = self.catalog_rows(Bound::Unbounded, Bound::Unbounded).await?;
+        let tables = rows.into_iter().filter_map(|row| match row {
+            Row::Table(table) => Some(table),
+            Row::Index(_) | Row::DroppedTable(_) => None,
+        });
+        Ok(tables.collect())
+    }
+
+    /// The rows of the catalog between two keys, in their order.
+    pub(super) async fn catalog_rows(
+        &self,
+        low: Bound<KeyBuffer>,
+        high: Bound<KeyBuffer>,
+    ) -> Result<Vec<Row>> {
         let catalog = self.catalog();
-        let bounds = Bounds { low: Bound::Unbounded, high: Bound::Unbounded };
-        let mut scan = self.core().scan(&catalog, bounds);
-        let mut tables = Vec::new();
+        let mut scan = self.core().scan(&catalog, Bounds { low, high });
+        let mut rows = Vec::new();
         while engine_code(scan.load()).await? {
-            let (name, bytes) = scan.current().expect("loaded");
-            if !names_no_table(name) {
-                tables.push(TableDescription::decode(name, bytes)?);
-            }
+            let (key, bytes) = scan.current().expect("loaded");
+            rows.push(Row::decode(key, bytes)?);
             scan.pass();
         }
-        Ok(tables)
+        Ok(rows)
     }
 
     pub(super) async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
@@ -260,11 +328,6 @@ impl Transaction {
         core.set_caches(description.options.cache_cold);
         Table::new(&description.name, core)
     }
-}
-
-/// Whether a key of the catalog is of something else than a table.
-pub(super) fn names_no_table(key: &[u8]) -> bool {
-    is_row_key(key) || is_dropped_key(key)
 }
 
 /// The catalog's key of a table.

@@ -12,28 +12,22 @@
 //! what it wrote to the table is deleted with the rest, as if it had committed before `d`. After a crash,
 //! opening the database goes on from step 4.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Database;
 use super::catalog::{TableDescription, check_name, name_key};
 use super::error::{Error, Result};
 use super::index::IndexStage;
-use super::options::RunOptions;
-use super::run::{Failed, attempts};
+use super::run::commit_on_worker;
 use super::table::Table;
 use super::transaction::Transaction;
-use crate::log::Lsn;
+use super::{Database, refuse_on_worker};
 use crate::record::{ChangingIndexes, Records};
-use crate::rid::TableId;
+use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
 use crate::transaction::{
-    Bounds, CatalogRow, Intent, OperationError, WorkerTransactions, clear_index,
+    CatalogRow, Engine, Intent, OperationError, WorkerTransactions, clear_dropped,
 };
 use crate::types::{DecodeError, Key, KeyBuffer, Value};
-
-/// Records that are deleted in one transaction when a table is cleared.
-const CLEARED_AT_ONCE: u64 = 1024;
 
 /// The catalog's key of a dropped table goes on with its number, as ten decimal digits.
 const PREFIX: &str = "braid.dropped.";
@@ -48,8 +42,8 @@ pub(super) fn is_dropped_key(key: &[u8]) -> bool {
 
 /// A table that was dropped, and whose records are being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct DroppedTable {
-    id: u32,
+pub(super) struct DroppedTable {
+    pub(super) id: u32,
     name: String,
 }
 
@@ -66,7 +60,7 @@ impl DroppedTable {
         bytes
     }
 
-    fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::parse(key, bytes).ok_or_else(|| DecodeError::new("a dropped table in the catalog"))
     }
 
@@ -79,9 +73,11 @@ impl DroppedTable {
         (rest == [LAST]).then_some(Self { id, name })
     }
 
-    fn catalog_row(&self, engine: &crate::transaction::Engine) -> CatalogRow {
-        let catalog = engine.table(crate::rid::CATALOG);
-        CatalogRow { catalog, key: self.key(), value: self.encode() }
+    /// The table of its records, and its row.
+    pub(super) fn catalog_row(&self, engine: &Engine) -> (Arc<Records>, CatalogRow) {
+        let row =
+            CatalogRow { catalog: engine.table(CATALOG), key: self.key(), value: self.encode() };
+        (engine.table(TableId(self.id)), row)
     }
 }
 
@@ -93,8 +89,7 @@ impl Database {
     ///
     /// If the future is dropped, the table is dropped all the same. If the database is closed meanwhile, or
     /// the process ends, the records left are deleted when it is opened the next time; so they are if deleting
-    /// them fails, which is told, although the table is dropped. Not to be awaited within a transaction: it would
-    /// wait for that one too.
+    /// them fails, which is told, although the table is dropped.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options};
@@ -109,9 +104,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped; as
-    /// [`Database::run`].
+    /// [`Error::TableNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped;
+    /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
     pub async fn drop_table(&self, name: &str) -> Result<()> {
+        refuse_on_worker()?;
         let name = name.to_owned();
         self.on_worker(async move || drop_table(&name).await).await
     }
@@ -151,34 +147,11 @@ impl Database {
             }
         }
     }
-
-    /// Goes on with the deletion of the records of tables that were dropped, when the database is opened.
-    pub(super) async fn find_dropped_tables(&self) -> Result<()> {
-        for dropped in self.run(async |tx| tx.dropped_tables().await).await? {
-            let engine = &self.shared.engine;
-            engine.raise_table_id(TableId(dropped.id));
-            let (records, row) = (engine.table(TableId(dropped.id)), dropped.catalog_row(engine));
-            self.spawn(move || {
-                Box::pin(async move {
-                    if let Err(error) = clear_index(records, row).await {
-                        tracing::warn!("a dropped table is left to the next opening: {error}");
-                    }
-                })
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Runs `body` in transactions of this worker, until one commits; its value and the commit LSN.
-async fn commit<T>(body: impl AsyncFn(&Transaction) -> Result<T>) -> Result<(T, Lsn)> {
-    let outcome = attempts(RunOptions::default(), body).await.map_err(Failed::into_error)?;
-    Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
 /// The table of a name, and the right to change its indexes.
 async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
-    let (found, _) = commit(async |tx| tx.describe(name).await).await?;
+    let (found, _) = commit_on_worker(async |tx| tx.describe(name).await).await?;
     let found = found.ok_or_else(|| Error::TableNotFound(name.to_owned()))?;
     let table = WorkerTransactions::current().engine().table(TableId(found.id));
     let busy = || Error::IndexBusy { table: name.to_owned() };
@@ -189,27 +162,26 @@ async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
 async fn drop_table(name: &str) -> Result<()> {
     let (table, changing) = find(name).await?;
     let dropped = DroppedTable { id: table.id.0, name: name.to_owned() };
-    let (indexes, lsn) = commit(async |tx| tx.list_as_dropped(&dropped).await).await?;
+    let (indexes, lsn) = commit_on_worker(async |tx| tx.list_as_dropped(&dropped).await).await?;
     table.drop_at(lsn);
     table.secondaries().iter().for_each(|index| index.mark_dropped());
     drop(changing);
     // So every transaction that begins later sees that.
-    commit(async |tx| tx.put_dropped(&dropped).await).await?;
+    commit_on_worker(async |tx| tx.put_dropped(&dropped).await).await?;
     let worker = WorkerTransactions::current();
     if !worker.wait_for_grace_period().await? {
         // The database is closing: the rest is left to the next opening.
         return Ok(());
     }
-    let row = (table, dropped.catalog_row(worker.engine()));
-    for (entries, row) in indexes.into_iter().chain([row]) {
-        clear_index(entries, row).await?;
+    for (records, row) in indexes.into_iter().chain([dropped.catalog_row(worker.engine())]) {
+        clear_dropped(records, row).await?;
     }
     Ok(())
 }
 
 async fn rename_table(from: &str, to: &str) -> Result<()> {
     let (table, _changing) = find(from).await?;
-    commit(async |tx| tx.rename(&table, from, to).await).await?;
+    commit_on_worker(async |tx| tx.rename(&table, from, to).await).await?;
     table.set_name(to);
     for index in table.secondaries().iter() {
         index.entries().set_name(&format!("{to}.{}", index.name()));
@@ -255,25 +227,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// The tables that are dropped, and not gone yet.
-    async fn dropped_tables(&self) -> Result<Vec<DroppedTable>> {
-        let mut low = KeyBuffer::new();
-        low.extend_from_slice(PREFIX.as_bytes());
-        let catalog = self.catalog();
-        let bounds = Bounds { low: Bound::Included(low), high: Bound::Unbounded };
-        let mut scan = self.core().scan(&catalog, bounds);
-        let mut tables = Vec::new();
-        while engine_code(scan.load()).await? {
-            let (key, bytes) = scan.current().expect("loaded");
-            if !is_dropped_key(key) {
-                break;
-            }
-            tables.push(DroppedTable::decode(key, bytes)?);
-            scan.pass();
-        }
-        Ok(tables)
-    }
-
     /// Gives a table another name in the catalog.
     async fn rename(&self, table: &Records, from: &str, to: &str) -> Result<()> {
         let mut row = self.row_of(table.id.0, from).await?;
@@ -308,31 +261,23 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = self.core().scan(records, Bounds { low, high: Bound::Unbounded });
-        scan.set_keys_only();
-        scan.expect_records(CLEARED_AT_ONCE);
-        let (mut deleted, mut last) = (0, None);
-        while deleted < CLEARED_AT_ONCE && engine_code(scan.load()).await? {
-            let key = scan.current().expect("loaded").0.clone();
-            self.write_encoded(table, &key, Intent::Delete).await?;
-            (deleted, last) = (deleted + 1, Some(key));
-            scan.pass();
-        }
-        Ok((deleted, last.filter(|_| deleted == CLEARED_AT_ONCE)))
+        let delete = async |key: &[u8]| {
+            self.core().write(records, key, Intent::Delete).await?;
+            Ok(())
+        };
+        Ok(engine_code(self.core().delete_next(records, after, delete)).await?)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::catalog::names_no_table;
     use super::*;
 
     #[test]
     fn rows_keep_their_parts_and_are_told_from_damage() {
         let dropped = DroppedTable { id: 1_234_567_890, name: "drafts".to_owned() };
         let (key, bytes) = (dropped.key(), dropped.encode());
-        assert!(is_dropped_key(&key) && names_no_table(&key) && !names_no_table(b"drafts"));
+        assert!(is_dropped_key(&key) && !is_dropped_key(b"drafts"));
         assert_eq!(DroppedTable::decode(&key, &bytes).unwrap(), dropped);
         for length in 0..bytes.len() {
             assert!(DroppedTable::decode(&key, &bytes[..length]).is_err());

@@ -204,8 +204,12 @@ pub enum Error {
     /// write, which has not happened then.
     #[error("the caller's own code panicked, in a closure given to the database: {0}")]
     Panicked(String),
-    /// A blocking call was made on a worker's own thread, from within a transaction.
-    #[error("a blocking call within a transaction would stop the worker that is to serve it")]
+    /// A call was made from within a transaction that would wait for this transaction itself, or block the
+    /// thread of the worker that is to run it.
+    #[error(
+        "within a transaction this call would wait for that transaction itself, or for its worker; make it \
+         outside"
+    )]
     WouldBlock,
     /// A worker has as many transactions open as it may have; or, under
     /// [`Overload::Shed`](crate::Overload), as many that wait for storage.

@@ -55,7 +55,6 @@ use crate::io::{self, SimulatedDisk};
 use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
-use crate::rid::TableId;
 #[cfg(any(test, braid_simulation))]
 use crate::sched::Width;
 use crate::sched::{self, Executor, ExecutorOptions, Failure, Job};
@@ -206,12 +205,7 @@ impl Database {
         tracing::info!(?recovered, "recovered");
         let recovery = Recovery::new(&recovered, begin.elapsed());
         let db = Self::start(&options, engine, unused_log, simulated, recovery)?;
-        // A table may be listed and empty: then only the catalog tells that its id is taken.
-        for table in db.run_blocking(async |tx| tx.tables().await)? {
-            db.shared.engine.raise_table_id(TableId(table.id));
-        }
-        block_on(db.find_indexes())?;
-        block_on(db.find_dropped_tables())?;
+        block_on(db.load_catalog())?;
         Ok(db)
     }
 

@@ -198,6 +198,14 @@ impl Database {
     }
 }
 
+/// Runs `body` in transactions of this worker, until one commits; its value and the commit LSN.
+pub(super) async fn commit_on_worker<T>(
+    body: impl AsyncFn(&Transaction) -> Result<T>,
+) -> Result<(T, Lsn)> {
+    let outcome = attempts(RunOptions::default(), body).await.map_err(Failed::into_error)?;
+    Ok((outcome.value, Lsn(outcome.commit_lsn)))
+}
+
 /// Why a transaction failed.
 pub(super) enum Failed<E> {
     /// Its closure said so.

@@ -120,8 +120,9 @@ impl Database {
     /// the compaction goes on all the same.
     ///
     /// # Errors
-    /// As [`Database::checkpoint`].
+    /// As [`Database::checkpoint`]; [`Error::WouldBlock`] from within a transaction, which it would wait for.
     pub async fn compact(&self) -> Result<Compaction> {
+        refuse_on_worker()?;
         let compacted = self.on_worker(durability::compact).await?;
         let durability::Compacted { segments, moved, bytes, .. } = compacted;
         Ok(Compaction { segments, moved, bytes })

@@ -59,6 +59,11 @@ impl ChangingIndexes {
         let begun = !table.secondaries.changing.swap(true, Ordering::AcqRel);
         begun.then(|| Self(table.clone()))
     }
+
+    /// The table whose indexes may be changed.
+    pub(crate) fn table(&self) -> &Arc<Records> {
+        &self.0
+    }
 }
 
 impl Drop for ChangingIndexes {

@@ -1,24 +1,16 @@
-//! Filling a secondary index with the records that were there before it, and emptying one that is dropped:
-//! in many short transactions, while others go on.
+//! Filling a secondary index with the records that were there before it, in many short transactions, while
+//! others go on.
 
 use std::ops::Bound;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
 use super::index_changes::keys_of;
 use super::scan::Bounds;
-use super::turnstile::TurnedAway;
-use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
 use crate::record::{Records, Secondary};
-use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
-
-/// Entries that are deleted in one transaction.
-const DELETED_AT_ONCE: u64 = 1024;
 
 /// What one transaction did of the filling of an index.
 #[derive(Debug)]
@@ -99,95 +91,4 @@ impl Transaction {
         let (table, index) = (table.name().to_string(), index.name().to_owned());
         Err(IndexError::DuplicateKey { table, index, key: part.to_vec(), records }.into())
     }
-}
-
-/// A row of the catalog.
-#[derive(Debug)]
-pub(crate) struct CatalogRow {
-    pub(crate) catalog: Arc<Records>,
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Vec<u8>,
-}
-
-/// Deletes all entries of an index that nobody writes any more, and then its row in the catalog, if it is
-/// still its: somebody else may delete it too, and an index of the same name be created meanwhile. `false`
-/// if the database is closing before that is done, and it is left to the next opening.
-///
-/// # Errors
-/// The device's, the log's; `Overloaded`.
-pub(crate) async fn clear_index(
-    entries: Arc<Records>,
-    row: CatalogRow,
-) -> Result<bool, OperationError> {
-    let worker = WorkerTransactions::current();
-    let (mut deleted, mut after) = (0, None);
-    let mut turned_away = TurnedAway::default();
-    while !worker.engine().checkpoints.stopping() {
-        sched::yield_now(Cause::Memory).await;
-        let cleared = match delete_entries(&worker, &entries, after.clone()).await {
-            // Somebody else deletes them too.
-            Err(OperationError::Conflict) => continue,
-            Err(OperationError::TurnedAway) => {
-                worker.wait_for_turnstile(&mut turned_away).await;
-                continue;
-            }
-            cleared => cleared?,
-        };
-        (deleted, after) = (deleted + cleared.records, cleared.last);
-        if after.is_some() {
-            continue;
-        }
-        // Until a pass has met none.
-        if std::mem::take(&mut deleted) == 0 {
-            match delete_row(&worker, &row).await {
-                Err(OperationError::Conflict) => continue,
-                Err(OperationError::TurnedAway) => {
-                    worker.wait_for_turnstile(&mut turned_away).await;
-                    continue;
-                }
-                gone => gone?,
-            }
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Deletes a row of the catalog, unless it is another one by now.
-async fn delete_row(
-    worker: &Rc<WorkerTransactions>,
-    row: &CatalogRow,
-) -> Result<(), OperationError> {
-    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let now = transaction.get(&row.catalog, &row.key).await?;
-    let still_there = now.is_some_and(|now| now.bytes() == row.value);
-    if still_there {
-        transaction.write_record(&row.catalog, &row.key, Intent::Delete).await?;
-    }
-    transaction.commit().await?;
-    Ok(())
-}
-
-/// Deletes the next entries of an index.
-async fn delete_entries(
-    worker: &Rc<WorkerTransactions>,
-    entries: &Records,
-    after: Option<KeyBuffer>,
-) -> Result<Filled, OperationError> {
-    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let (mut records, mut last) = (0, None);
-    {
-        let mut scan = transaction.scan(entries, Bounds { low, high: Bound::Unbounded });
-        scan.set_keys_only();
-        scan.expect_records(DELETED_AT_ONCE);
-        while records < DELETED_AT_ONCE && scan.load().await? {
-            let key = scan.current().expect("loaded").0.clone();
-            transaction.write_record(entries, &key, Intent::Delete).await?;
-            (records, last) = (records + 1, Some(key));
-            scan.pass();
-        }
-    }
-    transaction.commit().await?;
-    Ok(Filled { records, last: last.filter(|_| records == DELETED_AT_ONCE) })
 }

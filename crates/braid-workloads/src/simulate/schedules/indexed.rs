@@ -269,59 +269,42 @@ impl Clients {
 /// What keeps it from reading them.
 pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
     let table = pollster(Indexed::open(db))?.table;
+    // A dropping whose caller gave up has begun, or changes nothing any more.
+    pause(5000);
     for number in 0..INDEXES.len() {
-        let mut end = attached_index(db, &table, number)?;
-        if matches!(end, Attached::Dropping) {
-            // The row was changed by a dropping whose caller gave up; it was under way when the index was
-            // attached, and is over now.
-            end = attached_index(db, &table, number)?;
-        }
-        match end {
-            Attached::Right => {}
-            Attached::Dropping => {
-                let name = INDEXES[number].0;
-                return Ok(Some(format!("nobody drops index {name}, and its row says so")));
-            }
-            Attached::Wrong(problem) => return Ok(Some(problem)),
+        if let Some(problem) = index_problem(db, &table, number)? {
+            return Ok(Some(problem));
         }
     }
     Ok(None)
 }
 
-/// How an index that was attached at the end is found.
-enum Attached {
-    /// It agrees with the table, and the catalog has it; or there is none because of a duplicate.
-    Right,
-    /// Its row says that it is being dropped.
-    Dropping,
-    Wrong(String),
-}
-
-fn attached_index(db: &Database, table: &Records, number: usize) -> Result<Attached, Error> {
+fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option<String>, Error> {
     let (name, unique) = INDEXES[number];
-    let index = match pollster(attach(db, table, number)) {
-        Ok(index) => index,
-        Err(Error::DuplicateKey { .. }) if unique => match pollster(duplicate(db, table))? {
-            true => return Ok(Attached::Right),
-            false => {
-                return Ok(Attached::Wrong(format!("index {name} is refused for no duplicate")));
+    let index = loop {
+        match pollster(attach(db, table, number)) {
+            Ok(index) => break index,
+            // A dropping whose caller gave up goes on.
+            Err(Error::IndexBusy { .. }) => pause(100),
+            Err(Error::DuplicateKey { .. }) if unique => {
+                let refused = || format!("index {name} is refused for no duplicate");
+                return Ok((!pollster(duplicate(db, table))?).then(refused));
             }
-        },
-        Err(error) => return Err(error),
+            Err(error) => return Err(error),
+        }
     };
     let records = table.clone();
     let compared =
         pollster(db.run(async move |tx: &Transaction| compare(tx, &records, number, &index).await));
     if let Err(error) = compared {
-        return Ok(Attached::Wrong(format!("index {name}: {error}")));
+        return Ok(Some(format!("index {name}: {error}")));
     }
     // Until what is under way for somebody who gave up is over.
     pause(5000);
     let rows = pollster(db.indexes())?;
     Ok(match rows.iter().find(|row| row.name == name).map(|row| row.stage) {
-        Some(IndexStage::Ready) => Attached::Right,
-        Some(IndexStage::Dropping) => Attached::Dropping,
-        _ => Attached::Wrong(format!("index {name} was attached, and the catalog has {rows:?}")),
+        Some(IndexStage::Ready) => None,
+        _ => Some(format!("index {name} was attached, and the catalog has {rows:?}")),
     })
 }
 

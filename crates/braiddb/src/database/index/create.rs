@@ -1,4 +1,4 @@
-//! Creating, attaching and dropping indexes.
+//! Creating indexes, and attaching them.
 //!
 //! | step of a creation | committed |
 //! |---|---|
@@ -9,25 +9,24 @@
 //! | 5. transactions that begin later may read it | stage *ready* |
 //!
 //! After a crash, or if the future is dropped, what is built stays, and attaching the index goes on from
-//! step 2. Dropping goes the other way: the row says *dropping*, the index is taken off the list,
-//! transactions that began before are waited for, its entries are deleted, and then the row.
+//! step 2.
 
 use std::sync::Arc;
 
 use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
 use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
-use crate::database::Database;
-use crate::database::catalog::{check_name, type_name};
+use crate::database::catalog::{Row, check_name, type_name};
 use crate::database::error::{Error, Result};
 use crate::database::options::RunOptions;
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
+use crate::database::{Database, refuse_on_worker};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::{self, ChangingIndexes, IndexCode, Secondary};
 use crate::rid::TableId;
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, Intent, Isolation, WorkerTransactions, clear_index};
+use crate::transaction::{Engine, Intent, Isolation, WorkerTransactions};
 use crate::types::{Key, KeyBuffer, Value};
 
 /// Records whose entries are made in one transaction, at most.
@@ -70,8 +69,9 @@ impl Database {
     /// # Errors
     /// [`Error::IndexMismatch`] if it was created with other options or another type of keys;
     /// [`Error::DuplicateKey`] if it is to be unique and two records have the same key: then there is no
-    /// index; [`Error::IndexBusy`]; [`Error::TableName`]; [`Error::Panicked`] if `extract` did;
-    /// [`Error::Decode`]; as [`Database::run`].
+    /// index; [`Error::IndexBusy`] while an index of the table is created or dropped; [`Error::TableName`];
+    /// [`Error::Panicked`] if `extract` did; [`Error::Decode`]; [`Error::WouldBlock`] from within a transaction,
+    /// which building it would wait for; as [`Database::run`].
     pub async fn index<S, K, V, F>(
         &self,
         table: &Table<K, V>,
@@ -152,21 +152,22 @@ impl Database {
             listed.attach(code);
             return Ok(listed);
         }
+        refuse_on_worker()?;
         let busy = || Error::IndexBusy { table: wanted.table.clone() };
-        let _changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
+        let mut changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
         let row = loop {
             let row = self.declare_index(table, &wanted).await?;
             if row.stage != IndexStage::Dropping {
                 break row;
             }
-            // By whom does not matter: it may be somebody who gave up.
-            self.remove_index(table, &row).await?;
+            // When the database was opened it had been dropped already.
+            changing = self.remove_index(&row, changing).await?;
         };
         let listed = self.list_index(table, &row, code).await?;
         match row.stage {
             IndexStage::Building => match self.build_index(table, &listed, &row, watch).await {
                 Err(duplicate @ Error::DuplicateKey { .. }) => {
-                    self.remove_index(table, &row).await?;
+                    self.remove_index(&row, changing).await?;
                     return Err(duplicate);
                 }
                 built => built?,
@@ -255,90 +256,12 @@ impl Database {
         Ok(())
     }
 
-    /// Drops an index: it need not be attached. Its entries are deleted while transactions go on; those
-    /// that are active when this begins are waited for. If the future is dropped, or the process ends, the
-    /// index is dropped all the same, by the next call or when the database is opened again.
-    ///
-    /// # Errors
-    /// [`Error::IndexNotFound`]; [`Error::IndexBusy`]; as [`Database::run`].
-    pub async fn drop_index<K, V>(&self, table: &Table<K, V>, name: &str) -> Result<()>
-    where
-        K: Key + ?Sized,
-        V: Value + ?Sized,
-    {
-        if !self.shared.engine.owns(&table.core) {
-            return Err(Error::ForeignTable(table.name().to_owned()));
-        }
-        let busy = || Error::IndexBusy { table: table.name().to_owned() };
-        let _changing = ChangingIndexes::begin(&table.core).ok_or_else(busy)?;
-        let (table_id, index) = (table.core.id.0, name.to_owned());
-        let row = self.run(async move |tx| tx.index_row(table_id, &index).await).await?;
-        match row {
-            Some(row) => self.remove_index(&table.core, &row).await,
-            None => {
-                let (table, index) = (table.name().to_owned(), name.to_owned());
-                Err(Error::IndexNotFound { table, index })
-            }
-        }
-    }
-
-    /// Removes an index whose table's indexes nobody else changes.
-    async fn remove_index(
-        &self,
-        table: &Arc<record::Records>,
-        index: &IndexDescription,
-    ) -> Result<()> {
-        let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
-        match self.put_row(&row).await {
-            // It was dropped before, and its deletion came to its end just now.
-            Err(Error::IndexNotFound { .. }) => return Ok(()),
-            put => _ = put?,
-        }
-        if let Some(listed) = table.secondary(&row.name) {
-            listed.mark_dropped();
-            table.unlist_secondary(&listed);
-        }
-        // So every transaction that begins later sees that it is not listed.
-        match self.put_row(&row).await {
-            Err(Error::IndexNotFound { .. }) => return Ok(()),
-            put => _ = put?,
-        }
-        self.wait_for_grace_period().await?;
-        let (entries, row) = row.catalog_row(&self.shared.engine);
-        self.on_worker(|| clear_index(entries, row)).await?;
-        Ok(())
-    }
-
     /// The indexes there are, in the order of their tables' numbers and their names.
     ///
     /// # Errors
     /// As [`Database::run`]; when the catalog does not decode.
     pub async fn indexes(&self) -> Result<Vec<IndexDescription>> {
         self.run(async |tx| tx.index_rows().await).await
-    }
-
-    /// Lists the indexes that the catalog has with their tables, when the database is opened, and goes on
-    /// with the deletion of those that were dropped.
-    pub(in crate::database) async fn find_indexes(&self) -> Result<()> {
-        for row in self.indexes().await? {
-            let engine = &self.shared.engine;
-            engine.raise_table_id(TableId(row.id));
-            if row.stage == IndexStage::Dropping {
-                let (entries, row) = row.catalog_row(engine);
-                self.spawn(move || {
-                    Box::pin(async move {
-                        if let Err(error) = clear_index(entries, row).await {
-                            tracing::warn!("a dropped index is left to the next opening: {error}");
-                        }
-                    })
-                })?;
-                continue;
-            }
-            let table = engine.table(TableId(row.table_id));
-            table.set_name(&row.table);
-            table.list_secondary(engine.secondary(&row));
-        }
-        Ok(())
     }
 
     async fn put_row(&self, row: &IndexDescription) -> Result<Lsn> {
@@ -357,7 +280,16 @@ impl Database {
     }
 }
 
-impl crate::transaction::Engine {
+impl IndexDescription {
+    /// Lists an index of the catalog with its table, when the database is opened.
+    pub(in crate::database) fn list(&self, engine: &Engine) {
+        let table = engine.table(TableId(self.table_id));
+        table.set_name(&self.table);
+        table.list_secondary(engine.secondary(self));
+    }
+}
+
+impl Engine {
     /// An index that the catalog lists.
     fn secondary(&self, row: &IndexDescription) -> Arc<Secondary> {
         let entries = self.table(TableId(row.id));
@@ -380,7 +312,11 @@ fn check_definition(stored: &IndexDescription, wanted: &IndexDescription) -> Res
 }
 
 impl Transaction {
-    async fn index_row(&self, table_id: u32, name: &str) -> Result<Option<IndexDescription>> {
+    pub(super) async fn index_row(
+        &self,
+        table_id: u32,
+        name: &str,
+    ) -> Result<Option<IndexDescription>> {
         let (catalog, key) = (self.catalog(), row_key(table_id, name));
         let Some(found) = engine_code(self.core().get(&catalog, &key)).await? else {
             return Ok(None);
@@ -389,15 +325,12 @@ impl Transaction {
     }
 
     pub(in crate::database) async fn index_rows(&self) -> Result<Vec<IndexDescription>> {
-        let (catalog, (low, high)) = (self.catalog(), row_bounds());
-        let mut scan = self.core().scan(&catalog, Bounds { low, high });
-        let mut rows = Vec::new();
-        while engine_code(scan.load()).await? {
-            let (key, bytes) = scan.current().expect("loaded");
-            rows.push(IndexDescription::decode(key, bytes)?);
-            scan.pass();
-        }
-        Ok(rows)
+        let (low, high) = row_bounds();
+        let rows = self.catalog_rows(low, high).await?.into_iter().filter_map(|row| match row {
+            Row::Index(index) => Some(index),
+            Row::Table(_) | Row::DroppedTable(_) => None,
+        });
+        Ok(rows.collect())
     }
 
     async fn create_index(
@@ -417,7 +350,7 @@ impl Transaction {
 
     /// Changes the row of an index. It must be this index's still: whoever changes it may have been given
     /// up, and another may have dropped the index since, or created one of the same name.
-    async fn put_row(&self, row: &IndexDescription) -> Result<()> {
+    pub(super) async fn put_row(&self, row: &IndexDescription) -> Result<()> {
         let now = self.index_row(row.table_id, &row.name).await?;
         let Some(now) = now.filter(|now| now.id == row.id && now.stage <= row.stage) else {
             let (table, index) = (row.table.clone(), row.name.clone());

@@ -2,6 +2,7 @@
 //! dropped. `docs/indexes.md` has what they are, and why they are right.
 
 mod create;
+mod drop;
 mod read;
 mod row;
 #[cfg(all(test, not(loom)))]

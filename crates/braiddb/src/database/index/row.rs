@@ -99,7 +99,7 @@ impl IndexDescription {
         bytes
     }
 
-    pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(in crate::database) fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::parse(key, bytes).ok_or_else(|| DecodeError::new("an index in the catalog"))
     }
 

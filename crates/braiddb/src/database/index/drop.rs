@@ -1,0 +1,89 @@
+//! Dropping indexes, as tables are dropped: the row says *dropping*, the index is taken off the list,
+//! transactions that began before are waited for, its entries are deleted, and then the row. All that is done
+//! on a worker, so that it goes on if the caller gives up.
+
+use std::sync::Arc;
+
+use super::row::{IndexDescription, IndexStage};
+use crate::database::error::{Error, Result};
+use crate::database::run::commit_on_worker;
+use crate::database::table::Table;
+use crate::database::{Database, refuse_on_worker};
+use crate::record::{ChangingIndexes, Records};
+use crate::transaction::{WorkerTransactions, clear_dropped};
+use crate::types::{Key, Value};
+
+impl Database {
+    /// Drops an index: it need not be attached. Its entries are deleted while transactions go on; those
+    /// that are active when this begins are waited for.
+    ///
+    /// If the future is dropped, the index is dropped all the same. If the database is closed meanwhile, or
+    /// the process ends, the entries left are deleted when it is opened the next time.
+    ///
+    /// # Errors
+    /// [`Error::IndexNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped;
+    /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
+    pub async fn drop_index<K, V>(&self, table: &Table<K, V>, name: &str) -> Result<()>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        refuse_on_worker()?;
+        let table_name = table.name().to_owned();
+        if !self.shared.engine.owns(&table.core) {
+            return Err(Error::ForeignTable(table_name));
+        }
+        let (table, name) = (table.core.clone(), name.to_owned());
+        self.on_worker(async move || drop_index(&table, table_name, name).await).await
+    }
+
+    /// Removes an index whose table's indexes only the caller may change. That right is returned; if the
+    /// future is dropped, it is held until the index is removed.
+    pub(super) async fn remove_index(
+        &self,
+        index: &IndexDescription,
+        changing: ChangingIndexes,
+    ) -> Result<ChangingIndexes> {
+        let index = index.clone();
+        self.on_worker(async move || {
+            remove_index(changing.table(), &index).await?;
+            Ok::<_, Error>(changing)
+        })
+        .await
+    }
+}
+
+async fn drop_index(table: &Arc<Records>, table_name: String, name: String) -> Result<()> {
+    let busy = || Error::IndexBusy { table: table_name.clone() };
+    let _changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
+    let (row, _) = commit_on_worker(async |tx| tx.index_row(table.id.0, &name).await).await?;
+    match row {
+        Some(row) => remove_index(table, &row).await,
+        None => Err(Error::IndexNotFound { table: table_name, index: name }),
+    }
+}
+
+async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
+    let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
+    match commit_on_worker(async |tx| tx.put_row(&row).await).await {
+        // It had been dropped before the database was opened, and its deletion came to its end just now.
+        Err(Error::IndexNotFound { .. }) => return Ok(()),
+        put => _ = put?,
+    }
+    if let Some(listed) = table.secondary(&row.name) {
+        listed.mark_dropped();
+        table.unlist_secondary(&listed);
+    }
+    // So every transaction that begins later sees that it is not listed.
+    match commit_on_worker(async |tx| tx.put_row(&row).await).await {
+        Err(Error::IndexNotFound { .. }) => return Ok(()),
+        put => _ = put?,
+    }
+    let worker = WorkerTransactions::current();
+    if worker.wait_for_grace_period().await? {
+        let (entries, row) = row.catalog_row(worker.engine());
+        clear_dropped(entries, row).await?;
+    }
+    // Else the database is closing, and the rest is left to the next opening.
+    Ok(())
+}
