@@ -201,6 +201,39 @@ fn a_few_deletions_everywhere_make_room() {
     });
 }
 
+/// Each time a sixty-fourth, from all segments alike, so that compaction finds little that is dead in any: deletions
+/// have room all the same, and what they gain can be written before long.
+#[test]
+fn deletions_go_on_where_compaction_gains_little() {
+    const SHARE: usize = 64;
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 3000);
+        let mut model = Model::new();
+        let (db, table) = open(&disk, 1);
+        fill(&db, &disk, &table, &mut model, 0);
+        let (mut deleted, mut more) = (0, 0);
+        for step in 0..16 {
+            let keys: Vec<u64> = model.keys().copied().skip(step).step_by(SHARE).collect();
+            let mut compactions = 0;
+            while let Err(error) = delete(&db, &table, &keys) {
+                assert!(matches!(error, Error::DiskFull(_)), "{error}");
+                compactions += 1;
+                assert!(compactions < 100, "step {step}: compaction makes no room for deletions");
+                compact(&db);
+            }
+            keys.iter().for_each(|key| _ = model.remove(key));
+            deleted += keys.len() as u64;
+            compact(&db);
+            check(&db, &table, &model);
+            more += fill(&db, &disk, &table, &mut model, 1 + step as u64);
+        }
+        assert!(2 * more > deleted, "{more} records more after {deleted} were deleted");
+        check(&db, &table, &model);
+        assert!(db.check().unwrap().problems.is_empty());
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn each_reopening_of_a_full_disk_leaves_as_much_room_for_deletions() {
     with_limit(LIMIT, |limit| {
