@@ -163,6 +163,9 @@ fn versions_go_when_nobody_needs_them() {
         (2..6).for_each(|byte| write(byte, false));
         write(0, true);
         assert!(db.stats().memory.versions > 5 * 2000 * 100, "{:?}", db.stats().memory);
+        // The records with their slots, on pages that are half full or more.
+        let pages = db.stats().memory.pages;
+        assert!((240_000..700_000).contains(&pages), "{:?}", db.stats().memory);
         assert_eq!(block_on(reader.get(&table, &7)).unwrap(), Some(vec![1; 100]));
         assert_eq!(block_on(reader.get(&table, &1999)).unwrap(), Some(vec![1; 100]));
         block_on(reader.commit()).unwrap();

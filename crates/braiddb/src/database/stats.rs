@@ -137,7 +137,7 @@ pub struct LogPositions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Versions of records.
+    /// Versions of records, and what transactions may still see of changed records on pages.
     pub versions: u64,
     /// Index nodes.
     pub index_nodes: u64,
@@ -149,6 +149,8 @@ pub struct MemoryStats {
     pub reads: u64,
     /// Entries of the indirection arrays.
     pub indirection: u64,
+    /// Pages of paged tables, with their frames: those in use, and those that come free are kept for others.
+    pub pages: u64,
     /// What all these and the log's ring may take together; none if there is no bound.
     pub budget: Option<u64>,
     /// The whole process, as the operating system counts it (resident set).
@@ -237,6 +239,7 @@ fn memory(engine: &Engine) -> MemoryStats {
         copies: engine.memory.bytes(Kind::Copy),
         reads: engine.memory.bytes(Kind::Reading),
         indirection: engine.memory.array_bytes(),
+        pages: engine.page_bytes(),
         budget: engine.memory_budget(),
         resident: resident_bytes().unwrap_or(0),
     }

@@ -55,6 +55,14 @@ impl PageSpace {
         self.page_words * WORD_BYTES
     }
 
+    /// Bytes of memory that its frames take: those that hold pages, and those that did; theirs is kept for pages to
+    /// come.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        // Relaxed: a statistic.
+        let taken = self.next_frame.load(Ordering::Relaxed).min(self.frames.count() as u64);
+        taken * (self.page_bytes() + size_of::<Frame>()) as u64
+    }
+
     /// The number of the last cut.
     pub(in crate::page) fn cut(&self) -> u64 {
         // Acquire pairs with the Release of whoever raises it.

@@ -22,7 +22,7 @@ use crate::record::Records;
 use crate::rid::TableId;
 use crate::sched::{Failure, Job};
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, OnceLock, RwLock};
 use crate::version::{Horizon, Readers, StatusTable};
 
 /// Bytes of a page of paged tables.
@@ -114,7 +114,7 @@ pub(crate) struct Engine {
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
     /// The pages of paged tables, once there is one.
-    pages: Mutex<Option<Arc<PageSpace>>>,
+    pages: OnceLock<Arc<PageSpace>>,
 }
 
 impl Engine {
@@ -157,7 +157,7 @@ impl Engine {
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
-            pages: Mutex::default(),
+            pages: OnceLock::new(),
         }
     }
 
@@ -183,7 +183,7 @@ impl Engine {
         if let Some(table) = self.tables.get(id) {
             return Ok(table);
         }
-        let pages = PagedTable::create(self.page_space()?, id, self.memory.clone())?;
+        let pages = PagedTable::create(self.page_space()?.clone(), id, self.memory.clone())?;
         let make = || Records::new(id, self.memory.clone(), None, false).on_pages(pages);
         Ok(self.tables.get_or_make(id, make))
     }
@@ -193,18 +193,22 @@ impl Engine {
         self.durability == Durability::Volatile && self.store.is_none() && self.safety_net.is_none()
     }
 
-    fn page_space(&self) -> Result<Arc<PageSpace>, PageError> {
-        let mut pages = self.pages.lock();
-        if let Some(pages) = &*pages {
-            return Ok(pages.clone());
+    fn page_space(&self) -> Result<&Arc<PageSpace>, PageError> {
+        if let Some(pages) = self.pages.get() {
+            return Ok(pages);
         }
         let new = PageSpace::new(PAGE_BYTES, FRAMES, FRAMES.into())?;
-        Ok(pages.insert(new).clone())
+        Ok(self.pages.get_or_init(|| new))
     }
 
-    /// Bytes that tables' arrays and the log's ring take.
+    /// Bytes that the pages of paged tables take in memory.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.pages.get().map_or(0, |pages| pages.memory_bytes())
+    }
+
+    /// Bytes that tables' arrays, pages and the log's ring take.
     fn beside_the_allocator(&self) -> u64 {
-        self.memory.array_bytes() + self.log.ring_bytes()
+        self.memory.array_bytes() + self.page_bytes() + self.log.ring_bytes()
     }
 
     /// Of `in_use` bytes, those above what eviction aims at; 0 without a budget.
