@@ -51,6 +51,9 @@ pub enum Bug {
     UnbuiltTakenForReady,
     ExtensionNotCertified,
     ReadersNotAwaited,
+    VersionNotDurable,
+    CheckpointBesidePages,
+    DeletionByKeyNotReplayed,
     // Found by models.
     #[cfg(test)]
     ChainLookedUpAfterValidation,
@@ -75,6 +78,10 @@ impl Bug {
         Self::CheckpointRace,
         Self::FreedLiveSegment,
     ];
+
+    /// Those of the recovery of paged tables.
+    pub const PAGES: [Self; 3] =
+        [Self::VersionNotDurable, Self::CheckpointBesidePages, Self::DeletionByKeyNotReplayed];
 
     /// Those of answers other than values, ahead of what they depend on: crashes find them too.
     pub const ANSWERS: [Self; 5] = [

@@ -5,11 +5,13 @@
 //! after the other, which the change's effect answers differently than what was there before. At each
 //! answer the disk crashes. Since nobody else writes, an answer that tells of the change must be given
 //! again by what is recovered. Everything runs on the one worker of a simulated disk, so a seed always
-//! does the same.
+//! does the same. With every other seed the tables' records are on pages.
 
 #![cfg(braid_simulation)]
 
 mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -23,6 +25,7 @@ use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
 use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Width};
 use common::with_limit;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use table_kind::create_table;
 
 const SEEDS: Range<u64> = 0..20;
 const KEY: u64 = 7;
@@ -395,6 +398,11 @@ fn refused_if(refused: bool, answer: &str) -> Result<String, Failure> {
     if refused { Ok(answer.to_owned()) } else { Err(Failure::Own("carried out".to_owned())) }
 }
 
+/// Whether the tables of a seed are on pages.
+fn is_paged(seed: u64) -> bool {
+    !seed.is_multiple_of(2)
+}
+
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().hot_width(Width::Fixed(4)).max_open(64);
     Database::open_simulated(disk, options, seed).unwrap()
@@ -403,8 +411,11 @@ fn open(disk: &SimulatedDisk, seed: u64) -> Database {
 impl Case {
     fn on(self, disk: &SimulatedDisk, seed: u64) -> Run {
         let db = open(disk, seed);
-        let [table, beside] = ["numbers", "beside"]
-            .map(|name| pollster::block_on(db.open_or_create_table::<u64, u64>(name)).unwrap());
+        let open = |name| match pollster::block_on(db.open_table::<u64, u64>(name)) {
+            Err(Error::TableNotFound(_)) => create_table(&db, name, is_paged(seed)),
+            opened => opened.unwrap(),
+        };
+        let [table, beside] = ["numbers", "beside"].map(open);
         Run { case: self, db, disk: disk.clone(), table, beside, record: Arc::default() }
     }
 
@@ -437,7 +448,11 @@ impl Case {
         run.disk.set_faults(Faults { most_delay: MOST_DELAY, ..Faults::default() });
         let Record { found, told, changed } = run.change_and_ask(seed);
         let lsn = changed.unwrap().unwrap();
-        if self.change == Change::Delete {
+        if self.change == Change::Delete && is_paged(seed) {
+            // The catalog's rows of two tables; a change that was kept, with what leads to it, takes more.
+            let versions = run.db.stats().memory.versions;
+            assert!(versions < 160, "{self:?}, seed {seed}: nothing reclaimed, {versions} bytes");
+        } else if self.change == Change::Delete {
             assert!(
                 run.db.stats().records_reclaimed > 0,
                 "{self:?}, seed {seed}: nothing reclaimed"

@@ -105,8 +105,9 @@ impl Command {
         let Report { seeds, seconds, tally } = &report;
         writeln!(
             std::io::stdout(),
-            "{seeds} seeds, {} crash states, {} of them during recovery, {} committed transactions: \
-             nothing lost ({seconds:.1} s)",
+            "{seeds} seeds, {} with paged tables, {} crash states, {} of them during recovery, {} committed \
+             transactions: nothing lost ({seconds:.1} s)",
+            tally.with_paged_tables,
             tally.crash_states,
             tally.in_recovery,
             tally.committed

@@ -34,7 +34,8 @@ pub(super) fn run(
     json: bool,
 ) -> Result<()> {
     let crash = |seed| Some((seed, format!("{:#}", seed::run(seed, plan).err()?)));
-    let crashes = Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).map(|bug| (bug, false));
+    let crashes =
+        Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).chain(Bug::PAGES).map(|bug| (bug, false));
     let scheduled = Bug::CERTIFICATION.into_iter().chain(Bug::INDEXES).chain(Bug::CONCURRENCY);
     let all = scheduled.map(|bug| (bug, true)).chain(crashes);
     let called = |bug: &Bug| name.is_empty() || format!("{bug:?}").eq_ignore_ascii_case(name);

@@ -35,6 +35,8 @@ pub(super) struct Tally {
     pub(super) in_recovery: u64,
     /// Transactions that committed.
     pub(super) committed: u64,
+    /// Seeds whose tables were on pages, some or all of them.
+    pub(super) with_paged_tables: u64,
     /// Segments of the log that compaction freed.
     pub(super) segments_freed: u64,
     /// Segments whose file was another one's before.
@@ -76,6 +78,7 @@ impl Tally {
         self.crash_states += other.crash_states;
         self.in_recovery += other.in_recovery;
         self.committed += other.committed;
+        self.with_paged_tables += other.with_paged_tables;
         self.segments_freed += other.segments_freed;
         self.segments_reused += other.segments_reused;
         self.evicted += other.evicted;
@@ -97,7 +100,9 @@ pub(super) fn run(seed: u64, plan: Plan) -> Result<Tally> {
     fastrand::seed(seed);
     let mut tally = Tally::default();
     let disk = SimulatedDisk::new(seed);
-    generation(&disk, seed, 0, &Contents::default(), plan, &mut tally)?;
+    let scale = Scale::long(seed);
+    tally.with_paged_tables += u64::from(scale.paged.any());
+    generation(&disk, seed, 0, &Contents::default(), (plan, scale), &mut tally)?;
     Ok(tally)
 }
 
@@ -107,7 +112,7 @@ fn generation(
     seed: u64,
     number: u32,
     base: &Contents,
-    plan: Plan,
+    (plan, scale): (Plan, Scale),
     tally: &mut Tally,
 ) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(number) << 56);
@@ -119,7 +124,7 @@ fn generation(
     let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
         Ok(db) => {
             let in_recovery = witness.crashes();
-            serve(&db, disk, &mut random, (plan, nests), &witness, tally)
+            serve(&db, disk, &mut random, (plan, scale, nests), &witness, tally)
                 .with_context(|| format!("generation {number}"))?;
             in_recovery
         }
@@ -143,16 +148,17 @@ fn generation(
         let place = || format!("generation {number}, crash at {}", crash.moment);
         let again = random.u64(0..plan.crashes.max(1)) < 2 && number + 1 < MOST_GENERATIONS;
         let untouched = again.then(|| crash.disk.copy(seed));
-        let found = recover(&crash.disk, random.u64(..)).with_context(place)?;
+        let found = recover(&crash.disk, scale, random.u64(..)).with_context(place)?;
         witness.with(|oracle| oracle.check(&found, crash.replies)).with_context(place)?;
         tally.crash_states += 1;
         if crash.moment == CLOSED {
             // Closed in order just now, so it says itself up to where it is whole.
-            damage(&crash.disk, &found, plan.flips, &mut random, tally).with_context(place)?;
+            damage(&crash.disk, &found, (plan, scale), &mut random, tally).with_context(place)?;
         }
         if let Some(disk) = untouched {
             let seed = random.u64(..);
-            generation(&disk, seed, number + 1, &found, plan, tally).with_context(place)?;
+            generation(&disk, seed, number + 1, &found, (plan, scale), tally)
+                .with_context(place)?;
         }
     }
     Ok(())
@@ -166,7 +172,7 @@ fn serve(
     db: &Database,
     disk: &SimulatedDisk,
     random: &mut fastrand::Rng,
-    (plan, nests): (Plan, bool),
+    (plan, scale, nests): (Plan, Scale, bool),
     witness: &Witness,
     tally: &mut Tally,
 ) -> Result<()> {
@@ -177,7 +183,7 @@ fn serve(
         anyhow!("a transaction waits, and nothing is under way that could wake it")
     };
     let tables =
-        work::once(db, disk, async |tx| Tables::open(tx, Scale::LONG).await).ok_or_else(stuck)?;
+        work::once(db, disk, async move |tx| Tables::open(tx, scale).await).ok_or_else(stuck)?;
     let tables = match tables {
         Ok(tables) => tables,
         Err(error) => {
@@ -209,12 +215,12 @@ fn serve(
 fn damage(
     disk: &SimulatedDisk,
     held: &Contents,
-    flips: u64,
+    (plan, scale): (Plan, Scale),
     random: &mut fastrand::Rng,
     tally: &mut Tally,
 ) -> Result<()> {
     let files = disk.files();
-    for _ in 0..flips {
+    for _ in 0..plan.flips {
         let (name, length) = &files[random.usize(0..files.len())];
         // Most of a segment is empty: half of the flips hit its start.
         let most = if random.bool() { *length } else { (*length).min(64 << 10) };
@@ -224,7 +230,7 @@ fn damage(
             continue;
         }
         tally.flips += 1;
-        match recover(&copy, random.u64(..)) {
+        match recover(&copy, scale, random.u64(..)) {
             Err(_) => tally.flips_reported += 1,
             Ok(found) => ensure!(
                 found == *held,
@@ -236,11 +242,11 @@ fn damage(
 }
 
 /// Opens what a crash left and reads everything.
-fn recover(disk: &SimulatedDisk, seed: u64) -> Result<Contents> {
+fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     let options = options(&mut fastrand::Rng::with_seed(seed));
     let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
-    let contents = work::once(&db, disk, async |tx| {
-        let tables = Tables::open(tx, Scale::LONG).await?;
+    let contents = work::once(&db, disk, async move |tx| {
+        let tables = Tables::open(tx, scale).await?;
         tables.contents(tx).await
     });
     let Some(contents) = contents else {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
+use braiddb::{Database, Error, Key, Outcome, RunOptions, Table, TableOptions, Transaction, Value};
 
 use super::observer::{self, Observer};
 use super::oracle::{Contents, Number, Taken};
@@ -17,13 +17,61 @@ use super::oracle::{Contents, Number, Taken};
 pub(super) struct Scale {
     /// Keys they take turns on; few, so that they conflict.
     pub(super) keys: u64,
-    /// Of a hundred values, how many are of some, and of many, kilobytes.
+    /// Of a hundred values, how many are of some, and of many, kilobytes; on pages, as much as fits.
     pub(super) large: (u32, u32),
+    pub(super) paged: Paged,
+}
+
+/// Which tables have their records on pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Paged {
+    turns: bool,
+    marks: bool,
+    journal: bool,
+}
+
+impl Paged {
+    /// What `number` says, of whatever size: with 0 none of them, else at least one.
+    pub(super) fn some(number: u64) -> Self {
+        let bits = if number == 0 { 0 } else { 1 + number % 7 };
+        Self { turns: bits & 1 != 0, marks: bits & 2 != 0, journal: bits & 4 != 0 }
+    }
+
+    pub(super) fn any(self) -> bool {
+        self != Self::default()
+    }
 }
 
 impl Scale {
-    /// Of a long run of one worker.
-    pub(super) const LONG: Self = Self { keys: 24, large: (10, 1) };
+    /// Of a long run of one worker. Every other seed has paged tables.
+    pub(super) fn long(seed: u64) -> Self {
+        let paged = Paged::some(if seed.is_multiple_of(2) { 0 } else { seed / 2 + 1 });
+        Self { keys: 24, large: (10, 1), paged }
+    }
+}
+
+/// The longest value on a page.
+const MOST_PAGED: usize = 1024;
+
+/// Opens a table, or makes it with these options.
+pub(super) async fn open_or_create<K, V>(
+    tx: &Transaction,
+    name: &str,
+    options: TableOptions,
+) -> Result<Table<K, V>, Error>
+where
+    K: Key + ?Sized,
+    V: Value + ?Sized,
+{
+    match tx.open_table(name).await {
+        Err(Error::TableNotFound(_)) => tx.create_table_with(name, options).await,
+        opened => opened,
+    }
+}
+
+/// The options of a table on pages, or of one that is not.
+pub(super) fn kind(paged: bool) -> TableOptions {
+    if paged { TableOptions::default().paged() } else { TableOptions::default() }
 }
 
 /// Transactions that write, or only read turns, for one that observes.
@@ -55,19 +103,13 @@ pub(super) const WRONG: &str = "wrong: ";
 
 impl Tables {
     pub(super) async fn open(tx: &Transaction, scale: Scale) -> Result<Self, Error> {
-        let turns = match tx.open_table("turns").await {
-            Err(Error::TableNotFound(_)) => {
-                // Records that recovery left on disk are read from there each time.
-                let options = TableOptions::default().cache_cold(false);
-                tx.create_table_with("turns", options).await?
-            }
-            opened => opened?,
-        };
+        let Paged { turns, marks, journal } = scale.paged;
         Ok(Self {
             scale,
-            turns,
-            marks: tx.open_or_create_table("marks").await?,
-            journal: tx.open_or_create_table("journal").await?,
+            // Records that recovery left on disk are read from there each time.
+            turns: open_or_create(tx, "turns", kind(turns).cache_cold(false)).await?,
+            marks: open_or_create(tx, "marks", kind(marks)).await?,
+            journal: open_or_create(tx, "journal", kind(journal)).await?,
         })
     }
 
@@ -209,6 +251,8 @@ impl Tables {
         } else {
             random.usize(0..300)
         };
+        let most = if self.scale.paged.turns { MOST_PAGED - 16 } else { usize::MAX };
+        let length = length.min(most);
         let mut value = [turn.to_le_bytes(), by.to_le_bytes()].concat();
         value.extend((0..length).map(|_| random.u8(..)));
         value

@@ -1,7 +1,8 @@
 //! The catalog: a table of tables, transactional like any other.
 //!
 //! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
-//! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached.
+//! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached,
+//! 2 if the table is paged.
 //! Rows of indexes stand beside (`index/row.rs`), and of tables that are being dropped (`drop.rs`).
 
 use std::ops::Bound;
@@ -13,6 +14,8 @@ use super::error::{Error, Result};
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
 use super::transaction::Transaction;
+use crate::durability::RecoveredPages;
+use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
@@ -32,8 +35,12 @@ pub struct TableOptions {
     /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
-    /// So far for databases in memory ([`Database::in_memory`](crate::Database::in_memory)) only, with keys up to
-    /// 512 bytes, values up to 1 KiB, and without secondary indexes.
+    /// So far all pages stay in memory; keys have up to 512 bytes, values up to 1 KiB, and there are no secondary
+    /// indexes. In a database with a log, paged tables are recovered by replaying the log from before they were
+    /// created: until they are dropped, checkpoints and compaction are refused
+    /// ([`Error::PagedTables`](crate::Error::PagedTables)), those that are due by themselves are not taken, and so the
+    /// log grows. With its first paged table a database becomes one of format version 2, which earlier builds do not
+    /// open.
     pub paged: bool,
 }
 
@@ -77,7 +84,7 @@ pub struct TableDescription {
 
 /// Set in a catalog entry's flags if the table does not cache what is cold.
 const UNCACHED: u8 = 1;
-/// Set there if its records are on pages; in databases in memory only.
+/// Set there if its records are on pages.
 const PAGED: u8 = 2;
 
 impl TableDescription {
@@ -141,14 +148,24 @@ impl Row {
 
 impl Database {
     /// Tells the engine what the catalog lists, when the database is opened: which numbers of tables are taken,
-    /// also by tables that are empty, and the tables' indexes. Goes on with the deletion of what was dropped.
-    pub(super) async fn load_catalog(&self) -> Result<()> {
+    /// also by tables that are empty, the paged tables, with what was recovered of them, and the tables' indexes.
+    /// Goes on with the deletion of what was dropped.
+    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<()> {
+        let no_pages = |error: PageError| Error::TableFull(error.to_string());
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
         for row in self.run(all).await? {
             match row {
-                Row::Table(table) => engine.raise_table_id(TableId(table.id)),
+                Row::Table(table) => {
+                    engine.raise_table_id(TableId(table.id));
+                    if table.options.paged && !engine.may_have_pages() {
+                        return Err(paged_needs_read_validation());
+                    }
+                    if table.options.paged {
+                        pages.list(engine, TableId(table.id)).map_err(no_pages)?;
+                    }
+                }
                 Row::Index(index) => {
                     engine.raise_table_id(TableId(index.id));
                     match index.stage {
@@ -158,9 +175,13 @@ impl Database {
                 }
                 Row::DroppedTable(table) => {
                     engine.raise_table_id(TableId(table.id));
+                    pages.list_dropped(engine, TableId(table.id));
                     self.clear_later(table.catalog_row(engine))?;
                 }
             }
+        }
+        for id in pages.unlisted().map_err(no_pages)? {
+            tracing::warn!("the log has records of table {}, which is not in the catalog", id.0);
         }
         Ok(())
     }
@@ -205,9 +226,7 @@ impl Transaction {
     {
         check_name(name)?;
         if options.paged && !self.engine().may_have_pages() {
-            let message =
-                "paged tables are for databases in memory that certify by read validation, so far";
-            return Err(Error::Options(message.to_owned()));
+            return Err(paged_needs_read_validation());
         }
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
         let describe = |id: TableId| {
@@ -328,6 +347,12 @@ impl Transaction {
         core.set_caches(description.options.cache_cold);
         Table::new(&description.name, core)
     }
+}
+
+fn paged_needs_read_validation() -> Error {
+    let message =
+        "paged tables are for databases that certify by read validation (Options::certifier)";
+    Error::Options(message.to_owned())
 }
 
 /// The catalog's key of a table.

@@ -195,17 +195,26 @@ impl Database {
         };
         let engine = engine(&options, memory_budget, log, store);
         let recovered = durability::recover(&engine, &files, reader, watch);
-        let recovered = recovered.map_err(|error| match error {
+        let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
             RecoveryError::Table(full) => Error::TableFull(full.to_string()),
+            RecoveryError::Pages(error) => Error::TableFull(error.to_string()),
         })?;
         engine.expect_checkpoint();
         engine.log.resume_at(recovered.replayed.end)?;
         drop(files);
         tracing::info!(?recovered, "recovered");
         let recovery = Recovery::new(&recovered, begin.elapsed());
+        // Until those that there are have been counted, so that no checkpoint is taken without them.
+        let may_be_paged = !pages.is_empty();
+        if may_be_paged {
+            engine.checkpoints.add_paged_table();
+        }
         let db = Self::start(&options, engine, unused_log, simulated, recovery)?;
-        block_on(db.load_catalog())?;
+        block_on(db.load_catalog(pages))?;
+        if may_be_paged {
+            db.shared.engine.checkpoints.remove_paged_table();
+        }
         Ok(db)
     }
 

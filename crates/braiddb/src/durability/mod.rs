@@ -4,16 +4,19 @@
 mod check;
 mod checkpoint;
 mod compact;
+mod recovered_pages;
 mod replay;
 mod upkeep;
 
 pub(crate) use check::check_tables;
 pub(crate) use checkpoint::{Checkpoint, estimate as estimate_checkpoint, name as checkpoint_name};
 pub(crate) use compact::Compacted;
+pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::Replayed;
 pub(crate) use upkeep::{checkpoint, compact, job};
 
 use crate::log::{LogError, LogFiles, LogReader};
+use crate::page::PageError;
 use crate::record::TableFull;
 use crate::transaction::Engine;
 
@@ -24,6 +27,8 @@ pub(crate) enum RecoveryError {
     Log(#[from] LogError),
     #[error(transparent)]
     Table(#[from] TableFull),
+    #[error(transparent)]
+    Pages(#[from] PageError),
 }
 
 /// How far a recovery is.
@@ -45,7 +50,8 @@ pub(crate) struct Recovered {
     pub(crate) replayed: Replayed,
 }
 
-/// Brings the engine's tables, which are empty, to the state that is on disk.
+/// Brings the engine's tables, which are empty, to the state that is on disk. Paged tables are returned: which
+/// of them there are is for the catalog to say.
 ///
 /// # Errors
 /// When something cannot be read, or is damaged.
@@ -54,15 +60,15 @@ pub(crate) fn recover(
     files: &LogFiles,
     mut reader: LogReader,
     watch: Watch<'_>,
-) -> Result<Recovered, RecoveryError> {
+) -> Result<(Recovered, RecoveredPages), RecoveryError> {
     let checkpoint = checkpoint::load_newest(engine, files, watch)?;
     if let Some(checkpoint) = checkpoint {
         reader.start_at(checkpoint.lsn);
         engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes);
     }
-    let replayed = replay::replay(engine, reader, watch)?;
+    let (replayed, pages) = replay::replay(engine, files, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
     }
-    Ok(Recovered { checkpoint, replayed })
+    Ok((Recovered { checkpoint, replayed }, pages))
 }

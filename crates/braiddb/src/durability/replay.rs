@@ -5,6 +5,8 @@
 //! A record id that was freed and taken by another key may fall to two threads: the later record
 //! stays, whichever thread comes last.
 //!
+//! Records of paged tables are brought back by their keys, to pages that no table has yet.
+//!
 //! | block | what replay does |
 //! |---|---|
 //! | commit, no parts | applies its records |
@@ -15,8 +17,9 @@
 
 use std::collections::HashMap;
 
+use super::recovered_pages::{RecoveredPages, RecoveringPages};
 use super::{RecoveryError, RecoveryStep, Watch};
-use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
+use crate::log::{Block, BlockKind, LogError, LogFiles, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
 use crate::rid::{Rid, TableId};
@@ -50,17 +53,19 @@ pub(crate) struct Replayed {
 /// The log's: it cannot be read, or is damaged before its end.
 pub(super) fn replay(
     engine: &Engine,
+    files: &LogFiles,
     mut reader: LogReader,
     watch: Watch<'_>,
-) -> Result<Replayed, RecoveryError> {
+) -> Result<(Replayed, RecoveredPages), RecoveryError> {
     let start = reader.end();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(16);
     let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
+    let pages = RecoveringPages::new(engine, files);
     let mut replayed = thread::scope(|scope| {
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
             let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
-            let share = Share { engine, stripes: &stripes, number, threads };
+            let share = Share { engine, pages: &pages, stripes: &stripes, number, threads };
             senders.push(sender);
             appliers.push(scope.spawn(move || share.apply_all(&blocks)));
         }
@@ -76,7 +81,7 @@ pub(super) fn replay(
     })?;
     (replayed.start, replayed.end) = (start, reader.end());
     give_back_ids(engine);
-    Ok(replayed)
+    Ok((replayed, pages.into_recovered()))
 }
 
 /// Sends committed blocks to every thread, in commit order; returns how many commits there were.
@@ -116,6 +121,7 @@ fn distribute(
 /// One thread's share of the keys.
 struct Share<'r> {
     engine: &'r Engine,
+    pages: &'r RecoveringPages<'r>,
     stripes: &'r [Mutex<()>],
     number: usize,
     threads: usize,
@@ -128,11 +134,15 @@ impl Share<'_> {
         let mut applied = 0;
         for block in blocks {
             for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
+                applied += 1;
+                if record.kind.is_by_key() {
+                    self.pages.replay(&record, lsn)?;
+                    continue;
+                }
                 let operation = reclaim::enter();
                 let table = self.engine.table(record.table);
                 table.raise_rid(record.rid)?;
                 self.apply(&table, &record, lsn, &operation);
-                applied += 1;
             }
             participation.turn();
         }
@@ -168,6 +178,9 @@ impl Share<'_> {
                     let inserted = table.index.insert(key, rid, operation);
                     assert!(inserted.is_ok() || inserted == Err(rid), "one thread has the key");
                 }
+            }
+            RecordKind::PutByKey | RecordKind::DeleteByKey => {
+                unreachable!("records of paged tables have no ids")
             }
         }
     }

@@ -9,7 +9,8 @@ use crate::transaction::{OperationError, WorkerTransactions};
 /// Writes a checkpoint of the database whose worker's thread this is.
 ///
 /// # Errors
-/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; the device's.
+/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; `PagedTables` while there are some; the
+/// device's.
 pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
@@ -57,7 +58,7 @@ pub(crate) fn job() -> Job {
     Box::new(|| {
         Box::pin(async {
             match sched::upkeep(keep_small()).await {
-                Ok(_) | Err(OperationError::CheckpointUnderWay) => {}
+                Ok(_) | Err(OperationError::CheckpointUnderWay | OperationError::PagedTables) => {}
                 Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
             }
         })

@@ -63,7 +63,7 @@ pub enum LogError {
     },
     /// The database was written by another version of the engine.
     #[error(
-        "{path} has format version {found}, this engine reads version {expected}: \
+        "{path} has format version {found}, this engine reads versions up to {expected}: \
          open it with the engine that wrote it",
         path = path.display()
     )]
@@ -72,7 +72,7 @@ pub enum LogError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// This engine's.
+        /// The newest that this engine reads.
         expected: u32,
     },
     /// The database is open already, in this process or another.

@@ -50,6 +50,22 @@ impl LogFiles {
         Self(segments)
     }
 
+    /// Lets records of paged tables be logged: `braid.meta` says so durably when this returns. With blocking
+    /// calls, once in a database's life.
+    ///
+    /// # Errors
+    /// The operating system's; then it may be tried again.
+    pub(crate) fn allow_paged(&self) -> Result<(), LogError> {
+        self.0.allow_paged()
+    }
+
+    /// That the record at `lsn` is of a paged table, in a database that has none by its version.
+    pub(crate) fn unexpected_paged(&self, lsn: Lsn) -> Option<LogError> {
+        let reason = "a record of a paged table is here, and braid.meta says that there are none";
+        let error = || LogError::corrupt(self.0.place(lsn), lsn, reason.to_owned());
+        (!self.0.allows_paged()).then(error)
+    }
+
     /// The names in the directory, sorted.
     ///
     /// # Errors
@@ -87,7 +103,7 @@ impl LogFiles {
         self.0.directory.handle()
     }
 
-    /// Copies the log up to `until`, which is durable, and the file `checkpoint`, into an empty
+    /// Copies the log up to `until`, which is durable, and the file `checkpoint`, if there is one, into an empty
     /// directory, with blocking calls: it then holds a database. Nothing is freed meanwhile. Returns
     /// the bytes copied.
     ///
@@ -96,7 +112,7 @@ impl LogFiles {
     pub(crate) fn copy_to(
         &self,
         directory: &Path,
-        checkpoint: &str,
+        checkpoint: Option<&str>,
         until: Lsn,
     ) -> Result<u64, LogError> {
         let target = Directory::open(directory, true)?;
@@ -105,11 +121,13 @@ impl LogFiles {
             return Err(LogError::NotADatabase { path: directory.into(), reason });
         }
         let mut bytes = self.0.copy_to(&target, until)?;
-        let source = self.open(checkpoint, OpenMode::Existing)?;
-        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, u64::MAX)?;
+        if let Some(checkpoint) = checkpoint {
+            let source = self.open(checkpoint, OpenMode::Existing)?;
+            bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, u64::MAX)?;
+        }
         target.sync()?;
         // Last: with it, the directory holds a database.
-        self.0.identity.write(&target)?;
+        self.0.identity.write(&target, self.0.version())?;
         Ok(bytes)
     }
 

@@ -1,8 +1,9 @@
 //! What a database says about itself in its first sectors: `braid.meta`, and the header of every
 //! log segment. `docs/format.md` has the tables.
 //!
-//! Invariant: `braid.meta` is written last when a database is made, so a directory holds a database
-//! if and only if it holds that file.
+//! Invariants: `braid.meta` is written last when a database is made, so a directory holds a database
+//! if and only if it holds that file. The version that it says is raised, durably, before anything is logged
+//! that programs which know only the one before would take for something else.
 
 use std::path::Path;
 
@@ -11,9 +12,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
+use crate::planted::{Bug, is_planted};
 
-/// The version of everything on disk.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of the format that every database begins with, and that segments and checkpoints say.
+pub(super) const FIRST_VERSION: u32 = 1;
+/// The version that `braid.meta` says once there may be records of paged tables in the log. Who does not know
+/// them would take the first for the end of the log.
+pub(super) const PAGED_VERSION: u32 = 2;
 pub(super) const META_NAME: &str = "braid.meta";
 /// Space that is held back for when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
@@ -65,11 +70,16 @@ impl Identity {
         Ok(Self { database, segment_bytes })
     }
 
+    /// The first sector of a file other than `braid.meta`.
     pub(super) fn sector(&self, magic: [u8; 8], start: u64, own: [u64; 3]) -> AlignedBuffer {
+        self.sector_of(FIRST_VERSION, magic, start, own)
+    }
+
+    fn sector_of(&self, version: u32, magic: [u8; 8], start: u64, own: [u64; 3]) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
             magic,
-            version: FORMAT_VERSION.into(),
+            version: version.into(),
             checksum: 0.into(),
             database: self.database,
             segment_bytes: self.segment_bytes.into(),
@@ -123,25 +133,28 @@ impl Identity {
         Err(damaged(file.path(), wrong))
     }
 
-    /// Reads `braid.meta`.
-    pub(super) fn read(directory: &Directory) -> Result<Self, LogError> {
+    /// Reads `braid.meta`: which database this is, and of which version.
+    pub(super) fn read(directory: &Directory) -> Result<(Self, u32), LogError> {
         let file = directory.open_file(META_NAME, OpenMode::Existing)?;
         let header = read_header(&file, META_MAGIC)?;
         let (database, segment_bytes) = (header.database, header.segment_bytes.get());
         if Self::fresh(segment_bytes).is_err() || header.start.get() != 0 {
             return Err(damaged(file.path(), "its fields make no sense"));
         }
-        Ok(Self { database, segment_bytes })
+        Ok((Self { database, segment_bytes }, header.version.get()))
     }
 
-    /// Writes `braid.meta`, durably: the directory now holds a database.
-    pub(super) fn write(&self, directory: &Directory) -> Result<(), LogError> {
+    /// Writes `braid.meta`, durably: the directory now holds a database, of this version.
+    pub(super) fn write(&self, directory: &Directory, version: u32) -> Result<(), LogError> {
         let unfinished = format!("{META_NAME}{UNFINISHED}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
-        let written =
-            file.write_all_at(&self.sector(META_MAGIC, 0, [0; 3]), 0).and_then(|()| file.sync());
+        let sector = self.sector_of(version, META_MAGIC, 0, [0; 3]);
+        let written = file.write_all_at(&sector, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         directory.rename(&unfinished, META_NAME)?;
+        if version == PAGED_VERSION && is_planted(Bug::VersionNotDurable) {
+            return Ok(());
+        }
         Ok(directory.sync()?)
     }
 }
@@ -168,12 +181,10 @@ pub(super) fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, Log
     if crc32c::crc32c(&sector) != header.checksum.get() {
         return Err(damaged(path, "the checksum of its header is wrong"));
     }
-    if header.version.get() != FORMAT_VERSION {
-        return Err(LogError::WrongVersion {
-            path: path.to_owned(),
-            found: header.version.get(),
-            expected: FORMAT_VERSION,
-        });
+    let newest = if magic == META_MAGIC { PAGED_VERSION } else { FIRST_VERSION };
+    let found = header.version.get();
+    if !(FIRST_VERSION..=newest).contains(&found) {
+        return Err(LogError::WrongVersion { path: path.to_owned(), found, expected: newest });
     }
     Ok(header)
 }

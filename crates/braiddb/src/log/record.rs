@@ -78,14 +78,25 @@ pub(crate) enum RecordKind {
     Update = 2,
     /// Deleted a record.
     Delete = 3,
+    /// Gave the key of a paged table this value, whether it had a record or not. Its record id is 0.
+    PutByKey = 6,
+    /// Deleted the record of a key of a paged table, if it had one. Its record id is 0.
+    DeleteByKey = 7,
 }
 
 impl RecordKind {
+    /// Whether its record is one of a paged table. Databases of the first version of the format have none.
+    pub(crate) fn is_by_key(self) -> bool {
+        matches!(self, Self::PutByKey | Self::DeleteByKey)
+    }
+
     fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Insert),
             2 => Some(Self::Update),
             3 => Some(Self::Delete),
+            6 => Some(Self::PutByKey),
+            7 => Some(Self::DeleteByKey),
             _ => None,
         }
     }

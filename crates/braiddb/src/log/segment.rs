@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::extent::Extent;
 use super::files::copy;
-use super::identity::{Identity, META_NAME, UNFINISHED};
+use super::identity::{FIRST_VERSION, Identity, META_NAME, PAGED_VERSION, UNFINISHED};
 use super::location::is_own;
 use super::prepared::PreparedSpace;
 use super::reserve::Reserve;
@@ -23,7 +23,7 @@ use super::stats::SharedCounter;
 use super::tail::Tail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
 pub(super) const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
@@ -59,6 +59,9 @@ fn name_of(start: Lsn) -> String {
 pub(super) struct Segments {
     pub(super) directory: Directory,
     pub(super) identity: Identity,
+    /// The version of the format that `braid.meta` says, durably.
+    version: AtomicU32,
+    raising_version: Mutex<()>,
     files: RwLock<BTreeMap<u64, SegmentFile>>,
     pub(super) spares: Spares,
     pub(super) prepared: PreparedSpace,
@@ -93,9 +96,9 @@ impl Segments {
             let start = name.strip_prefix("wal-").and_then(|name| name.strip_suffix(".seg"));
             starts.extend(start.and_then(|start| u64::from_str_radix(start, 16).ok()));
         }
-        let identity = match (exists, create) {
+        let (identity, version) = match (exists, create) {
             (true, _) => Identity::read(&directory)?,
-            (false, true) => Identity::fresh(segment_bytes)?,
+            (false, true) => (Identity::fresh(segment_bytes)?, FIRST_VERSION),
             (false, false) => {
                 let (path, reason) = (directory.path().into(), format!("it has no {META_NAME}"));
                 return Err(LogError::NotADatabase { path, reason });
@@ -104,6 +107,8 @@ impl Segments {
         let segments = Self {
             directory,
             identity,
+            version: AtomicU32::new(version),
+            raising_version: Mutex::new(()),
             files: RwLock::default(),
             spares: Spares::default(),
             prepared: PreparedSpace::default(),
@@ -119,9 +124,35 @@ impl Segments {
         } else {
             segments.discard_leftovers(&starts)?;
             segments.create_now(0)?;
-            segments.identity.write(&segments.directory)?;
+            segments.identity.write(&segments.directory, FIRST_VERSION)?;
         }
         Ok(segments)
+    }
+
+    /// The version of the format that `braid.meta` says.
+    pub(super) fn version(&self) -> u32 {
+        // Acquire pairs with the Release in `allow_paged`: the file says so, durably.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Whether records of paged tables may be in the log.
+    pub(super) fn allows_paged(&self) -> bool {
+        self.version() >= PAGED_VERSION
+    }
+
+    /// Makes the database one whose log may have records of paged tables, durably, with blocking calls: once in
+    /// its life.
+    pub(super) fn allow_paged(&self) -> Result<(), LogError> {
+        if self.allows_paged() {
+            return Ok(());
+        }
+        let _alone = self.raising_version.lock();
+        if !self.allows_paged() {
+            self.identity.write(&self.directory, PAGED_VERSION)?;
+            // Release pairs with the Acquire in `version`.
+            self.version.store(PAGED_VERSION, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Opens the files that are there, each as what its header says.

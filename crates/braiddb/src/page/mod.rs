@@ -13,6 +13,7 @@ mod error;
 mod frame;
 mod layout;
 mod map;
+mod replay;
 mod space;
 mod table;
 mod tree;

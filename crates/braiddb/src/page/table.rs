@@ -105,7 +105,7 @@ impl PagedTable {
         Ok(Self { tree: Some(PageTree::create(space, id)?), id, memory })
     }
 
-    fn tree(&self) -> &PageTree {
+    pub(super) fn tree(&self) -> &PageTree {
         self.tree.as_ref().expect("present until the table is dropped")
     }
 

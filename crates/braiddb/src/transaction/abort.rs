@@ -18,6 +18,7 @@ pub(crate) struct Savepoint {
     writes: usize,
     replaced: usize,
     paged: u32,
+    paged_value_bytes: usize,
     created: usize,
 }
 
@@ -75,6 +76,7 @@ impl Transaction {
             writes: writes.writes().len(),
             replaced: writes.replaced.len(),
             paged,
+            paged_value_bytes: writes.paged_value_bytes(),
             created: self.created().borrow().len(),
         }
     }
@@ -105,7 +107,7 @@ impl Transaction {
         }
         writes.undone.append(&mut undone);
         writes.truncate(savepoint.writes);
-        let paged = writes.paged.split_off(savepoint.paged as usize);
+        let paged = writes.split_off_paged(savepoint.paged as usize, savepoint.paged_value_bytes);
         savepoints.newest_paged.set(savepoint.paged);
         self.note_undone_on_pages(&paged);
         self.take_back_from_pages(&paged);

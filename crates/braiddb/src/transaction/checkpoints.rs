@@ -3,10 +3,14 @@
 //! A transaction that is logged in parts commits long after its first part. Recovery must meet all
 //! of them, so a checkpoint's LSN is not later than the first part of any such transaction that may
 //! commit after the checkpoint's snapshot.
+//!
+//! A checkpoint does not list the records of paged tables, which are recovered from the log alone. So none is
+//! taken from before such a table is created until it is gone, with all its records.
 
 use std::sync::Arc;
 
 use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,8 +28,18 @@ pub(crate) struct Checkpoints {
     newest_bytes: AtomicU64,
     /// The database is closing: nothing long is to be begun.
     stopping: AtomicBool,
+    needed: Mutex<Needed>,
+    /// Whether there are paged tables; as `needed` has it, but for a moment.
+    has_paged_tables: AtomicBool,
+}
+
+/// Why the log is needed from an earlier place on than its tail.
+#[derive(Debug, Default)]
+struct Needed {
     /// A bound of the first part of each transaction that is being logged in parts.
-    parts: Mutex<Vec<Lsn>>,
+    parts: Vec<Lsn>,
+    /// Paged tables that there are, or that are being created.
+    paged_tables: usize,
 }
 
 /// A transaction that is being logged in parts.
@@ -49,7 +63,8 @@ impl Checkpoints {
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
-            parts: Mutex::default(),
+            needed: Mutex::default(),
+            has_paged_tables: AtomicBool::new(false),
         }
     }
 
@@ -61,23 +76,51 @@ impl Checkpoints {
     /// Notes, until the result is dropped, that a transaction is logged in parts. To be called
     /// before its first part is reserved; `tail` reads the log's tail.
     pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {
-        let mut parts = self.parts.lock();
+        let mut needed = self.needed.lock();
         let bound = tail();
-        parts.push(bound);
+        needed.parts.push(bound);
         InParts { checkpoints: self.clone(), bound }
     }
 
-    /// From where the log is to be replayed on top of a snapshot that is begun afterwards.
-    pub(crate) fn replay_from(&self, tail: impl FnOnce() -> Lsn) -> Lsn {
-        let parts = self.parts.lock();
-        parts.iter().copied().fold(tail(), Lsn::min)
+    /// From where the log is to be replayed on top of a snapshot that is begun afterwards; `None` if it is needed
+    /// from before any snapshot, as there are paged tables.
+    ///
+    /// One that is counted later commits later: its LSN is drawn after this tail was read.
+    pub(crate) fn replay_from(&self, tail: impl FnOnce() -> Lsn) -> Option<Lsn> {
+        let needed = self.needed.lock();
+        let may_be = needed.paged_tables == 0 || is_planted(Bug::CheckpointBesidePages);
+        may_be.then(|| needed.parts.iter().copied().fold(tail(), Lsn::min))
+    }
+
+    /// Counts a paged table that is about to be created, or was recovered.
+    pub(crate) fn add_paged_table(&self) {
+        let mut needed = self.needed.lock();
+        needed.paged_tables += 1;
+        // Relaxed: a hint.
+        self.has_paged_tables.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a paged table out that is gone, with all its records: whatever of it is in the log was logged
+    /// before this.
+    pub(crate) fn remove_paged_table(&self) {
+        let mut needed = self.needed.lock();
+        needed.paged_tables = needed.paged_tables.checked_sub(1).expect("counted before");
+        // Relaxed: a hint.
+        self.has_paged_tables.store(needed.paged_tables > 0, Ordering::Relaxed);
+    }
+
+    /// Whether there are paged tables.
+    pub(crate) fn has_paged_tables(&self) -> bool {
+        // Relaxed: a hint; `replay_from` decides.
+        self.has_paged_tables.load(Ordering::Relaxed)
     }
 
     /// Whether so much was logged that the caller should begin a checkpoint; says so once, and not
-    /// when the database is closing. Where there is hardly room for the log, `step` bytes are enough:
+    /// when the database is closing, nor while there are paged tables. Where there is hardly room for the log, `step` bytes are enough:
     /// compaction, which follows, may find some.
     pub(super) fn take_due(&self, tail: Lsn, step: Option<u64>) -> bool {
-        if self.stopping() {
+        let none_now = self.has_paged_tables() && !is_planted(Bug::CheckpointBesidePages);
+        if self.stopping() || none_now {
             return false;
         }
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -136,7 +179,7 @@ impl Checkpoints {
 
 impl Drop for InParts {
     fn drop(&mut self) {
-        let mut parts = self.checkpoints.parts.lock();
+        let parts = &mut self.checkpoints.needed.lock().parts;
         let position = parts.iter().position(|bound| *bound == self.bound);
         parts.swap_remove(position.expect("noted when this was made"));
     }

@@ -65,6 +65,9 @@ pub(crate) async fn clear_dropped(
                 }
                 gone => gone?,
             }
+            if records.paged().is_some() {
+                worker.engine().checkpoints.remove_paged_table();
+            }
             return Ok(true);
         }
     }

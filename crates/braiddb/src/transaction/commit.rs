@@ -20,8 +20,8 @@ use super::engine::Durability;
 use super::error::OperationError;
 use super::garbage::Garbage;
 use super::read_set::Changed;
-use super::write_set::{Write, WriteKind, WriteSet};
-use crate::log::{self, Lsn, RecordKind, Reservation};
+use super::write_set::WriteKind;
+use crate::log::{self, Lsn, Reservation};
 use crate::planted::{Bug, is_planted};
 use crate::version::{Link, Stamp};
 
@@ -154,11 +154,7 @@ impl Transaction {
         if self.engine().durability == Durability::Volatile {
             return Ok(None);
         }
-        let total = {
-            let writes = self.writes().borrow();
-            writes.writes().iter().map(|write| writes.log_bytes(write)).sum()
-        };
-        let bytes = log::block_bytes(total);
+        let bytes = log::block_bytes(self.writes().borrow().total_log_bytes());
         let engine = self.engine();
         let common_bytes = engine.log.common_block_bytes();
         if bytes <= common_bytes {
@@ -168,8 +164,8 @@ impl Transaction {
         let noted = engine.checkpoints.log_in_parts(|| engine.log.tail());
         let (mut first_part, mut logged) = (None, 0);
         loop {
-            let (until, bytes) = part(&self.writes().borrow(), logged, common_bytes);
-            if until == logged {
+            let (some, bytes) = self.writes().borrow().part(logged, common_bytes);
+            if some.is_empty() {
                 self.admit(log::block_bytes(0)).await?;
                 let first = first_part.expect("too large for one block, so there are parts");
                 return Ok(Some(Parts { first, _noted: noted }));
@@ -177,12 +173,10 @@ impl Transaction {
             self.admit(bytes).await?;
             let writes = self.writes().borrow();
             let mut block = engine.log.reserve(self.worker().number(), bytes);
-            for write in &writes.writes()[logged..until] {
-                append(&mut block, &writes, write);
-            }
+            logged = some.end;
+            writes.append(&mut block, some);
             let first = *first_part.get_or_insert(block.lsn());
             block.finish_part(first);
-            logged = until;
         }
     }
 
@@ -221,14 +215,14 @@ impl Transaction {
             self.decide(lsn)?;
             Ok(lsn)
         } else {
-            let logged = if first_part.is_some() { &[] } else { writes.writes() };
-            let total = logged.iter().map(|write| writes.log_bytes(write)).sum();
+            let is_logged = first_part.is_some();
+            let total = if is_logged { 0 } else { writes.total_log_bytes() };
             let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
             let lsn = block.lsn();
             // If it fails, the block is dropped, and so becomes one that means nothing.
             self.decide(lsn)?;
-            for write in logged {
-                append(&mut block, &writes, write);
+            if !is_logged {
+                writes.append_all(&mut block);
             }
             block.finish_commit(first_part);
             Ok(lsn)
@@ -282,31 +276,4 @@ impl Transaction {
         }
         retire_unlinked(&mut writes);
     }
-}
-
-/// The writes from `start` on that one part holds: the end of their range, and the block's bytes.
-/// A single write may make a part larger than a common block.
-fn part(writes: &WriteSet, start: usize, common_bytes: usize) -> (usize, usize) {
-    let (mut end, mut total) = (start, 0);
-    while end < writes.writes().len() {
-        let next = total + writes.log_bytes(&writes.writes()[end]);
-        if end > start && log::block_bytes(next) > common_bytes {
-            break;
-        }
-        (end, total) = (end + 1, next);
-    }
-    (end, log::block_bytes(total))
-}
-
-fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
-    let kind = match write.kind {
-        WriteKind::Insert => RecordKind::Insert,
-        WriteKind::Update => RecordKind::Update,
-        WriteKind::Delete => RecordKind::Delete,
-        WriteKind::Void => return,
-    };
-    // SAFETY: tables live as long as the engine.
-    let table = unsafe { write.table.get() }.id;
-    let lsn = block.append(table, kind, write.rid, writes.key(write), writes.value(write));
-    write.logged.set(Some(lsn));
 }

@@ -23,11 +23,27 @@ impl Drop for NewId<'_> {
     }
 }
 
+/// A paged table that counts as there, unless nothing comes of it.
+struct CountedPagedTable<'e>(&'e Engine);
+
+impl<'e> CountedPagedTable<'e> {
+    fn count(engine: &'e Engine) -> Self {
+        engine.checkpoints.add_paged_table();
+        Self(engine)
+    }
+}
+
+impl Drop for CountedPagedTable<'_> {
+    fn drop(&mut self) {
+        self.0.checkpoints.remove_paged_table();
+    }
+}
+
 impl Transaction {
     /// Makes a table, and lists it under `name` in the catalog, with what `describe` says of it.
     ///
     /// # Errors
-    /// As for an insertion into the catalog. Then, and if the future is dropped before it is ready,
+    /// As for an insertion into the catalog; the device's. Then, and if the future is dropped before it is ready,
     /// there is no table.
     pub(crate) async fn create_table(
         &self,
@@ -36,19 +52,25 @@ impl Transaction {
         describe: impl FnOnce(TableId) -> Vec<u8>,
         paged: bool,
     ) -> Result<Arc<Records>, OperationError> {
-        let new = NewId { engine: self.engine(), id: self.engine().take_table_id() };
+        let engine = self.engine();
+        // Before anything of it is logged, and before its LSN is drawn.
+        let counted = paged.then(|| CountedPagedTable::count(engine));
+        if paged {
+            engine.allow_paged()?;
+        }
+        let new = NewId { engine, id: engine.take_table_id() };
         let description = describe(new.id);
         self.write(catalog, name, Intent::Insert(&description)).await?;
         // From here on the id is taken back with the write.
         let table = match paged {
             // It is listed, and is not there: the transaction is not to commit.
             true => {
-                let made = self.engine().paged_table(new.id);
+                let made = engine.paged_table(new.id);
                 made.map_err(|error| self.fail_halfway(error.into()))?
             }
-            false => self.engine().table(new.id),
+            false => engine.table(new.id),
         };
-        std::mem::forget(new);
+        std::mem::forget((new, counted));
         table.reserve_for(self.name());
         self.created().borrow_mut().push(table.clone());
         Ok(table)
@@ -88,6 +110,9 @@ impl Transaction {
         let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
         for table in created.into_iter().chain(undone) {
             table.close_to_all();
+            if table.paged().is_some() {
+                self.engine().checkpoints.remove_paged_table();
+            }
             let listed = self.engine().give_table_id_back(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
             // After what of it was retired before: what is due is freed in order.

@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
+use super::error::OperationError;
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
 use super::recent::RecentCommits;
@@ -183,14 +184,40 @@ impl Engine {
         if let Some(table) = self.tables.get(id) {
             return Ok(table);
         }
-        let pages = PagedTable::create(self.page_space()?.clone(), id, self.memory.clone())?;
+        let pages = self.empty_pages(id)?;
         let make = || Records::new(id, self.memory.clone(), None, false).on_pages(pages);
         Ok(self.tables.get_or_make(id, make))
     }
 
-    /// Whether tables may have their records on pages.
+    /// Whether tables may have their records on pages: the safety net has no access stamps of them.
     pub(crate) fn may_have_pages(&self) -> bool {
-        self.durability == Durability::Volatile && self.store.is_none() && self.safety_net.is_none()
+        self.safety_net.is_none()
+    }
+
+    /// A table of records on pages that has none and is not listed.
+    ///
+    /// # Errors
+    /// When there are no pages for it.
+    pub(crate) fn empty_pages(&self, id: TableId) -> Result<PagedTable, PageError> {
+        PagedTable::create(self.page_space()?.clone(), id, self.memory.clone())
+    }
+
+    /// Lists a table whose records are on these pages, after recovery, and before anybody uses it. Counts it.
+    pub(crate) fn list_recovered(&self, id: TableId, pages: PagedTable) {
+        let table = Records::new(id, self.memory.clone(), None, false).on_pages(pages);
+        self.tables.replace(Arc::new(table));
+        self.checkpoints.add_paged_table();
+    }
+
+    /// Lets records of paged tables be logged.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn allow_paged(&self) -> Result<(), OperationError> {
+        match self.log.files() {
+            Some(files) => files.allow_paged().map_err(OperationError::storage),
+            None => Ok(()),
+        }
     }
 
     fn page_space(&self) -> Result<&Arc<PageSpace>, PageError> {

@@ -25,6 +25,7 @@ mod index_changes;
 mod index_check;
 mod index_scan;
 mod isolation;
+mod log_writes;
 mod paged;
 mod paged_scan;
 mod prune;

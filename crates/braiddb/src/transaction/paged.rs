@@ -4,11 +4,11 @@
 use std::ptr::NonNull;
 
 use super::context::Transaction;
+use super::engine::Durability;
 use super::error::{OperationError, TooLong, TooLongPart};
 use super::found::Found;
 use super::read::SeenRecord;
 use super::write::Intent;
-use super::write_set::PagedWrite;
 use crate::page::{Base, Decision, Met, PagedRecord, PagedTable, Refusal, Written};
 use crate::reclaim;
 use crate::record::{Records, RecordsRef};
@@ -112,17 +112,14 @@ impl Transaction {
         let written = paged.write(key, intent.value(), || self.view(), &operation, decide).await?;
         // From here on nothing suspends.
         let writes = &mut *self.writes().borrow_mut();
-        let deleted = intent == Intent::Delete;
         match written {
             Err(Refusal::Conflict) => Err(self.conflict()),
             Err(Refusal::Newer) => Err(self.conflict_with_newer()),
             Ok(Written::Not(told)) => told,
-            Ok(Written::Overwritten) => {
-                writes.overwrites += 1;
-                Ok(true)
-            }
+            Ok(Written::Overwritten) => Ok(true),
             Ok(Written::Pushed(change)) => {
-                writes.paged.push(PagedWrite { table: RecordsRef::new(table), change, deleted });
+                let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
+                writes.push_paged(RecordsRef::new(table), change, deleted, value);
                 Ok(true)
             }
         }
@@ -157,10 +154,22 @@ impl Transaction {
         let mut writes = self.writes().borrow_mut();
         match met.base {
             Base::Own(own) if own.position() >= self.savepoints().newest_paged() => {
-                writes.paged[own.position() as usize].deleted = intent == Intent::Delete;
+                let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
+                writes.overwrite_paged(own.position(), deleted, value);
                 Decision::Overwrite
             }
             _ => Decision::Push(writes.next_paged_position()),
+        }
+    }
+
+    /// What a write leaves, as far as it is to be logged.
+    fn logged_value<'v>(&self, intent: Intent<'v>) -> &'v [u8] {
+        let is_logged = self.engine().durability != Durability::Volatile;
+        match intent {
+            Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) if is_logged => {
+                value
+            }
+            _ => &[],
         }
     }
 

@@ -28,6 +28,8 @@ struct Hand {
 #[derive(Debug)]
 struct List {
     by_id: Vec<Option<Arc<Records>>>,
+    /// Empty ones that recovery made for ids that other tables had before.
+    replaced: Vec<Arc<Records>>,
     /// The least id that no table has had.
     next: u32,
     /// Ids below `next` of tables that never came to be.
@@ -37,7 +39,7 @@ struct List {
 impl Tables {
     pub(super) fn new() -> Self {
         // 0 is the catalog's.
-        let list = List { by_id: Vec::new(), next: 1, free: Vec::new() };
+        let list = List { by_id: Vec::new(), replaced: Vec::new(), next: 1, free: Vec::new() };
         let hand = Hand { table: TableId(0), left: 0 };
         Self { list: RwLock::new(list), hand: Mutex::new(hand) }
     }
@@ -53,6 +55,19 @@ impl Tables {
             list.by_id.resize(position + 1, None);
         }
         list.by_id[position].get_or_insert_with(|| Arc::new(make())).clone()
+    }
+
+    /// Lists a table that recovery made, in the place of an empty one of its id, if there is one: an earlier table,
+    /// which was dropped.
+    pub(super) fn replace(&self, table: Arc<Records>) {
+        let position = table.id.0 as usize;
+        let list = &mut *self.list.write();
+        if list.by_id.len() <= position {
+            list.by_id.resize(position + 1, None);
+        }
+        let before = list.by_id[position].replace(table);
+        assert!(before.as_ref().is_none_or(|before| before.paged().is_none()), "listed once");
+        list.replaced.extend(before);
     }
 
     /// The table with this id, if it is there.

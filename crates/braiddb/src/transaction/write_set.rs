@@ -1,6 +1,7 @@
 //! What a transaction wrote: enough to log it, to stamp it and to take it back.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use crate::log::{self, Lsn};
 use crate::page::ChangeRef;
@@ -63,6 +64,8 @@ pub(crate) struct WriteSet {
     pub(crate) undone: Vec<(RecordsRef, VersionRef)>,
     /// Writes to paged tables, in the order of their changes.
     pub(super) paged: Vec<PagedWrite>,
+    /// What those writes left, if it is to be logged.
+    paged_values: Vec<u8>,
     /// How often such a write was overwritten by another.
     pub(super) overwrites: usize,
 }
@@ -70,11 +73,13 @@ pub(crate) struct WriteSet {
 /// A write to a record of a paged table. A record has several, if savepoints lie between.
 ///
 /// Invariant: a change's position is its write's place in the set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PagedWrite {
     pub(super) table: RecordsRef,
     pub(super) change: ChangeRef,
     pub(super) deleted: bool,
+    /// Where the value is among the set's.
+    value: Range<usize>,
 }
 
 /// An own version that another took the place of.
@@ -115,6 +120,61 @@ impl WriteSet {
     /// The place of the next write to a paged table.
     pub(super) fn next_paged_position(&self) -> u32 {
         u32::try_from(self.paged.len()).expect("a transaction writes fewer than 2^32 records")
+    }
+
+    /// Adds a write to a paged table, which left `value`, if that is to be logged.
+    pub(super) fn push_paged(
+        &mut self,
+        table: RecordsRef,
+        change: ChangeRef,
+        deleted: bool,
+        value: &[u8],
+    ) {
+        let value = self.keep_value(value);
+        self.paged.push(PagedWrite { table, change, deleted, value });
+    }
+
+    /// A later write of the same transaction took the place of a write to a paged table.
+    pub(super) fn overwrite_paged(&mut self, position: u32, deleted: bool, value: &[u8]) {
+        let write = &mut self.paged[position as usize];
+        write.deleted = deleted;
+        if value.len() <= write.value.len() {
+            write.value.end = write.value.start + value.len();
+            self.paged_values[write.value.clone()].copy_from_slice(value);
+        } else {
+            let kept = self.keep_value(value);
+            self.paged[position as usize].value = kept;
+        }
+        self.overwrites += 1;
+    }
+
+    fn keep_value(&mut self, value: &[u8]) -> Range<usize> {
+        let start = self.paged_values.len();
+        self.paged_values.extend_from_slice(value);
+        start..self.paged_values.len()
+    }
+
+    /// How much of values it keeps for writes to paged tables.
+    pub(super) fn paged_value_bytes(&self) -> usize {
+        self.paged_values.len()
+    }
+
+    /// Forgets all writes to paged tables but the first `keep`, and all values but the first so many bytes of
+    /// them; the writes.
+    pub(super) fn split_off_paged(&mut self, keep: usize, value_bytes: usize) -> Vec<PagedWrite> {
+        self.paged_values.truncate(value_bytes);
+        self.paged.split_off(keep)
+    }
+
+    /// The key of a write to a paged table.
+    pub(super) fn paged_key(&self, write: &PagedWrite) -> &[u8] {
+        // SAFETY: the change is not retired before its transaction has ended, which empties the set.
+        unsafe { write.change.record() }.1
+    }
+
+    /// The value that such a write left; empty for a deletion.
+    pub(super) fn paged_value(&self, write: &PagedWrite) -> &[u8] {
+        &self.paged_values[write.value.clone()]
     }
 
     /// Adds the first write to a record.
@@ -200,6 +260,8 @@ impl WriteSet {
         self.keys.shrink_to(KEPT_WRITES * 16);
         self.paged.clear();
         self.paged.shrink_to(KEPT_WRITES);
+        self.paged_values.clear();
+        self.paged_values.shrink_to(KEPT_WRITES * 16);
         self.overwrites = 0;
     }
 }

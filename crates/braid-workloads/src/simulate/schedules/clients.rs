@@ -172,6 +172,7 @@ impl Clients {
             Error::Conflict { .. }
             | Error::NotSerializable { .. }
             | Error::CheckpointUnderWay
+            | Error::PagedTables
             | Error::Overloaded => true,
             _ => false,
         };

@@ -9,11 +9,11 @@ use braiddb::simulation::{
     CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
     describe_by, found_wrong, pause, spawn, switch_threads,
 };
-use braiddb::{Certifier, Database, Error, Options, Policy, Transaction, Width};
+use braiddb::{Certifier, Database, Error, Options, Policy, Table, Transaction, Width};
 use fastrand::Rng;
 
 use super::super::oracle::Oracle;
-use super::super::work::{Scale, Tables};
+use super::super::work::{Paged, Scale, Tables, kind, open_or_create};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
 use super::histories::{self, Histories};
 use super::indexed::{self, Indexed};
@@ -43,6 +43,9 @@ pub(super) struct Counts {
     pub(super) closed_early: u64,
     /// Crashes after which a history was there.
     pub(super) histories_recovered: u64,
+    /// Schedules with paged tables, and their transactions that committed.
+    pub(super) with_paged_tables: u64,
+    pub(super) committed_beside_pages: u64,
 }
 
 impl Counts {
@@ -63,6 +66,8 @@ impl Counts {
         self.crashes += other.crashes;
         self.closed_early += other.closed_early;
         self.histories_recovered += other.histories_recovered;
+        self.with_paged_tables += other.with_paged_tables;
+        self.committed_beside_pages += other.committed_beside_pages;
     }
 }
 
@@ -130,6 +135,12 @@ struct Replies {
 /// A disk as the crash left it, and how many replies had been given by then.
 type Crash = Arc<Mutex<Option<(SimulatedDisk, Replies)>>>;
 
+/// Opens a table of records, or makes one.
+fn open_records(db: &Database, name: &'static str, paged: bool) -> Result<Table<u64, u64>> {
+    let open = async move |tx: &Transaction| open_or_create(tx, name, kind(paged)).await;
+    db.run_blocking(open).context("tables")
+}
+
 impl Schedule {
     fn draw(seed: u64, workers: (usize, usize)) -> Self {
         let mut random = Rng::with_seed(seed);
@@ -166,6 +177,12 @@ impl Schedule {
         }
     }
 
+    /// 0 if no table is on pages, else which are; chosen without drawing too. The safety net does not certify
+    /// reads of paged tables.
+    fn paged(&self) -> u64 {
+        if self.seed % 4 == 2 { self.seed / 4 + 1 } else { 0 }
+    }
+
     fn options(&mut self) -> Options {
         let certifier = self.certifier();
         let random = &mut self.random;
@@ -189,7 +206,7 @@ impl Schedule {
     }
 
     fn scale(&self) -> Scale {
-        Scale { keys: self.keys, large: (2, 0) }
+        Scale { keys: self.keys, large: (2, 0), paged: Paged::some(self.paged()) }
     }
 
     /// Runs it, on the schedule's main thread.
@@ -206,6 +223,9 @@ impl Schedule {
         disk.unwatch();
         disk.set_faults(Faults::default());
         counts.committed = witness.oracle.lock().expect(NO_PANIC).committed();
+        if self.paged() > 0 {
+            (counts.with_paged_tables, counts.committed_beside_pages) = (1, counts.committed);
+        }
         let crash = crash.lock().expect(NO_PANIC).take();
         if let Some((disk, replies)) = crash {
             counts.crashes += 1;
@@ -236,15 +256,16 @@ impl Schedule {
         disk: &SimulatedDisk,
         witness: &mut Witness,
     ) -> Result<Counts> {
-        let certifier = self.certifier();
+        let (certifier, paged) = (self.certifier(), self.paged() > 0);
         let (scale, disk_fails, random) = (self.scale(), self.fails(), &mut self.random);
         let tables =
             db.run_blocking(async move |tx| Tables::open(tx, scale).await).context("tables")?;
-        let table = pollster(db.open_or_create_table::<u64, u64>("records")).context("tables")?;
+        let table = open_records(&db, "records", paged)?;
         let mix = Mix::draw(self.seed, random);
+        let is_indexed = mix == Mix::History && random.bool();
         let name = if mix == Mix::History { histories::NAME } else { "records" };
-        let noted = pollster(db.open_or_create_table::<u64, u64>(name)).context("tables")?;
-        let index = (mix == Mix::History && random.bool())
+        let noted = open_records(&db, name, paged && !is_indexed)?;
+        let index = is_indexed
             .then(|| pollster(histories::open_index(&db, &noted)))
             .transpose()
             .context("the index of a history")?;

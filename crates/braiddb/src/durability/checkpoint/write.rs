@@ -25,7 +25,7 @@ const BATCH: usize = 32;
 /// disk is full, it may take what is held back for it.
 ///
 /// # Errors
-/// The device's. What is left behind then is removed, or overwritten by the next, or removed by
+/// `PagedTables`; the device's. What is left behind then is removed, or overwritten by the next, or removed by
 /// recovery.
 pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
@@ -48,6 +48,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
+    let lsn = lsn.ok_or(OperationError::PagedTables)?;
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();

@@ -65,6 +65,26 @@ fn the_headers_of_files() {
     }
 }
 
+#[test]
+fn only_braid_meta_says_that_there_are_paged_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = Bench::open(directory.path()).unwrap();
+    let version = |name: &str| {
+        let file = std::fs::read(directory.path().join(name)).unwrap();
+        file[field("File header", "format version")].to_vec()
+    };
+    let before = std::fs::read(directory.path().join("braid.meta")).unwrap();
+    bench.log.files().unwrap().allow_paged().unwrap();
+    assert_eq!(version("braid.meta"), [2, 0, 0, 0]);
+    assert_eq!(version("wal-0000000000000000.seg"), [1, 0, 0, 0]);
+    let mut after = std::fs::read(directory.path().join("braid.meta")).unwrap();
+    // Nothing else of it has changed.
+    for name in ["format version", "checksum"] {
+        after[field("File header", name)].copy_from_slice(&before[field("File header", name)]);
+    }
+    assert!(after == before);
+}
+
 /// A block built from the page alone.
 fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: usize) -> Vec<u8> {
     let bytes = 32 + body.len() + skip;
@@ -169,4 +189,39 @@ fn blocks_and_records() {
     assert!(written == expected, "the log is what the page says");
     let padding = Lsn(8192 + 56);
     assert_eq!(file[4096 + padding.0 as usize..][..8], padding.0.to_le_bytes());
+}
+
+#[test]
+fn records_of_paged_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    for (kind, code, value) in
+        [(RecordKind::PutByKey, 6, &b"value"[..]), (RecordKind::DeleteByKey, 7, b"")]
+    {
+        let bytes = block_bytes(record_bytes(3, value.len()));
+        let mut block = bench.log.reserve(0, bytes);
+        let lsn = block.lsn();
+        block.append(TableId(9), kind, Rid::new(0), b"key", value);
+        block.finish_commit(None);
+        bench.flush();
+        let mut record = vec![0; 24];
+        fill(
+            "Record",
+            &mut record,
+            &[
+                ("record id", 0),
+                ("table", 9),
+                ("bytes of the value", value.len() as u64),
+                ("bytes of the key", 3),
+                ("kind", code),
+                ("zero", 0),
+                ("checksum", 0),
+            ],
+        );
+        sum_record(&mut record, &[b"key", value].concat());
+        record.resize(record.len().next_multiple_of(8), 0);
+        let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
+        let written = &file[4096 + lsn.0 as usize + 32..][..record.len()];
+        assert!(written == record, "the record is what the page says");
+    }
 }

@@ -1,0 +1,107 @@
+//! Paged tables while the log is replayed, and until they are listed.
+//!
+//! Replay brings records of paged tables back by their keys, to trees that no table has yet. Afterwards the
+//! catalog says which tables there are; what is left belonged to tables that are gone, and is empty. So it does
+//! not matter what had a table's id before, should it have been used again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::RecoveryError;
+use crate::log::{LogFiles, Lsn, RecordKind, RecordView};
+use crate::page::{PageError, PagedTable};
+use crate::planted::{Bug, is_planted};
+use crate::rid::TableId;
+use crate::sched::run_now;
+use crate::sync::RwLock;
+use crate::transaction::Engine;
+
+/// Trees of pages by the tables that they are of.
+pub(super) struct RecoveringPages<'r> {
+    engine: &'r Engine,
+    files: &'r LogFiles,
+    trees: RwLock<BTreeMap<TableId, Arc<PagedTable>>>,
+}
+
+/// What was recovered of paged tables, and is not listed yet.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveredPages(BTreeMap<TableId, PagedTable>);
+
+impl<'r> RecoveringPages<'r> {
+    pub(super) fn new(engine: &'r Engine, files: &'r LogFiles) -> Self {
+        Self { engine, files, trees: RwLock::default() }
+    }
+
+    /// Does again what a record of a paged table says, which lies at `lsn`.
+    ///
+    /// # Errors
+    /// `Corrupt`, if the database has no paged tables by its version; that there are no pages.
+    pub(super) fn replay(&self, record: &RecordView<'_>, lsn: Lsn) -> Result<(), RecoveryError> {
+        if let Some(error) = self.files.unexpected_paged(lsn) {
+            return Err(error.into());
+        }
+        let value = (record.kind == RecordKind::PutByKey).then_some(record.value);
+        if value.is_none() && is_planted(Bug::DeletionByKeyNotReplayed) {
+            return Ok(());
+        }
+        let tree = self.tree(record.table)?;
+        Ok(run_now(tree.replay(record.key, value))?)
+    }
+
+    fn tree(&self, id: TableId) -> Result<Arc<PagedTable>, PageError> {
+        if let Some(tree) = self.trees.read().get(&id) {
+            return Ok(tree.clone());
+        }
+        let mut trees = self.trees.write();
+        if let Some(tree) = trees.get(&id) {
+            return Ok(tree.clone());
+        }
+        let tree = Arc::new(self.engine.empty_pages(id)?);
+        Ok(trees.entry(id).or_insert(tree).clone())
+    }
+
+    /// The trees, when everything is replayed.
+    pub(super) fn into_recovered(self) -> RecoveredPages {
+        let own = |(id, tree)| (id, Arc::into_inner(tree).expect("nobody replays any more"));
+        let trees = std::mem::take(&mut *self.trees.write());
+        RecoveredPages(trees.into_iter().map(own).collect())
+    }
+}
+
+impl RecoveredPages {
+    /// Whether there is anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Lists a table that is paged by the catalog, with the records that were recovered of it.
+    ///
+    /// # Errors
+    /// When there are no pages for it.
+    pub(crate) fn list(&mut self, engine: &Engine, id: TableId) -> Result<(), PageError> {
+        let pages = self.0.remove(&id).map_or_else(|| engine.empty_pages(id), Ok)?;
+        engine.list_recovered(id, pages);
+        Ok(())
+    }
+
+    /// Lists a table that was dropped, if it was paged, for what is left of it to be deleted.
+    pub(crate) fn list_dropped(&mut self, engine: &Engine, id: TableId) {
+        if let Some(pages) = self.0.remove(&id) {
+            engine.list_recovered(id, pages);
+        }
+    }
+
+    /// Tables of which records are left, when all that there are were listed: the log leads to none.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) fn unlisted(&self) -> Result<Vec<TableId>, PageError> {
+        let mut left = Vec::new();
+        for (id, pages) in &self.0 {
+            if !run_now(pages.is_empty())? {
+                left.push(*id);
+            }
+        }
+        Ok(left)
+    }
+}

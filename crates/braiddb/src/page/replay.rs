@@ -1,0 +1,43 @@
+//! Records of a paged table as recovery brings them back from the log: they are on the pages alone, without versions,
+//! since nobody reads before recovery has ended.
+
+use super::error::PageError;
+use super::layout::{Slot, SlotFlags};
+use super::table::PagedTable;
+use super::tree::Room;
+
+impl PagedTable {
+    /// Gives a key this value, or takes its record away. Several threads may, each for keys of its own.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn replay(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PageError> {
+        let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
+        let is_sparse = {
+            let mut leaf = self.tree().latch(key, room).await?;
+            match (leaf.find(key), value) {
+                (Slot::At(place), Some(value)) => leaf.overwrite(place, value, SlotFlags::NONE),
+                (Slot::Before(place), Some(value)) => {
+                    leaf.insert(place, key, value, SlotFlags::NONE);
+                }
+                (Slot::At(place), None) => leaf.remove(place),
+                (Slot::Before(_), None) => {}
+            }
+            value.is_none() && leaf.is_sparse()
+        };
+        if is_sparse {
+            self.tree().merge_near(key);
+        }
+        Ok(())
+    }
+
+    /// Whether it has no record, not even a deleted one.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn is_empty(&self) -> Result<bool, PageError> {
+        use std::ops::Bound::Unbounded;
+        let mut cursor = self.tree().cursor(Unbounded, Unbounded, false);
+        Ok(cursor.peek(1, |_, _| ()).await?.is_none())
+    }
+}

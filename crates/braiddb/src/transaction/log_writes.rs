@@ -1,0 +1,83 @@
+//! What a transaction wrote, as records of the log: those of other tables first, then those of paged ones,
+//! each in the order of its writes.
+
+use std::ops::Range;
+
+use super::write_set::{PagedWrite, Write, WriteKind, WriteSet};
+use crate::log::{self, RecordKind, Reservation};
+use crate::rid::Rid;
+
+impl WriteSet {
+    /// Bytes that all writes take in the log.
+    pub(super) fn total_log_bytes(&self) -> usize {
+        let rows: usize = self.writes().iter().map(|write| self.log_bytes(write)).sum();
+        rows + self.paged.iter().map(|write| self.paged_log_bytes(write)).sum::<usize>()
+    }
+
+    /// Adds records of all writes to a block.
+    pub(super) fn append_all(&self, block: &mut Reservation<'_>) {
+        self.writes().iter().for_each(|write| append(block, self, write));
+        self.paged.iter().for_each(|write| append_paged(block, self, write));
+    }
+
+    /// How many writes there are to be logged.
+    fn count(&self) -> usize {
+        self.writes().len() + self.paged.len()
+    }
+
+    /// Bytes that one of them takes in the log.
+    fn bytes_of(&self, number: usize) -> usize {
+        match number.checked_sub(self.writes().len()) {
+            None => self.log_bytes(&self.writes()[number]),
+            Some(paged) => self.paged_log_bytes(&self.paged[paged]),
+        }
+    }
+
+    fn paged_log_bytes(&self, write: &PagedWrite) -> usize {
+        log::record_bytes(self.paged_key(write).len(), self.paged_value(write).len())
+    }
+
+    /// The writes from `start` on that one part holds, and the part's bytes. A single write may make a part
+    /// larger than a common block.
+    pub(super) fn part(&self, start: usize, common_bytes: usize) -> (Range<usize>, usize) {
+        let (mut end, mut total) = (start, 0);
+        while end < self.count() {
+            let next = total + self.bytes_of(end);
+            if end > start && log::block_bytes(next) > common_bytes {
+                break;
+            }
+            (end, total) = (end + 1, next);
+        }
+        (start..end, log::block_bytes(total))
+    }
+
+    /// Adds records of some writes to a block.
+    pub(super) fn append(&self, block: &mut Reservation<'_>, writes: Range<usize>) {
+        for number in writes {
+            match number.checked_sub(self.writes().len()) {
+                None => append(block, self, &self.writes()[number]),
+                Some(paged) => append_paged(block, self, &self.paged[paged]),
+            }
+        }
+    }
+}
+
+fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
+    let kind = match write.kind {
+        WriteKind::Insert => RecordKind::Insert,
+        WriteKind::Update => RecordKind::Update,
+        WriteKind::Delete => RecordKind::Delete,
+        WriteKind::Void => return,
+    };
+    // SAFETY: tables live as long as the engine.
+    let table = unsafe { write.table.get() }.id;
+    let lsn = block.append(table, kind, write.rid, writes.key(write), writes.value(write));
+    write.logged.set(Some(lsn));
+}
+
+fn append_paged(block: &mut Reservation<'_>, writes: &WriteSet, write: &PagedWrite) {
+    let kind = if write.deleted { RecordKind::DeleteByKey } else { RecordKind::PutByKey };
+    // SAFETY: tables live as long as the engine.
+    let table = unsafe { write.table.get() }.id;
+    block.append(table, kind, Rid::new(0), writes.paged_key(write), writes.paged_value(write));
+}

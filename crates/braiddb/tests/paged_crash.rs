@@ -1,0 +1,200 @@
+//! A crash at every operation of the disk in the life of a paged table: created, filled by transactions of many
+//! blocks, changed, renamed, cleared, dropped. What is recovered is what one of its steps left, no earlier one than
+//! was acknowledged.
+
+#![cfg(braid_simulation)]
+
+mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
+use braiddb::{Database, Error, Options, Table};
+use common::with_limit;
+use table_kind::create_table;
+
+type Numbers = Table<u64, u64>;
+type Contents = BTreeMap<u64, u64>;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 400;
+const RECORDS: u64 = 1500;
+
+/// What is left by the steps so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Before,
+    Created,
+    Filled,
+    Changed,
+    Renamed,
+    /// Some of its records are deleted.
+    Cleared,
+    Dropped,
+}
+
+fn open(disk: &SimulatedDisk, seed: u64) -> Database {
+    let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
+    Database::open_simulated(disk, options, seed).unwrap()
+}
+
+/// Every third record is deleted, in between, and made anew.
+async fn change(db: &Database, table: &Numbers, factor: u64) {
+    let table = table.clone();
+    let changed = db.run(async move |tx| {
+        for key in 0..RECORDS {
+            tx.put(&table, &key, &(key * factor)).await?;
+            if key % 3 == 0 {
+                tx.delete(&table, &key).await?;
+            }
+            if key % 9 == 0 {
+                tx.insert(&table, &key, &(key * factor)).await?;
+            }
+        }
+        Ok(())
+    });
+    changed.await.unwrap();
+}
+
+fn changed(factor: u64) -> Contents {
+    let left = (0..RECORDS).filter(|key| key % 3 != 0 || key % 9 == 0);
+    left.map(|key| (key, key * factor)).collect()
+}
+
+fn contents(db: &Database, name: &str) -> Option<Contents> {
+    let table: Numbers = match block_on(db.open_table(name)) {
+        Err(Error::TableNotFound(_)) => return None,
+        opened => opened.unwrap(),
+    };
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, Contents::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value);
+        }
+        Ok(found)
+    });
+    Some(found.unwrap())
+}
+
+/// Which step left what is there.
+fn step(db: &Database) -> Step {
+    match (contents(db, "numbers"), contents(db, "figures")) {
+        // Those it was before, and after.
+        (None, None) => Step::Dropped,
+        (Some(found), None) if found.is_empty() => Step::Created,
+        (Some(found), None) if found == changed(2) => Step::Filled,
+        (Some(found), None) if found == changed(3) => Step::Changed,
+        (None, Some(found)) if found == changed(3) => Step::Renamed,
+        (None, Some(found)) => {
+            // Deleted from the beginning on, many at a time.
+            let first = found.keys().next().copied().unwrap_or(RECORDS);
+            assert_eq!(found, changed(3).split_off(&first));
+            Step::Cleared
+        }
+        found => panic!("{found:?}"),
+    }
+}
+
+/// Checks what a crash left; the step that did.
+fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> Step {
+    let db = open(disk, seed);
+    let mut found = step(&db);
+    if found == Step::Dropped && acknowledged < Step::Created {
+        found = Step::Before;
+    }
+    let next = match acknowledged {
+        Step::Before => Step::Created,
+        Step::Created => Step::Filled,
+        Step::Filled => Step::Changed,
+        Step::Changed => Step::Renamed,
+        Step::Renamed => Step::Cleared,
+        Step::Cleared | Step::Dropped => Step::Dropped,
+    };
+    assert!([acknowledged, next].contains(&found), "{acknowledged:?} was told, {found:?} is there");
+    assert_eq!(contents(&db, "others"), Some(changed(5)));
+    disk.settle();
+    let paged = !matches!(found, Step::Before | Step::Dropped);
+    loop {
+        match block_on(db.checkpoint()) {
+            Err(Error::CheckpointUnderWay) => disk.settle(),
+            Err(Error::PagedTables) if paged => break,
+            Ok(_) if !paged => break,
+            other => panic!("{found:?}: {other:?}"),
+        }
+    }
+    if !paged {
+        // The name is free, and the new table has nothing of the old one.
+        for name in ["numbers", "figures"] {
+            let again: Numbers = create_table(&db, name, seed.is_multiple_of(2));
+            assert_eq!(contents(&db, name), Some(Contents::new()));
+            block_on(db.put(&again, &1, &seed)).unwrap();
+        }
+    }
+    assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+    db.close().unwrap();
+    drop(db);
+    let db = open(disk, seed + 1);
+    if paged {
+        assert_eq!(step(&db), found, "it stays");
+    } else {
+        let again = Some(Contents::from([(1, seed)]));
+        assert_eq!([contents(&db, "numbers"), contents(&db, "figures")], [again.clone(), again]);
+    }
+    assert_eq!(contents(&db, "others"), Some(changed(5)));
+    db.close().unwrap();
+    found
+}
+
+#[test]
+fn a_crash_leaves_what_a_step_left() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let disk = SimulatedDisk::new(1);
+        let db = open(&disk, 1);
+        let others: Numbers = create_table(&db, "others", false);
+        block_on(change(&db, &others, 5));
+        disk.settle();
+        let crashes = Arc::new(Mutex::new(Vec::new()));
+        let acknowledged = Arc::new(Mutex::new(Step::Before));
+        let (noted, told, mut seed) = (crashes.clone(), acknowledged.clone(), 0);
+        disk.watch(move |moment| {
+            seed += 1;
+            let crash = moment.crash(seed, &mut CrashCounts::default());
+            noted.lock().unwrap().push((crash, *told.lock().unwrap()));
+        });
+        let tell = |step| {
+            *acknowledged.lock().unwrap() = step;
+            let crash = disk.crash(0, &mut CrashCounts::default());
+            crashes.lock().unwrap().push((crash, step));
+        };
+        let table: Numbers = create_table(&db, "numbers", true);
+        tell(Step::Created);
+        block_on(change(&db, &table, 2));
+        tell(Step::Filled);
+        block_on(change(&db, &table, 3));
+        tell(Step::Changed);
+        block_on(db.rename_table("numbers", "figures")).unwrap();
+        tell(Step::Renamed);
+        block_on(db.clear(&table)).unwrap();
+        tell(Step::Cleared);
+        block_on(db.drop_table("figures")).unwrap();
+        tell(Step::Dropped);
+        disk.unwatch();
+        db.close().unwrap();
+        let mut found = BTreeMap::<Step, u64>::new();
+        let crashes = std::mem::take(&mut *crashes.lock().unwrap());
+        let under_way = Arc::new(Mutex::new((0, Step::Before)));
+        let shown = under_way.clone();
+        limit.on_timeout("crash", move || format!("{:?}", shown.lock().unwrap()));
+        for (number, (disk, told)) in crashes.into_iter().enumerate() {
+            *under_way.lock().unwrap() = (number, told);
+            *found.entry(check(&disk, number as u64, told)).or_default() += 1;
+        }
+        let steps = [Step::Before, Step::Created, Step::Filled, Step::Changed, Step::Renamed];
+        for step in steps.into_iter().chain([Step::Cleared, Step::Dropped]) {
+            assert!(found.get(&step).is_some_and(|found| *found > 0), "{step:?}: {found:?}");
+        }
+    });
+}

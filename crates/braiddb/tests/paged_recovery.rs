@@ -1,0 +1,330 @@
+//! Paged tables in databases with a log: recovered from it, never by a checkpoint; and the version of the format
+//! that says so.
+
+mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use braiddb::{Certifier, Database, Error, LogError, Options, Table, TableOptions};
+use common::with_limit;
+use pollster::block_on;
+use table_kind::create_table;
+
+const LIMIT_SECONDS: u64 = 240;
+
+type Records = Table<u64, [u8]>;
+
+fn options() -> Options {
+    Options::default().workers(2).log_segment_bytes(1 << 20).checkpoint_bytes(64 << 10)
+}
+
+fn open(directory: &Path) -> Database {
+    Database::open(directory, options()).unwrap()
+}
+
+fn open_table(db: &Database, name: &'static str) -> Records {
+    block_on(db.open_table(name)).unwrap()
+}
+
+fn contents(db: &Database, table: &Records) -> BTreeMap<u64, Vec<u8>> {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value.to_vec());
+        }
+        Ok::<_, Error>(found)
+    });
+    found.unwrap()
+}
+
+/// Rounds of writes and deletions, in one transaction each; some are taken back, in part or altogether.
+fn churn(
+    db: &Database,
+    table: &Records,
+    model: &mut BTreeMap<u64, Vec<u8>>,
+    seed: u64,
+    rounds: u64,
+) {
+    for round in 0..rounds {
+        let (table, before) = (table.clone(), model.clone());
+        let result = db.run_blocking(async move |tx| {
+            let mut random = fastrand::Rng::with_seed(seed << 32 | round);
+            let mut model = before.clone();
+            for _ in 0..random.usize(1..60) {
+                let (savepoint, kept) = (tx.savepoint(), model.clone());
+                for _ in 0..random.usize(1..4) {
+                    let key = random.u64(..2000);
+                    if random.u8(..4) == 0 {
+                        let deleted = tx.delete(&table, &key).await?;
+                        assert_eq!(deleted, model.remove(&key).is_some());
+                    } else {
+                        let value = vec![random.u8(..); random.usize(..1025)];
+                        tx.put(&table, &key, &value[..]).await?;
+                        model.insert(key, value);
+                    }
+                }
+                if random.u8(..6) == 0 {
+                    tx.rollback_to(&savepoint)?;
+                    model = kept;
+                }
+            }
+            if round % 7 == 3 { Err(Error::KeyNotFound) } else { Ok(model) }
+        });
+        match result {
+            Ok(left) => *model = left,
+            Err(Error::KeyNotFound) => assert_eq!(round % 7, 3),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn version(directory: &Path) -> u32 {
+    let meta = std::fs::read(directory.join("braid.meta")).unwrap();
+    u32::from_le_bytes(meta[8..12].try_into().unwrap())
+}
+
+fn checkpoints(directory: &Path) -> usize {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().ends_with(".ckpt")).count()
+}
+
+/// What was committed to tables of both kinds is there after each opening, and goes on from there.
+#[test]
+fn tables_of_both_kinds_are_recovered() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut models = [BTreeMap::new(), BTreeMap::new()];
+        for generation in 0..4 {
+            let db = open(directory.path());
+            limit.watch(&db, Database::stats);
+            let tables = match generation {
+                0 => [create_table(&db, "hot", false), create_table(&db, "paged", true)],
+                _ => [open_table(&db, "hot"), open_table(&db, "paged")],
+            };
+            for (table, model) in tables.iter().zip(&mut models) {
+                assert!(contents(&db, table) == *model, "generation {generation}");
+                churn(&db, table, model, generation, 60);
+                assert!(contents(&db, table) == *model, "generation {generation}");
+            }
+            let report = db.check().unwrap();
+            assert_eq!(report.problems, Vec::<String>::new());
+            let records = models.iter().map(BTreeMap::len).sum::<usize>();
+            assert_eq!(report.records, records as u64 + 2, "those of the catalog are two");
+            db.close().unwrap();
+        }
+        assert!(models.iter().all(|model| model.len() > 200));
+    });
+}
+
+/// A transaction of many blocks counts as a whole; one that is larger than a block and is taken back does not.
+#[test]
+fn large_transactions_count_as_a_whole() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        limit.watch(&db, Database::stats);
+        let (hot, paged): (Records, Records) =
+            (create_table(&db, "hot", false), create_table(&db, "paged", true));
+        let write = |byte: u8, commit: bool| {
+            let (hot, paged) = (hot.clone(), paged.clone());
+            let written = db.run_blocking(async move |tx| {
+                for key in 0..2000 {
+                    tx.put(&hot, &key, &[byte; 500]).await?;
+                    tx.put(&paged, &key, &[byte; 700]).await?;
+                }
+                if commit { Ok(()) } else { Err(Error::KeyNotFound) }
+            });
+            assert_eq!(written.is_ok(), commit);
+        };
+        write(1, true);
+        write(2, false);
+        write(3, true);
+        write(4, false);
+        db.close().unwrap();
+        let db = open(directory.path());
+        for (name, bytes) in [("hot", 500), ("paged", 700)] {
+            let found = contents(&db, &open_table(&db, name));
+            assert_eq!(found.len(), 2000);
+            assert!(found.values().all(|value| *value == vec![3; bytes]), "{name}");
+        }
+    });
+}
+
+/// While there is a paged table no checkpoint is taken, whoever asks; when the last one is gone they are again.
+#[test]
+fn checkpoints_wait_until_paged_tables_are_gone() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        limit.watch(&db, Database::stats);
+        let hot: Records = create_table(&db, "hot", false);
+        let mut model = BTreeMap::new();
+        churn(&db, &hot, &mut model, 1, 40);
+        while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
+        let before = db.stats().lsn.checkpoint;
+        assert!(before > 0);
+        for (name, kept) in [("one", true), ("two", true), ("three", false)] {
+            let created = db.run_blocking(async move |tx| {
+                tx.create_table_with::<u64, [u8]>(name, TableOptions::default().paged()).await?;
+                if kept { Ok(()) } else { Err(Error::KeyNotFound) }
+            });
+            assert_eq!(created.is_ok(), kept);
+        }
+        let (one, mut paged) = (open_table(&db, "one"), BTreeMap::new());
+        churn(&db, &one, &mut paged, 2, 60);
+        assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
+        assert!(matches!(block_on(db.compact()), Err(Error::PagedTables)));
+        assert!(db.stats().lsn.tail > before + 10 * (64 << 10), "many were due");
+        assert_eq!((db.stats().lsn.checkpoint, checkpoints(directory.path())), (before, 1));
+        // A backup is the checkpoint from before, and the log.
+        let copy = tempfile::tempdir().unwrap();
+        db.backup(copy.path()).unwrap();
+        assert_eq!((version(copy.path()), checkpoints(copy.path())), (2, 1));
+        db.close().unwrap();
+        for place in [directory.path(), copy.path()] {
+            let db = open(place);
+            assert!(contents(&db, &open_table(&db, "hot")) == model);
+            assert!(contents(&db, &open_table(&db, "one")) == paged);
+            assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
+            assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+            db.close().unwrap();
+        }
+        let db = open(directory.path());
+        block_on(db.drop_table("two")).unwrap();
+        assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
+        block_on(db.drop_table("one")).unwrap();
+        let hot = open_table(&db, "hot");
+        churn(&db, &hot, &mut model, 3, 40);
+        while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
+        assert!(db.stats().lsn.checkpoint > before);
+        let after = db.stats().lsn.checkpoint;
+        while matches!(block_on(db.compact()), Err(Error::CheckpointUnderWay)) {}
+        assert!(db.stats().log.segments_freed > 0);
+        db.close().unwrap();
+        let db = open(directory.path());
+        assert!(db.stats().lsn.checkpoint >= after);
+        assert!(contents(&db, &open_table(&db, "hot")) == model);
+        assert!(matches!(
+            block_on(db.open_table::<u64, [u8]>("one")),
+            Err(Error::TableNotFound(_))
+        ));
+        while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
+        assert_eq!(version(directory.path()), 2);
+    });
+}
+
+/// A table's number may be used again, by one of the other kind, once nothing but a log from before the newest
+/// checkpoint tells of it; and that log may have to be replayed, if the checkpoint is lost.
+#[test]
+fn a_number_may_be_used_again_by_a_table_of_the_other_kind() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        for first_paged in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = || options().checkpoint_bytes(1 << 30).log_segment_bytes(64 << 20);
+            let open = || Database::open(directory.path(), options()).unwrap();
+            let id = |db: &Database| block_on(db.tables()).unwrap()[0].id;
+            let db = open();
+            limit.watch(&db, Database::stats);
+            let table = create_table(&db, "first", first_paged);
+            churn(&db, &table, &mut BTreeMap::new(), 1, 20);
+            let first = id(&db);
+            drop(table);
+            block_on(db.drop_table("first")).unwrap();
+            while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
+            db.close().unwrap();
+            let db = open();
+            let (table, mut model) = (create_table(&db, "second", !first_paged), BTreeMap::new());
+            churn(&db, &table, &mut model, 2, 20);
+            assert_eq!(id(&db), first, "the number is used again");
+            db.close().unwrap();
+            for _ in 0..2 {
+                let db = open();
+                assert!(contents(&db, &open_table(&db, "second")) == model);
+                assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+                db.close().unwrap();
+                // As if it were damaged: the log is there from its start.
+                for entry in std::fs::read_dir(directory.path()).unwrap() {
+                    let path = entry.unwrap().path();
+                    if path.extension().is_some_and(|extension| extension == "ckpt") {
+                        std::fs::remove_file(path).unwrap();
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The version is raised with the first paged table, also if it does not come to be, and by nothing else; a
+/// database of a version to come is refused.
+#[test]
+fn the_version_says_whether_there_may_be_paged_tables() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        limit.watch(&db, Database::stats);
+        let hot: Records = create_table(&db, "hot", false);
+        churn(&db, &hot, &mut BTreeMap::new(), 1, 10);
+        db.close().unwrap();
+        assert_eq!(version(directory.path()), 1);
+        let db = open(directory.path());
+        let paged: Records = create_table(&db, "paged", true);
+        assert_eq!(version(directory.path()), 2);
+        block_on(db.put(&paged, &1, &[1][..])).unwrap();
+        db.close().unwrap();
+        // Beside records of paged tables, version 1 is damage.
+        let path = directory.path().join("braid.meta");
+        let meta = std::fs::read(&path).unwrap();
+        let with_version = |version: u32| {
+            let mut other = meta.clone();
+            other[8..12].copy_from_slice(&version.to_le_bytes());
+            other[12..16].fill(0);
+            let sum = crc32c::crc32c(&other);
+            other[12..16].copy_from_slice(&sum.to_le_bytes());
+            std::fs::write(&path, other).unwrap();
+            Database::open(directory.path(), options())
+        };
+        for version in [0, 3] {
+            let Err(Error::Log(error)) = with_version(version) else { panic!("it is refused") };
+            let LogError::WrongVersion { found, expected, .. } = &*error else { panic!("{error}") };
+            assert_eq!((*found, *expected), (version, 2));
+        }
+        let Err(Error::Log(error)) = with_version(1) else { panic!("it is refused") };
+        assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
+        let db = with_version(2).unwrap();
+        assert_eq!(contents(&db, &open_table(&db, "paged")).len(), 1);
+        db.close().unwrap();
+        let net = options().certifier(Certifier::SerialSafetyNet);
+        assert!(matches!(Database::open(directory.path(), net), Err(Error::Options(_))));
+    });
+}
+
+/// What is on disk is read into memory by a database that logs nothing, paged tables too.
+#[test]
+fn a_volatile_database_has_the_paged_tables_of_its_directory() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        let (table, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
+        churn(&db, &table, &mut model, 1, 30);
+        db.close().unwrap();
+        let volatile = options().durability(braiddb::Durability::Volatile);
+        let db = Database::open(directory.path(), volatile).unwrap();
+        let (table, before) = (open_table(&db, "paged"), model.clone());
+        assert!(contents(&db, &table) == model);
+        churn(&db, &table, &mut model, 2, 30);
+        let new: Records = create_table(&db, "new", true);
+        churn(&db, &new, &mut BTreeMap::new(), 3, 5);
+        assert!(contents(&db, &table) == model);
+        db.close().unwrap();
+        let db = open(directory.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == before);
+        assert!(matches!(
+            block_on(db.open_table::<u64, [u8]>("new")),
+            Err(Error::TableNotFound(_))
+        ));
+    });
+}
