@@ -5,10 +5,11 @@
 #![cfg(braid_simulation)]
 
 mod common;
+#[path = "common/polls.rs"]
+mod polls;
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::task::Poll;
 
 use braiddb::simulation::{Faults, SimulatedDisk};
@@ -17,6 +18,7 @@ use braiddb::{
 };
 use common::with_limit;
 use futures_util::future::join_all;
+use polls::poll_at_most;
 use pollster::block_on;
 
 type Records = Table<u64, [u8]>;
@@ -26,21 +28,6 @@ type Model = BTreeMap<u64, Vec<u8>>;
 const MANY: u64 = 66_000;
 /// Far more than a test takes, on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
-
-/// Polls a future, and drops it after `polls` polls that it was not ready at.
-async fn poll_at_most<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(move |context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left <= 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
-}
 
 /// Lets the worker's other tasks and its transfers go on.
 async fn give_way() {

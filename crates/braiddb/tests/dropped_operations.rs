@@ -6,17 +6,17 @@
 #![cfg(braid_simulation)]
 
 mod common;
+#[path = "common/polls.rs"]
+mod polls;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
 
 use braiddb::simulation::{Faults, SimulatedDisk};
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, Options, Table, TableOptions, Transaction,
 };
 use common::with_limit;
+use polls::poll_at_most;
 use pollster::block_on;
 
 type Records = Table<u64, u64>;
@@ -218,21 +218,6 @@ impl Operation {
 /// The value that a record has at first.
 fn first_value(key: u64) -> u64 {
     key * 7
-}
-
-/// Polls a future, and drops it after `polls` polls that it was not ready at.
-async fn poll_at_most<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(move |context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left <= 1 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Tables) {
