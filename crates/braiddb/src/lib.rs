@@ -48,7 +48,7 @@ mod version;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Backup, ChangedRead, CheckReport, Checkpoint, Compaction, Database, Error, Index,
+    AbortStats, Backup, CheckReport, Checkpoint, Compaction, Contended, Database, Error, Index,
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,

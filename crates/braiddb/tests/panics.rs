@@ -245,7 +245,10 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
                 if fails { Err(Mine::Bomb(bomb)) } else { Ok(bomb) }
             });
             let error = block_on(run).unwrap_err();
-            assert!(matches!(error, Mine::Database(Error::Conflict { attempts: 3 })), "{error:?}");
+            assert!(
+                matches!(error, Mine::Database(Error::Conflict { attempts: 3, .. })),
+                "{error:?}"
+            );
             block_on(holder.abort()).unwrap();
         }
         assert_eq!(bench.dropped(), 6);

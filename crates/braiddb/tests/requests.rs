@@ -210,6 +210,8 @@ fn dropping_the_future_aborts() {
 
 #[test]
 fn conflicts_are_bounded_and_reported() {
+    const WRITTEN_FIRST: &str =
+        r#"other transactions wrote the same records first: table "records", key key"#;
     with_limit(LIMIT_SECONDS, |limit| {
         let (db, table) = open();
         limit.watch(&db, Database::stats);
@@ -221,9 +223,19 @@ fn conflicts_are_bounded_and_reported() {
         let options = RunOptions::default().max_attempts(5);
         let result: Result<_, Error> =
             block_on(db.run_with(options, async move |tx| tx.put(&kept, "key", &2).await));
-        assert!(matches!(result, Err(Error::Conflict { attempts: 5 })));
+        let error = result.unwrap_err();
+        assert_eq!(error.to_string(), format!("gave up after 5 attempts: {WRITTEN_FIRST}"));
         assert_eq!(db.stats().aborted.conflict, 5);
         assert_eq!(db.stats().retries, 4);
+        // As steps of interactive transactions tell it.
+        let other = block_on(db.begin()).unwrap();
+        let stepped = block_on(other.put(&table, "key", &3)).unwrap_err();
+        let Error::Conflict { attempts: 1, record: Some(record) } = &stepped else {
+            panic!("{stepped}");
+        };
+        assert_eq!(record.to_string(), r#"table "records", key key"#);
+        let ended = block_on(other.commit()).unwrap_err();
+        assert_eq!(ended.to_string(), stepped.to_string());
         block_on(holder.commit()).unwrap();
         assert_eq!(get(&db, &table, "key"), Some(1));
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::log::LogError;
-use crate::transaction::{Changed, IndexError, OperationError, TooLong, TooLongPart};
+use crate::transaction::{IndexError, NamedKeys, OperationError, TooLong, TooLongPart};
 use crate::types::{DecodeError, EncodeError};
 
 /// Any failure of the database: what went wrong, where, and what to do.
@@ -15,10 +15,12 @@ use crate::types::{DecodeError, EncodeError};
 pub enum Error {
     /// Another transaction wrote a record this one needed, in every attempt; or one that others had kept from
     /// committing for long was let past.
-    #[error("gave up after {attempts} attempts: other transactions wrote the same records first")]
+    #[error("gave up after {attempts} attempts: other transactions wrote the same records first{}", at(.record))]
     Conflict {
         /// How often the transaction was tried.
         attempts: u32,
+        /// The record that the last attempt was to write; none if that was not what kept it from committing.
+        record: Option<Box<Contended>>,
     },
     /// What the transaction read was changed by others before it could commit, in every attempt. Read
     /// less, in shorter transactions, or where write skew does no harm run it under
@@ -30,7 +32,7 @@ pub enum Error {
         /// How often the transaction was tried.
         attempts: u32,
         /// What the last attempt had read that was changed.
-        read: Box<ChangedRead>,
+        read: Box<Contended>,
     },
     /// A transaction that was begun as read-only is to write.
     #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
@@ -286,7 +288,7 @@ impl Error {
     /// be run again unread: it may be there already.
     ///
     /// ```
-    /// assert!(braiddb::Error::Conflict { attempts: 1 }.is_retryable());
+    /// assert!(braiddb::Error::Conflict { attempts: 1, record: None }.is_retryable());
     /// assert!(!braiddb::Error::KeyExists.is_retryable());
     /// ```
     pub fn is_retryable(&self) -> bool {
@@ -294,12 +296,22 @@ impl Error {
     }
 }
 
+/// Where a conflict was, for a message.
+fn at(record: &Option<Box<Contended>>) -> String {
+    record.as_ref().map_or_else(String::new, |record| format!(": {record}"))
+}
+
+impl Error {
+    pub(super) fn conflict(attempts: u32, record: Option<Box<NamedKeys>>) -> Self {
+        Error::Conflict { attempts, record: record.map(|record| Box::new((*record).into())) }
+    }
+}
+
 impl From<OperationError> for Error {
     fn from(error: OperationError) -> Self {
         match error {
-            OperationError::Conflict | OperationError::TurnedAway => {
-                Error::Conflict { attempts: 1 }
-            }
+            OperationError::Conflict(record) => Error::conflict(1, record),
+            OperationError::TurnedAway => Error::conflict(1, None),
             OperationError::NotSerializable(changed) => {
                 Error::NotSerializable { attempts: 1, read: Box::new((*changed).into()) }
             }
@@ -362,24 +374,24 @@ impl From<IndexError> for Error {
     }
 }
 
-/// What a transaction had read that others changed: a record, or the records of a range.
+/// What a transaction lost to others: a record, or the records of a range, that it was to write or had read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ChangedRead {
+pub struct Contended {
     /// The table's name.
     pub table: String,
     /// Between which keys, as they are encoded; both bounds are the key, if it was one.
     pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
 
-impl From<Changed> for ChangedRead {
-    fn from(changed: Changed) -> Self {
-        let Changed { table, keys } = changed;
+impl From<NamedKeys> for Contended {
+    fn from(records: NamedKeys) -> Self {
+        let NamedKeys { table, keys } = records;
         Self { table, keys }
     }
 }
 
-impl std::fmt::Display for ChangedRead {
+impl std::fmt::Display for Contended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "table {:?}", self.table)?;
         match &self.keys {

@@ -186,7 +186,7 @@ async fn serve(
         send(begun.into_inner(), Err(Error::Overloaded));
         return;
     };
-    core.name_reads();
+    core.name_conflicts();
     let transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(()));
     let limits = Limits::begin(worker.engine());

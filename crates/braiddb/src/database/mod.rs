@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use catalog::{TableDescription, TableOptions};
-pub use error::{ChangedRead, Error, Result};
+pub use error::{Contended, Error, Result};
 pub use index::{
     Index, IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan,
     IndexStage,

@@ -22,7 +22,7 @@ use crate::sched::{
 };
 use crate::sync::clock;
 use crate::transaction::{
-    AbortCause, Changed, NextAttempt, OperationError, TakenTurnstile, TurnedAway,
+    AbortCause, NamedKeys, NextAttempt, OperationError, TakenTurnstile, TurnedAway,
     WorkerTransactions,
 };
 
@@ -255,7 +255,7 @@ where
         turned_away.let_pass_at_last(&begun);
         turnstile.iter().for_each(|turnstile: &TakenTurnstile<'_>| turnstile.let_pass(&begun));
         if attempt == options.max_attempts {
-            begun.name_reads();
+            begun.name_conflicts();
         }
         let transaction = Transaction::new(begun, attempt);
         let result = {
@@ -298,7 +298,7 @@ where
         let next = NextAttempt::keep(&worker);
         sched::count_failed_attempt();
         match lost {
-            Lost::ToWrite => back_off(&worker, attempt).await,
+            Lost::ToWrite(_) => back_off(&worker, attempt).await,
             Lost::ToTurnstile => worker.wait_for_turnstile(&mut turned_away).await,
             // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
             Lost::Certification(_) => {
@@ -322,11 +322,11 @@ where
 /// Why an attempt is to be made again.
 enum Lost {
     /// Another transaction wrote a record first.
-    ToWrite,
+    ToWrite(Option<Box<NamedKeys>>),
     /// Another transaction has the turnstile.
     ToTurnstile,
     /// What was read had changed.
-    Certification(Box<Changed>),
+    Certification(Box<NamedKeys>),
 }
 
 impl Lost {
@@ -336,7 +336,7 @@ impl Lost {
     /// `error`, if it is not to be made again.
     fn to(error: OperationError) -> Result<Self, OperationError> {
         match error {
-            OperationError::Conflict => Ok(Lost::ToWrite),
+            OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
             OperationError::TurnedAway => Ok(Lost::ToTurnstile),
             OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
             error => Err(error),
@@ -346,7 +346,8 @@ impl Lost {
     /// What the caller is told after the last attempt.
     fn into_error(self, attempts: u32) -> Error {
         match self {
-            Lost::ToWrite | Lost::ToTurnstile => Error::Conflict { attempts },
+            Lost::ToWrite(record) => Error::conflict(attempts, record),
+            Lost::ToTurnstile => Error::conflict(attempts, None),
             Lost::Certification(changed) => {
                 Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
             }

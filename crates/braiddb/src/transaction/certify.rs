@@ -7,7 +7,7 @@
 //! moment: so some transaction always gets on.
 
 use super::context::Transaction;
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -29,7 +29,7 @@ const RECORDS_PER_STEP: usize = 16;
 
 impl Transaction {
     /// Looks, without a suspension, whether what the transaction read is unchanged as of `until`.
-    pub(super) fn certify(&self, until: Lsn) -> Result<(), Changed> {
+    pub(super) fn certify(&self, until: Lsn) -> Result<(), NamedKeys> {
         if self.mode().is_safety_net() {
             return self.pass_safety_net(until);
         }
@@ -37,7 +37,7 @@ impl Transaction {
     }
 
     /// As `certify`; a range in which more entries of the index than `most` are counts as changed.
-    pub(super) fn certify_up_to(&self, until: Lsn, most: usize) -> Result<(), Changed> {
+    pub(super) fn certify_up_to(&self, until: Lsn, most: usize) -> Result<(), NamedKeys> {
         let reads = self.reads();
         self.certify_points(0, reads.points(), until)?;
         self.certify_paged(until)?;
@@ -47,7 +47,7 @@ impl Transaction {
 
     /// As `certify`, as of now, for a set that is large: suspends. It only keeps a transaction that must
     /// fail from holding up the log.
-    pub(super) async fn certify_ahead(&self) -> Result<(), Changed> {
+    pub(super) async fn certify_ahead(&self) -> Result<(), NamedKeys> {
         let (points, ranges) = (self.reads().points(), self.reads().ranges());
         for start in (0..points).step_by(RECORDS_PER_STEP) {
             sched::count_steps(1).await;
@@ -63,7 +63,7 @@ impl Transaction {
         Ok(())
     }
 
-    fn certify_points(&self, start: usize, end: usize, until: Lsn) -> Result<(), Changed> {
+    fn certify_points(&self, start: usize, end: usize, until: Lsn) -> Result<(), NamedKeys> {
         let (reads, operation) = (self.reads(), reclaim::enter());
         let table = |number| {
             let point = reads.point(number);
@@ -89,7 +89,7 @@ impl Transaction {
 
     /// Looks whether a record is unchanged, or has the same part as of `until`. The part is the user's to
     /// compute: a panic counts as another one.
-    fn certify_part(&self, number: usize, until: Lsn) -> Result<(), Changed> {
+    fn certify_part(&self, number: usize, until: Lsn) -> Result<(), NamedKeys> {
         let operation = reclaim::enter();
         let unchanged = self.reads().with_projection(number, |point, same| {
             // SAFETY: as for points.
@@ -129,7 +129,7 @@ impl Transaction {
         number: usize,
         until: Lsn,
         mut most: usize,
-    ) -> Result<(), Changed> {
+    ) -> Result<(), NamedKeys> {
         let operation = reclaim::enter();
         let reads = self.reads();
         let cursor = reads.with_range(number, |table, low, high| {

@@ -43,7 +43,7 @@ pub(crate) async fn clear_dropped(
         sched::yield_now(Cause::Memory).await;
         let cleared = match delete_some(&worker, &records, after.clone()).await {
             // Somebody else deletes them too.
-            Err(OperationError::Conflict) => continue,
+            Err(OperationError::Conflict(_)) => continue,
             Err(OperationError::TurnedAway) => {
                 worker.wait_for_turnstile(&mut turned_away).await;
                 continue;
@@ -58,7 +58,7 @@ pub(crate) async fn clear_dropped(
         // Until a pass has met none.
         if std::mem::take(&mut deleted) == 0 {
             match delete_row(&worker, &row).await {
-                Err(OperationError::Conflict) => continue,
+                Err(OperationError::Conflict(_)) => continue,
                 Err(OperationError::TurnedAway) => {
                     worker.wait_for_turnstile(&mut turned_away).await;
                     continue;

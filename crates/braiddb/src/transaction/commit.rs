@@ -19,7 +19,7 @@ use super::counters::AbortCause;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::garbage::Garbage;
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
 use crate::log::{self, Lsn, Reservation};
 use crate::planted::{Bug, is_planted};
@@ -28,13 +28,13 @@ use crate::version::{Link, Stamp};
 /// Why a transaction may not commit at the LSN that it drew.
 enum Refused {
     /// What it read has changed.
-    Changed(Changed),
+    Changed(NamedKeys),
     /// Another has the turnstile.
     TurnedAway,
 }
 
-impl From<Changed> for Refused {
-    fn from(changed: Changed) -> Self {
+impl From<NamedKeys> for Refused {
+    fn from(changed: NamedKeys) -> Self {
         Refused::Changed(changed)
     }
 }

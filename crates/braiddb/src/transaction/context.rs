@@ -10,7 +10,7 @@ use super::counters::AbortCause;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::isolation::Mode;
-use super::read_set::{Changed, ReadSet, SamePart};
+use super::read_set::{NamedKeys, ReadSet, SamePart};
 use super::stale::Conflict;
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
@@ -83,8 +83,10 @@ pub(crate) struct State {
     /// Whether an earlier attempt at it failed.
     repeated: Cell<bool>,
     conflict: Cell<Conflict>,
+    /// The record of that conflict, if it is to be told.
+    conflict_record: RefCell<Option<Box<NamedKeys>>>,
     /// The first record that it was told of although another had changed it.
-    stale: OnceCell<Box<Changed>>,
+    stale: OnceCell<Box<NamedKeys>>,
     cause: Cell<AbortCause>,
     savepoints: Savepoints,
     /// The token of the turnstile, if it was taken for this transaction, else 0.
@@ -104,6 +106,7 @@ impl State {
             recent: Cell::new(None),
             repeated: Cell::new(false),
             conflict: Cell::default(),
+            conflict_record: RefCell::default(),
             stale: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             savepoints: Savepoints::default(),
@@ -165,8 +168,8 @@ impl Transaction {
         &self.context().reads
     }
 
-    /// What it reads is noted by name, so that a failed certification can tell it.
-    pub(crate) fn name_reads(&self) {
+    /// Conflicts and failed certifications are to tell their records: what it reads is noted by name.
+    pub(crate) fn name_conflicts(&self) {
         self.reads().name_points(true);
     }
 
@@ -317,13 +320,32 @@ impl Transaction {
     /// Notes that the transaction lost against another one, and must abort.
     pub(super) fn conflict(&self) -> OperationError {
         self.set_conflict(Conflict::Write);
-        OperationError::Conflict
+        OperationError::Conflict(None)
+    }
+
+    /// As `conflict`, for a record that another one is writing.
+    #[cold]
+    pub(super) fn conflict_at(&self, table: &Records, key: &[u8]) -> OperationError {
+        self.conflict_of(Conflict::Write, table, key)
     }
 
     /// As `conflict`, for a record that was written since the transaction began.
-    pub(super) fn conflict_with_newer(&self) -> OperationError {
-        self.set_conflict(Conflict::NewerWrite);
-        OperationError::Conflict
+    #[cold]
+    pub(super) fn conflict_with_newer(&self, table: &Records, key: &[u8]) -> OperationError {
+        self.conflict_of(Conflict::NewerWrite, table, key)
+    }
+
+    fn conflict_of(&self, conflict: Conflict, table: &Records, key: &[u8]) -> OperationError {
+        if self.conflict_met() == Conflict::None && self.reads().names_points() {
+            *self.conflict_record.borrow_mut() = Some(Box::new(NamedKeys::record(table, key)));
+        }
+        self.set_conflict(conflict);
+        OperationError::Conflict(self.conflict_record())
+    }
+
+    /// The record that the transaction met a conflict at, if that is to be told.
+    pub(super) fn conflict_record(&self) -> Option<Box<NamedKeys>> {
+        self.conflict_record.borrow().clone()
     }
 
     /// Notes what keeps the transaction from committing, unless something does already.
@@ -334,6 +356,9 @@ impl Transaction {
     }
 
     pub(super) fn replace_conflict(&self, conflict: Conflict) {
+        if conflict == Conflict::None {
+            self.conflict_record.take();
+        }
         self.conflict.set(conflict);
     }
 
@@ -341,7 +366,7 @@ impl Transaction {
         self.conflict.get()
     }
 
-    pub(super) fn stale(&self) -> &OnceCell<Box<Changed>> {
+    pub(super) fn stale(&self) -> &OnceCell<Box<NamedKeys>> {
         &self.stale
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
 use crate::page::PageError;
@@ -13,12 +13,13 @@ use crate::version::MAX_VALUE_BYTES;
 /// The failure of an operation on a transaction, or of its commit.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum OperationError {
-    /// Another transaction wrote the record first; the transaction must abort, and may be retried.
+    /// Another transaction wrote the record first; the transaction must abort, and may be retried. Which record,
+    /// if that is to be told.
     #[error("another transaction wrote the record first")]
-    Conflict,
+    Conflict(Option<Box<NamedKeys>>),
     /// What the transaction read has changed since; it is aborted, and may be retried.
     #[error("another transaction changed what this one read")]
-    NotSerializable(Box<Changed>),
+    NotSerializable(Box<NamedKeys>),
     /// Another transaction has the turnstile; this one is aborted, and may be retried.
     #[error("another transaction commits alone")]
     TurnedAway,

@@ -22,7 +22,7 @@
 
 use super::context::Transaction;
 use super::isolation::Mode;
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use super::stale::Conflict;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -67,7 +67,7 @@ impl Transaction {
     }
 
     /// Looks, without a suspension, whether all that the transaction was told holds at `until`.
-    fn holds_at(&self, until: Lsn) -> Result<(), Changed> {
+    fn holds_at(&self, until: Lsn) -> Result<(), NamedKeys> {
         if is_planted(Bug::ExtensionNotCertified) {
             return Ok(());
         }

@@ -96,7 +96,7 @@ impl Transaction {
                 let before = self.moment();
                 let attempt = self.try_write(table, &indexes, key, intent, &fetched);
                 match attempt.await {
-                    Ok(Err(OperationError::Conflict))
+                    Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
@@ -222,7 +222,7 @@ impl Transaction {
             match self.write_entry(table, key, change, write) {
                 Ok(()) => {}
                 // The transaction may not commit then, as after any conflict.
-                Err(OperationError::Conflict) => return Ok(Err(OperationError::Conflict)),
+                Err(conflict @ OperationError::Conflict(_)) => return Ok(Err(conflict)),
                 // The record is written, and its entries are not.
                 Err(error) => return Ok(Err(self.fail_halfway(error))),
             }
@@ -276,8 +276,8 @@ impl Transaction {
         let base = match unsafe { entries.base(rid, self.view()) } {
             Ok(base) => base,
             Err(Refusal::Dead) => return Ok(()),
-            Err(Refusal::Conflict) => return Err(self.conflict()),
-            Err(Refusal::Newer) => return Err(self.conflict_with_newer()),
+            Err(Refusal::Conflict) => return Err(self.conflict_at(entries, &change.entry)),
+            Err(Refusal::Newer) => return Err(self.conflict_with_newer(entries, &change.entry)),
         };
         if let Base::Committed(_, lsn) = base {
             self.note_lsn(lsn);

@@ -61,7 +61,7 @@ pub(crate) use index_scan::{Hit, IndexScan};
 pub(crate) use isolation::Mode;
 pub use isolation::{Certifier, Isolation};
 pub(crate) use read::SeenRecord;
-pub(crate) use read_set::Changed;
+pub(crate) use read_set::NamedKeys;
 pub(crate) use scan::{Bounds, Direction, Scan};
 pub(crate) use turnstile::{TakenTurnstile, TurnedAway};
 pub(crate) use worker::WorkerTransactions;

@@ -113,8 +113,8 @@ impl Transaction {
         // From here on nothing suspends.
         let writes = &mut *self.writes().borrow_mut();
         match written {
-            Err(Refusal::Conflict) => Err(self.conflict()),
-            Err(Refusal::Newer) => Err(self.conflict_with_newer()),
+            Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
             Ok(Written::Not(told)) => told,
             Ok(Written::Overwritten) => Ok(true),
             Ok(Written::Pushed(change)) => {

@@ -76,16 +76,16 @@ struct Reads {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RangeNumber(usize);
 
-/// What a certification failed for: records of a table that the transaction had read were changed.
+/// Records of a table by their keys: what a conflict was about, or a failed certification.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub(crate) struct NamedKeys {
     pub(crate) table: String,
     /// Between which encoded keys they are; anywhere, if points were not named.
     pub(crate) keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
 
-impl Changed {
-    /// A record that was changed.
+impl NamedKeys {
+    /// One record.
     pub(super) fn record(table: &Records, key: &[u8]) -> Self {
         let key = Bound::Included(key.to_vec());
         Self { table: table.name().to_string(), keys: (key.clone(), key) }
@@ -112,6 +112,11 @@ impl ReadSet {
     /// Whether the keys of records are noted too, so that a failure can name them.
     pub(super) fn name_points(&self, names: bool) {
         self.0.borrow_mut().names_points = names;
+    }
+
+    /// Whether conflicts are to be told by their keys.
+    pub(super) fn names_points(&self) -> bool {
+        self.0.borrow().names_points
     }
 
     /// Notes that the record with this id was read, which has this key.
@@ -217,11 +222,11 @@ impl ReadSet {
     }
 
     /// Names a projection.
-    pub(super) fn name_projection(&self, number: usize) -> Changed {
+    pub(super) fn name_projection(&self, number: usize) -> NamedKeys {
         let reads = self.0.borrow();
         let projection = &reads.projections[number];
         let key = Bound::Included(reads.keys[projection.key.clone()].to_vec());
-        Changed { table: name(projection.point.table), keys: (key.clone(), key) }
+        NamedKeys { table: name(projection.point.table), keys: (key.clone(), key) }
     }
 
     /// Calls `look` with a range and its bounds, if it counts.
@@ -237,21 +242,21 @@ impl ReadSet {
     }
 
     /// Names a point.
-    pub(super) fn name_point(&self, number: usize) -> Changed {
+    pub(super) fn name_point(&self, number: usize) -> NamedKeys {
         let reads = self.0.borrow();
         let key = reads.point_keys.get(number).map(|key| reads.keys[key.clone()].to_vec());
         let bound = key.map_or(Bound::Unbounded, Bound::Included);
         let keys = (bound.clone(), bound);
-        Changed { table: name(reads.points[number].table), keys }
+        NamedKeys { table: name(reads.points[number].table), keys }
     }
 
     /// Names a range.
-    pub(super) fn name_range(&self, number: usize) -> Changed {
+    pub(super) fn name_range(&self, number: usize) -> NamedKeys {
         let reads = self.0.borrow();
         let range = &reads.ranges[number];
         let [low, high] =
             [&range.low, &range.high].map(|bound| reads.bound(bound).map(<[u8]>::to_vec));
-        Changed { table: name(range.table), keys: (low, high) }
+        NamedKeys { table: name(range.table), keys: (low, high) }
     }
 
     /// Empties the set and keeps its memory, unless one transaction made it very large.

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
 
 use super::context::Transaction;
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
@@ -80,7 +80,7 @@ impl Transaction {
 
     /// Looks, without a suspension, whether others have committed a write between the begin stamp and
     /// `until` to what the transaction was told of paged tables.
-    pub(super) fn certify_paged(&self, until: Lsn) -> Result<(), Changed> {
+    pub(super) fn certify_paged(&self, until: Lsn) -> Result<(), NamedKeys> {
         if !self.reads().reads_pages() {
             return Ok(());
         }

@@ -45,7 +45,7 @@ use crossbeam_utils::CachePadded;
 
 use super::context::Transaction;
 use super::engine::Engine;
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -177,7 +177,7 @@ impl Transaction {
     ///
     /// # Errors
     /// What it read that makes it come before whom it comes after.
-    pub(super) fn pass_safety_net(&self, commit: Lsn) -> Result<(), Changed> {
+    pub(super) fn pass_safety_net(&self, commit: Lsn) -> Result<(), NamedKeys> {
         let engine = self.engine();
         let net = engine.safety_net.as_ref().expect("the transaction's mode says so");
         let number = self.worker().number();
@@ -261,11 +261,11 @@ impl Transaction {
     }
 
     /// Names a record that the transaction wrote.
-    fn name_a_write(&self) -> Changed {
+    fn name_a_write(&self) -> NamedKeys {
         let writes = self.writes().borrow();
         let write =
             writes.writes().first().expect("one that read nothing and wrote nothing passes");
         // SAFETY: as for points.
-        Changed::record(unsafe { write.table.get() }, writes.key(write))
+        NamedKeys::record(unsafe { write.table.get() }, writes.key(write))
     }
 }

@@ -5,7 +5,7 @@
 use super::context::Transaction;
 use super::error::OperationError;
 use super::isolation::Mode;
-use super::read_set::Changed;
+use super::read_set::NamedKeys;
 use crate::reclaim::OperationGuard;
 use crate::record::{Records, Seen};
 use crate::rid::Rid;
@@ -32,7 +32,7 @@ impl Transaction {
     #[cold]
     pub(super) fn told_stale(&self, table: &Records, key: &[u8]) -> Result<(), OperationError> {
         if self.may_become_stale() {
-            self.stale().get_or_init(|| Box::new(Changed::record(table, key)));
+            self.stale().get_or_init(|| Box::new(NamedKeys::record(table, key)));
             if !self.writes().borrow().is_empty() {
                 return Err(self.stale_conflict());
             }
@@ -97,7 +97,9 @@ impl Transaction {
     fn why_lost(&self) -> Option<OperationError> {
         match self.conflict_met() {
             Conflict::None => None,
-            Conflict::Write | Conflict::NewerWrite => Some(OperationError::Conflict),
+            Conflict::Write | Conflict::NewerWrite => {
+                Some(OperationError::Conflict(self.conflict_record()))
+            }
             Conflict::StaleRead => {
                 let changed = self.stale().get().expect("the conflict is about it");
                 Some(OperationError::NotSerializable(changed.clone()))

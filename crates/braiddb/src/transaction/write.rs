@@ -65,7 +65,7 @@ impl Transaction {
         }
         loop {
             match self.write_record(table, key, intent).await {
-                Err(OperationError::Conflict) if self.extend_past_conflict(true) => {}
+                Err(OperationError::Conflict(_)) if self.extend_past_conflict(true) => {}
                 written => return written,
             }
         }
@@ -135,8 +135,8 @@ impl Transaction {
             let base = match unsafe { table.base(rid, self.view()) } {
                 Ok(base) => base,
                 Err(Refusal::Dead) => return Err(Dead),
-                Err(Refusal::Conflict) => return Ok(Err(self.conflict())),
-                Err(Refusal::Newer) => return Ok(Err(self.conflict_with_newer())),
+                Err(Refusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
+                Err(Refusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
             };
             // Whether the record is there is told by what the write comes to.
             if let Base::Committed(_, lsn) = base
