@@ -1,14 +1,13 @@
 //! What the command prints: plain text for people and pipes, JSON lines for programs.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 
 use anyhow::Result;
 use braiddb::DecodeError;
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::codec::Shown;
 use crate::store::AnyTable;
 
 /// Where data goes, and in which form.
@@ -47,55 +46,40 @@ impl Output {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), DecodeError> {
-        let (key, value) = (table.key.decode(key)?, table.value.show(value)?);
         if self.json {
-            let record = Record { key: &key, value: Document::of(&value) };
-            serde_json::to_writer(&mut *page, &record).expect("text is written to memory");
+            page.extend_from_slice(b"{\"key\":");
+            table.key.append_json(key, page)?;
+            page.extend_from_slice(b",\"value\":");
+            table.value.append_json(value, page)?;
+            page.push(b'}');
         } else {
-            match &key {
-                Value::String(text) => page.extend_from_slice(text.as_bytes()),
-                key => page.extend_from_slice(key.to_string().as_bytes()),
-            }
+            table.key.append_text(key, page)?;
             page.push(b'\t');
-            page.extend_from_slice(value.text.as_bytes());
+            table.value.append_text(value, page)?;
         }
         page.push(b'\n');
         Ok(())
     }
 
-    /// A page of lines.
-    pub fn page(&self, page: &[u8]) -> Result<()> {
-        Ok(io::stdout().lock().write_all(page)?)
-    }
-
-    /// A value alone.
+    /// A value alone, on a line of its own.
     pub fn value(&self, table: &AnyTable, value: &[u8]) -> Result<()> {
-        let value = table.value.show(value)?;
-        if self.json { self.document(&Document::of(&value)) } else { self.line(&value.text) }
+        let mut line = Vec::new();
+        match self.json {
+            true => table.value.append_json(value, &mut line)?,
+            false => table.value.append_text(value, &mut line)?,
+        }
+        line.push(b'\n');
+        Ok(io::stdout().lock().write_all(&line)?)
     }
 }
 
-/// A record as a JSON document.
-#[derive(Serialize)]
-struct Record<'a> {
-    key: &'a Value,
-    value: Document<'a>,
-}
-
-/// A value: a number, or an object, is shown as it is stored, to the digit; any other is text.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Document<'a> {
-    Json(&'a RawValue),
-    Text(&'a str),
-}
-
-impl<'a> Document<'a> {
-    fn of(value: &'a Shown) -> Self {
-        let json = value.is_number || value.text.starts_with('{');
-        let json = json.then(|| serde_json::from_str(&value.text).ok()).flatten();
-        json.map_or(Self::Text(&value.text), Self::Json)
-    }
+/// Standard output without a buffer, which searches what passes for lines: for whoever writes much at once.
+///
+/// # Errors
+/// If there is no descriptor left for it.
+pub fn stdout() -> io::Result<File> {
+    io::stdout().flush()?;
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// Whether the reader of a pipe went away, which is no failure of ours.

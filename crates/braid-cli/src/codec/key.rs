@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use braiddb::{DecodeError, Key, KeyBuffer};
 use serde_json::Value;
 
-use super::{from_hex, to_hex};
+use super::{append_json, from_hex, to_hex};
 
 /// The type of a table's keys, as the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,11 +198,38 @@ impl KeyType {
         Ok(())
     }
 
+    /// Appends a key as text.
+    ///
+    /// # Errors
+    /// If the bytes encode none.
+    pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        match self {
+            Self::Text => out.extend_from_slice(text(bytes)?.as_bytes()),
+            _ => match self.decode(bytes)? {
+                Value::String(text) => out.extend_from_slice(text.as_bytes()),
+                key => out.extend_from_slice(key.to_string().as_bytes()),
+            },
+        }
+        Ok(())
+    }
+
+    /// Appends a key as JSON.
+    ///
+    /// # Errors
+    /// If the bytes encode none.
+    pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        match self {
+            Self::Text => append_json(text(bytes)?, out),
+            _ => out.extend_from_slice(self.decode(bytes)?.to_string().as_bytes()),
+        }
+        Ok(())
+    }
+
     /// A key as JSON.
     ///
     /// # Errors
     /// If the bytes encode none.
-    pub fn decode(&self, bytes: &[u8]) -> Result<Value, DecodeError> {
+    fn decode(&self, bytes: &[u8]) -> Result<Value, DecodeError> {
         match self.take(bytes, true)? {
             (value, []) => Ok(value),
             _ => Err(DecodeError::new("a key of the table")),
@@ -256,6 +283,11 @@ impl KeyType {
             }
         })
     }
+}
+
+/// A key of text as it is, nothing copied.
+fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    <str as braiddb::Value>::decode(bytes)
 }
 
 #[cfg(test)]

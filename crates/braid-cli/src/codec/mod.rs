@@ -6,13 +6,25 @@ mod value;
 use anyhow::{Result, bail};
 
 pub use key::KeyType;
-pub use value::{Shown, ValueType};
+pub use value::ValueType;
 
 /// What bytes without a type of their own begin with, as text.
 const HEX: &str = "0x";
 
 fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(HEX.to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
+    text.push_str(HEX);
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)].into());
+        text.push(DIGITS[usize::from(byte & 15)].into());
+    }
+    text
+}
+
+/// Appends a text as JSON.
+fn append_json(text: &str, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, text).expect("text is written to memory");
 }
 
 /// The bytes that a text in hexadecimal digits means.

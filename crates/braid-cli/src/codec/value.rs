@@ -3,8 +3,9 @@
 
 use anyhow::{Context, Result, bail};
 use braiddb::{DecodeError, Value as _};
+use serde_json::value::RawValue;
 
-use super::{from_hex, to_hex};
+use super::{append_json, from_hex, to_hex};
 
 /// The type of a table's values, as the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +51,6 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool);
 
-/// A value as it is shown: as text, and whether that is JSON too.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
-    pub text: String,
-    pub is_number: bool,
-}
-
 impl ValueType {
     /// The type that the catalog calls so.
     pub fn named(name: &str) -> Self {
@@ -89,19 +83,51 @@ impl ValueType {
         }
     }
 
-    /// A value as text.
+    /// Appends a value as text.
     ///
     /// # Errors
     /// If the bytes encode none.
-    pub fn show(&self, bytes: &[u8]) -> Result<Shown, DecodeError> {
-        let text = match self {
-            Self::Text => str::decode(bytes)?.to_owned(),
-            Self::Number(number) => (number.show)(bytes)?,
-            Self::Nothing => String::new(),
-            Self::Bytes | Self::Own(_) => to_hex(bytes),
-        };
-        Ok(Shown { text, is_number: matches!(self, Self::Number(_)) })
+    pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        match self {
+            Self::Text => out.extend_from_slice(str::decode(bytes)?.as_bytes()),
+            Self::Number(number) => out.extend_from_slice((number.show)(bytes)?.as_bytes()),
+            Self::Nothing => {}
+            Self::Bytes | Self::Own(_) => out.extend_from_slice(to_hex(bytes).as_bytes()),
+        }
+        Ok(())
     }
+
+    /// Appends a value as JSON, on one line: a number, or a text that is an object, as it is stored, to the
+    /// digit; any other as a text.
+    ///
+    /// # Errors
+    /// If the bytes encode none.
+    pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        match self {
+            Self::Text => {
+                let text = str::decode(bytes)?;
+                match is_object(text) {
+                    true => out.extend_from_slice(bytes),
+                    false => append_json(text, out),
+                }
+                Ok(())
+            }
+            Self::Number(_) => self.append_text(bytes, out),
+            Self::Nothing | Self::Bytes | Self::Own(_) => {
+                out.push(b'"');
+                self.append_text(bytes, out)?;
+                out.push(b'"');
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether a text is a JSON object on one line.
+fn is_object(text: &str) -> bool {
+    text.starts_with('{')
+        && !text.contains(['\n', '\r'])
+        && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 #[cfg(test)]
@@ -110,11 +136,17 @@ mod tests {
 
     use super::*;
 
+    fn text(kind: &ValueType, bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        kind.append_text(bytes, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
     fn same<V: Value + ?Sized>(value: &V::Input, word: &str) {
         let kind = ValueType::named(&V::type_name());
         let bytes = V::encode(value).unwrap();
         assert_eq!(kind.encode(word).unwrap(), *bytes, "{word}");
-        assert_eq!(kind.show(&bytes).unwrap().text, word);
+        assert_eq!(text(&kind, &bytes), word);
     }
 
     #[test]
@@ -130,7 +162,23 @@ mod tests {
     #[test]
     fn values_of_a_programs_own_types_are_shown_and_not_written() {
         let kind = ValueType::named("postcard shop::Order");
-        assert_eq!(kind.show(&[1, 2]).unwrap().text, "0x0102");
+        assert_eq!(text(&kind, &[1, 2]), "0x0102");
         assert!(kind.encode("0x0102").unwrap_err().to_string().contains("shop::Order"));
+    }
+
+    #[test]
+    fn as_json_a_value_takes_one_line() {
+        let json = |kind: &str, bytes: &[u8]| {
+            let mut out = Vec::new();
+            ValueType::named(kind).append_json(bytes, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(json("str", b"{\"a\": 1.10}"), "{\"a\": 1.10}");
+        assert_eq!(json("str", b"{\"a\":\n1}"), "\"{\\\"a\\\":\\n1}\"");
+        assert_eq!(json("str", b"{oops"), "\"{oops\"");
+        assert_eq!(json("str", b"7"), "\"7\"");
+        assert_eq!(json("u64", &<u64 as Value>::encode(&7).unwrap()), "7");
+        assert_eq!(json("bytes", &[0, 255]), "\"0x00ff\"");
+        assert_eq!(json("()", &[]), "\"\"");
     }
 }

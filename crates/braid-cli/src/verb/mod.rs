@@ -8,6 +8,7 @@ pub mod import;
 mod json_text;
 pub mod log;
 pub mod overview;
+mod pages;
 pub mod point;
 mod quotes;
 pub mod rows;

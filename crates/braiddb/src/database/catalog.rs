@@ -229,12 +229,12 @@ impl Transaction {
             return Err(paged_needs_read_validation());
         }
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
-        let describe = |id: TableId| {
-            let name = name.to_owned();
-            TableDescription { name, id: id.0, key_type, value_type, options }.encode()
+        let row = |id: TableId| {
+            let (key, name) = (name_key(name).to_vec(), name.to_owned());
+            (key, TableDescription { name, id: id.0, key_type, value_type, options }.encode())
         };
         let catalog = self.catalog();
-        let created = self.core().create_table(&catalog, name.as_bytes(), describe, options.paged);
+        let created = self.core().create_table(&catalog, row, options.paged);
         let created = engine_code(created).await;
         match created {
             Ok(core) => {

@@ -40,19 +40,19 @@ pub(super) fn is_dropped_key(key: &[u8]) -> bool {
     key.starts_with(PREFIX.as_bytes())
 }
 
-/// A table that was dropped, and whose records are being deleted.
+/// A table that was dropped, and whose records are being deleted; or one that has no name yet (`stage.rs`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DroppedTable {
     pub(super) id: u32,
-    name: String,
+    pub(super) name: String,
 }
 
 impl DroppedTable {
-    fn key(&self) -> Vec<u8> {
+    pub(super) fn key(&self) -> Vec<u8> {
         format!("{PREFIX}{:010}", self.id).into_bytes()
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let length = u16::try_from(self.name.len()).expect("checked when the table was created");
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend_from_slice(self.name.as_bytes());
@@ -166,8 +166,17 @@ async fn drop_table(name: &str) -> Result<()> {
     table.drop_at(lsn);
     table.secondaries().iter().for_each(|index| index.mark_dropped());
     drop(changing);
+    delete_dropped(&dropped, indexes).await
+}
+
+/// Deletes the records of a table that is listed as dropped, and then the row that says so; those of its
+/// indexes first.
+async fn delete_dropped(
+    dropped: &DroppedTable,
+    indexes: Vec<(Arc<Records>, CatalogRow)>,
+) -> Result<()> {
     // So every transaction that begins later sees that.
-    commit_on_worker(async |tx| tx.put_dropped(&dropped).await).await?;
+    commit_on_worker(async |tx| tx.put_dropped(dropped).await).await?;
     let worker = WorkerTransactions::current();
     if !worker.wait_for_grace_period().await? {
         // The database is closing: the rest is left to the next opening.
@@ -177,6 +186,17 @@ async fn drop_table(name: &str) -> Result<()> {
         clear_dropped(records, row).await?;
     }
     Ok(())
+}
+
+/// Drops a table that is listed as dropped since it was made; nothing, if it is not listed so any more.
+pub(super) async fn drop_staged(dropped: DroppedTable) -> Result<()> {
+    let (still, lsn) = commit_on_worker(async |tx| tx.touch_dropped(&dropped).await).await?;
+    if !still {
+        return Ok(());
+    }
+    let table = WorkerTransactions::current().engine().table(TableId(dropped.id));
+    table.drop_at(lsn);
+    delete_dropped(&dropped, Vec::new()).await
 }
 
 async fn rename_table(from: &str, to: &str) -> Result<()> {
@@ -221,7 +241,15 @@ impl Transaction {
         Ok(self.write_row(&dropped.key(), Intent::Put(&dropped.encode())).await?)
     }
 
-    async fn write_row(&self, key: &[u8], intent: Intent<'_>) -> Result<(), OperationError> {
+    /// Writes the row of a dropped table anew, and says whether there is one.
+    async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
+        match self.write_row(&dropped.key(), Intent::Update(&dropped.encode())).await {
+            Err(OperationError::KeyNotFound) => Ok(false),
+            written => Ok(written.map(|()| true)?),
+        }
+    }
+
+    pub(super) async fn write_row(&self, key: &[u8], intent: Intent<'_>) -> Result<(), OperationError> {
         let catalog = self.catalog();
         engine_code(self.core().write(&catalog, key, intent)).await?;
         Ok(())

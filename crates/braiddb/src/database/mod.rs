@@ -17,6 +17,7 @@ mod savepoint;
 mod scan;
 mod single;
 mod source;
+mod stage;
 mod stats;
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -43,6 +44,7 @@ pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use savepoint::Savepoint;
 pub use scan::Scan;
 pub use source::SourceRun;
+pub use stage::StagedTable;
 #[cfg(braid_simulation)]
 pub use stats::MemoryProbe;
 pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, WorkerStats};

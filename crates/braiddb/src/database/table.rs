@@ -32,6 +32,14 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     }
 }
 
+impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+    /// The table with its keys and values as they are stored. What is written must be as the types encode
+    /// it.
+    pub fn encoded(&self) -> Table<[u8], [u8]> {
+        Table { name: self.name.clone(), core: self.core.clone(), types: PhantomData }
+    }
+}
+
 impl<K: ?Sized, V: ?Sized> Clone for Table<K, V> {
     fn clone(&self) -> Self {
         Self { name: self.name.clone(), core: self.core.clone(), types: PhantomData }

@@ -40,7 +40,7 @@ impl Drop for CountedPagedTable<'_> {
 }
 
 impl Transaction {
-    /// Makes a table, and lists it under `name` in the catalog, with what `describe` says of it.
+    /// Makes a table, and lists it in the catalog by the row, a key and a value, that `row` gives for its id.
     ///
     /// # Errors
     /// As for an insertion into the catalog; the device's. Then, and if the future is dropped before it is ready,
@@ -48,8 +48,7 @@ impl Transaction {
     pub(crate) async fn create_table(
         &self,
         catalog: &Records,
-        name: &[u8],
-        describe: impl FnOnce(TableId) -> Vec<u8>,
+        row: impl FnOnce(TableId) -> (Vec<u8>, Vec<u8>),
         paged: bool,
     ) -> Result<Arc<Records>, OperationError> {
         let engine = self.engine();
@@ -59,8 +58,8 @@ impl Transaction {
             engine.allow_paged()?;
         }
         let new = NewId { engine, id: engine.take_table_id() };
-        let description = describe(new.id);
-        self.write(catalog, name, Intent::Insert(&description)).await?;
+        let (key, description) = row(new.id);
+        self.write(catalog, &key, Intent::Insert(&description)).await?;
         // From here on the id is taken back with the write.
         let table = match paged {
             // It is listed, and is not there: the transaction is not to commit.

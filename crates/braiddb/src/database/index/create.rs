@@ -342,8 +342,8 @@ impl Transaction {
             return Err(Error::TableNotFound(wanted.table.clone()));
         }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
-        let describe = |id: TableId| IndexDescription { id: id.0, ..wanted.clone() }.encode();
-        let created = self.core().create_table(&catalog, &key, describe, false);
+        let row = |id: TableId| (key, IndexDescription { id: id.0, ..wanted.clone() }.encode());
+        let created = self.core().create_table(&catalog, row, false);
         let entries = engine_code(created).await?;
         Ok(IndexDescription { id: entries.id.0, ..wanted.clone() })
     }

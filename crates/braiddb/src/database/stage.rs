@@ -1,0 +1,143 @@
+//! Tables that are filled before anybody sees them: by many transactions, and published by one.
+//!
+//! Until it is published, a staged table is listed in the catalog as a dropped one is (`drop.rs`), and by no name. So
+//! after a crash, or if it is never published, opening the database deletes its records; and whoever opens
+//! tables by their names finds it wholly, or not at all.
+
+use super::catalog::{TableDescription, TableOptions, check_name, name_key, type_name};
+use super::drop::{DroppedTable, drop_staged};
+use super::error::{Error, Result};
+use super::table::Table;
+use super::transaction::Transaction;
+use super::{Database, refuse_on_worker};
+use crate::rid::TableId;
+use crate::sched::engine_code;
+use crate::transaction::{Intent, OperationError};
+use crate::types::{Key, Value};
+
+/// A table that is being filled, and that nobody finds by its name until it is published: for loading more than
+/// fits into one transaction, all of it or nothing.
+///
+/// Dropping it leaves the table as it is, and unpublished; its records are deleted when the database is opened
+/// the next time.
+#[derive(Debug)]
+#[must_use = "a staged table is to be published or discarded"]
+pub struct StagedTable<K: ?Sized, V: ?Sized> {
+    db: Database,
+    table: Table<K, V>,
+    description: TableDescription,
+}
+
+impl Database {
+    /// Makes a table that is published under `name` once it is filled.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let staged = db.stage_table::<u64, str>("cities").await?;
+    /// db.put(staged.table(), &1000, "Ljubljana").await?;
+    /// assert!(db.tables().await?.is_empty());
+    /// let cities = staged.publish().await?;
+    /// assert_eq!(db.get(&cities, &1000).await?.as_deref(), Some("Ljubljana"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TableName`]; [`Error::TableExists`]; as [`Database::run`].
+    pub async fn stage_table<K, V>(&self, name: &str) -> Result<StagedTable<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        check_name(name)?;
+        let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
+        let (name, options) = (name.to_owned(), TableOptions::default());
+        let wanted = TableDescription { name, id: 0, key_type, value_type, options };
+        let staged = wanted.clone();
+        let (table, id) = self.run(async move |tx| tx.stage(&staged).await).await?;
+        let description = TableDescription { id, ..wanted };
+        Ok(StagedTable { db: self.clone(), table, description })
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
+    /// The table, for transactions that fill it. They become visible as any others do, to whoever has
+    /// this handle or one that is cloned from it.
+    pub fn table(&self) -> &Table<K, V> {
+        &self.table
+    }
+
+    /// Lists the table under its name, in a transaction of its own: with it, all that was committed to the
+    /// table is there, or nothing of it. Handles of the table stay good. If there is a table of this name by now,
+    /// the staged one is discarded. If the future is dropped, it is published or not.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`]; as [`Database::run`].
+    pub async fn publish(self) -> Result<Table<K, V>> {
+        let (dropped, description) = (self.dropped(), self.description.clone());
+        let publish = async move |tx: &Transaction| tx.publish(&dropped, &description).await;
+        match self.db.run(publish).await {
+            Ok(()) => Ok(self.table),
+            Err(error @ Error::TableExists(_)) => {
+                self.discard().await?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the table, with all its records, and returns when that is done. Transactions that use a handle of it
+    /// fail with [`Error::TableNotFound`] from then on. If the future is dropped, this goes on; if the database is
+    /// closed meanwhile, it is done when it is opened the next time.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
+    pub async fn discard(self) -> Result<()> {
+        refuse_on_worker()?;
+        let dropped = self.dropped();
+        self.db.on_worker(async move || drop_staged(dropped).await).await
+    }
+
+    fn dropped(&self) -> DroppedTable {
+        DroppedTable { id: self.description.id, name: self.description.name.clone() }
+    }
+}
+
+impl Transaction {
+    /// Makes a table, listed as a dropped one; its handle and its number.
+    async fn stage<K, V>(&self, wanted: &TableDescription) -> Result<(Table<K, V>, u32)>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        if self.describe(&wanted.name).await?.is_some() {
+            return Err(Error::TableExists(wanted.name.clone()));
+        }
+        let catalog = self.catalog();
+        let row = |id: TableId| {
+            let dropped = DroppedTable { id: id.0, name: wanted.name.clone() };
+            (dropped.key(), dropped.encode())
+        };
+        let core = engine_code(self.core().create_table(&catalog, row, false)).await?;
+        let id = core.id.0;
+        Ok((Table::new(&wanted.name, core), id))
+    }
+
+    /// Lists a staged table by its name.
+    async fn publish(
+        &self,
+        dropped: &DroppedTable,
+        description: &TableDescription,
+    ) -> Result<()> {
+        let row = description.encode();
+        match self.write_row(name_key(&description.name), Intent::Insert(&row)).await {
+            Err(OperationError::KeyExists) => {
+                return Err(Error::TableExists(description.name.clone()));
+            }
+            inserted => inserted?,
+        }
+        Ok(self.write_row(&dropped.key(), Intent::Delete).await?)
+    }
+}

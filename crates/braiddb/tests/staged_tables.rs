@@ -1,0 +1,144 @@
+//! Tables that are filled before they are published.
+
+mod common;
+
+use braiddb::{Database, Error, Options, StagedTable, Table};
+use common::with_limit;
+use pollster::block_on;
+
+type Numbers = Table<u64, u64>;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 300;
+const RECORDS: u64 = 3000;
+const AT_ONCE: u64 = 500;
+
+fn open(directory: &std::path::Path) -> Database {
+    Database::open(directory, Options::default().workers(2)).unwrap()
+}
+
+fn stage(db: &Database) -> StagedTable<u64, u64> {
+    let staged = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
+    for from in (0..RECORDS).step_by(AT_ONCE as usize) {
+        let table = staged.table().clone();
+        db.run_blocking(async move |tx| {
+            for key in from..from + AT_ONCE {
+                tx.insert(&table, &key, &(key * 2)).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+    staged
+}
+
+fn count(db: &Database, table: &Numbers) -> Result<u64, Error> {
+    let table = table.clone();
+    db.run_blocking(async move |tx| tx.count(&table, ..).await)
+}
+
+fn names(db: &Database) -> Vec<String> {
+    block_on(db.tables()).unwrap().into_iter().map(|table| table.name).collect()
+}
+
+#[test]
+fn a_staged_table_is_found_once_it_is_published() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        limit.watch(&db, Database::stats);
+        let staged = stage(&db);
+        assert_eq!(count(&db, staged.table()).unwrap(), RECORDS);
+        assert_eq!(names(&db), [""; 0]);
+        let opened = block_on(db.open_table::<u64, u64>("numbers"));
+        assert!(matches!(opened, Err(Error::TableNotFound(_))), "{opened:?}");
+        let before = block_on(db.begin()).unwrap();
+        let seen = block_on(before.step(async |tx| tx.tables().await)).unwrap();
+        assert_eq!(seen, []);
+
+        let table = block_on(staged.publish()).unwrap();
+        assert_eq!(names(&db), ["numbers"]);
+        assert_eq!(count(&db, &table).unwrap(), RECORDS);
+        let same: Numbers = block_on(db.open_table("numbers")).unwrap();
+        assert_eq!(block_on(db.get(&same, &7)).unwrap(), Some(14));
+        let encoded = same.encoded();
+        let bytes = block_on(db.get(&encoded, &7_u64.to_be_bytes()[..])).unwrap();
+        assert_eq!(bytes, Some(14_u64.to_le_bytes().to_vec()));
+        // Not in a snapshot from before.
+        assert_eq!(block_on(before.step(async |tx| tx.tables().await)).unwrap(), []);
+        drop(before);
+        db.close().unwrap();
+
+        let db = open(dir.path());
+        let table: Numbers = block_on(db.open_table("numbers")).unwrap();
+        assert_eq!(count(&db, &table).unwrap(), RECORDS);
+        assert_eq!(db.check().unwrap().problems, [""; 0]);
+    });
+}
+
+#[test]
+fn a_discarded_table_leaves_nothing() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        limit.watch(&db, Database::stats);
+        let staged = stage(&db);
+        let table = staged.table().clone();
+        block_on(staged.discard()).unwrap();
+        assert!(matches!(count(&db, &table), Err(Error::TableNotFound(_))));
+        assert_eq!(db.check().unwrap().records, 0);
+        let again: Numbers = block_on(db.create_table("numbers")).unwrap();
+        assert_eq!(count(&db, &again).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_what_was_staged_goes() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        limit.watch(&db, Database::stats);
+        let reserved = block_on(db.stage_table::<u64, u64>("braid.numbers"));
+        assert!(matches!(reserved, Err(Error::TableName(_))), "{reserved:?}");
+        let staged = stage(&db);
+        let other: Numbers = block_on(db.create_table("numbers")).unwrap();
+        block_on(db.put(&other, &1, &1)).unwrap();
+        let taken = block_on(db.stage_table::<u64, u64>("numbers"));
+        assert!(matches!(taken, Err(Error::TableExists(_))), "{taken:?}");
+        let published = block_on(staged.publish());
+        assert!(matches!(published, Err(Error::TableExists(_))), "{published:?}");
+        assert_eq!(count(&db, &other).unwrap(), 1);
+        // The table's row and its record.
+        assert_eq!(db.check().unwrap().records, 2);
+    });
+}
+
+#[test]
+fn what_was_not_published_goes_when_the_database_is_opened_again() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        let id = {
+            let others: Numbers = block_on(db.create_table("others")).unwrap();
+            block_on(db.put(&others, &1, &1)).unwrap();
+            drop(stage(&db));
+            block_on(db.checkpoint()).unwrap();
+            drop(stage(&db));
+            block_on(db.tables()).unwrap()[0].id
+        };
+        db.close().unwrap();
+
+        let db = open(dir.path());
+        limit.watch(&db, Database::stats);
+        // By then all of them are deleted; the table's row and its record are left.
+        while db.check().unwrap().records > 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(names(&db), ["others"]);
+        let again: Numbers = block_on(db.create_table("numbers")).unwrap();
+        assert_eq!(count(&db, &again).unwrap(), 0);
+        let tables = block_on(db.tables()).unwrap();
+        // Their ids are not given again while anything may be left of them.
+        assert!(tables.iter().all(|table| table.name == "others" || table.id > id + 2), "{tables:?}");
+    });
+}
