@@ -32,6 +32,11 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Import a CSV file with a header, or JSON lines, into a table, all or nothing.
+    ///
+    /// Each row becomes a JSON object, with its columns in their order. A table that is new may be of any size;
+    /// into one that is there already, rows are written in one transaction, which must fit into a quarter of the memory.
+    /// If the command is interrupted, nothing was imported, and the space that it took is given back when the
+    /// database is opened the next time.
     Import {
         /// Which database.
         #[command(flatten)]
@@ -39,6 +44,19 @@ pub enum Verb {
         /// What to import.
         #[command(flatten)]
         import: Import,
+    },
+    /// Write the records of a table to a CSV file or JSON lines, as an import reads them.
+    ///
+    /// What was imported with --key, and with --value if it was, comes out with the same: fields of the same text in
+    /// the same order, in the order of the keys. Without both, records have a field "key" and a field "value",
+    /// whatever the table's types. A file is there when it is whole and on disk, and then replaces one of its name.
+    Export {
+        /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+        /// What to export.
+        #[command(flatten)]
+        export: Export,
     },
     /// Print the value of a key.
     Get {
@@ -173,7 +191,7 @@ pub enum Verb {
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct Import {
-    /// File to read.
+    /// File to read; - for standard input.
     pub file: PathBuf,
     /// Table to import into; made if need be.
     #[arg(long, short)]
@@ -181,15 +199,58 @@ pub struct Import {
     /// Column (of a CSV file) or field (of JSON objects) that holds the key.
     #[arg(long, short)]
     pub key: String,
-    /// Format of the file; by default its name's ending tells.
+    /// Column or field that holds the value, as it is: as a text, a number, or JSON. By default the value is the
+    /// whole row, as a JSON object.
+    #[arg(long)]
+    pub value: Option<String>,
+    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl or .ndjson.
     #[arg(long)]
     pub format: Option<Format>,
+    /// What stands between the fields of a CSV file: one character, or tab.
+    #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
+    pub delimiter: Option<u8>,
     /// Import the good rows although others are rejected.
     #[arg(long)]
     pub skip_rejected: bool,
 }
 
-/// Format of a file to import.
+/// An export.
+#[derive(Args, Debug)]
+#[group(skip)]
+pub struct Export {
+    /// File to write; - for standard output.
+    pub file: PathBuf,
+    /// Table to export.
+    #[arg(long, short)]
+    pub table: String,
+    /// Column or field that holds the key: of the values, which are JSON objects, or with --value beside the value.
+    #[arg(long, short)]
+    pub key: Option<String>,
+    /// Column or field that is to hold the value as it is.
+    #[arg(long)]
+    pub value: Option<String>,
+    /// Columns of the CSV file, in their order; by default the fields of the first record.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub columns: Option<Vec<String>>,
+    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl or .ndjson.
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// What stands between the fields of a CSV file: one character, or tab.
+    #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
+    pub delimiter: Option<u8>,
+}
+
+/// A delimiter of CSV, of one byte.
+fn delimiter(word: &str) -> Result<u8, String> {
+    match word.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        b"\"" | b"\n" | b"\r" => Err("fields cannot be told by it".to_owned()),
+        [byte] => Ok(*byte),
+        _ => Err("give one character of ASCII, or tab".to_owned()),
+    }
+}
+
+/// Format of a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Comma-separated values, the first row naming the columns.

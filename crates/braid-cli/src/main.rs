@@ -48,6 +48,9 @@ fn simulates(verb: &Verb) -> bool {
 fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
     match arguments.verb {
         Verb::Import { store, import } => verb::import::run(&import, &store, output),
+        Verb::Export { store, export } => {
+            verb::export::run(&store.open_existing()?, &export, output)
+        }
         Verb::Get { store, table, key } => {
             verb::point::get(&store.open_existing()?, &table, &key, output)
         }

@@ -51,19 +51,42 @@ impl StoreArguments {
         self.open(true)
     }
 
+    /// Opens the database, or makes it, to load much: what is written is on disk once the database is closed.
+    /// It may have its own share of the memory.
+    pub fn open_for_load(&self, memory_bytes: Option<u64>) -> Result<Database> {
+        let mut options = self.options().create(true).durability(Durability::Relaxed);
+        if let Some(bytes) = memory_bytes {
+            options = options.memory_budget(bytes);
+        }
+        self.open_with(options)
+    }
+
+    /// What `--memory` says.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.memory.map(|mebibytes| mebibytes << 20)
+    }
+
     fn open(&self, create: bool) -> Result<Database> {
+        self.open_with(self.options().create(create))
+    }
+
+    fn options(&self) -> Options {
         // Who types may take all the time there is.
         let options = Options::default().interactive_idle(None).interactive_age(None);
-        let mut options = options.create(create).durability(match self.durability {
+        let mut options = options.durability(match self.durability {
             DurabilityArgument::Group => Durability::Group,
             DurabilityArgument::Relaxed => Durability::Relaxed,
         });
-        if let Some(mebibytes) = self.memory {
-            options = options.memory_budget(mebibytes << 20);
+        if let Some(bytes) = self.memory_bytes() {
+            options = options.memory_budget(bytes);
         }
         if let Some(threads) = self.threads {
             options = options.workers(threads);
         }
+        options
+    }
+
+    fn open_with(&self, options: Options) -> Result<Database> {
         // Quick openings show nothing.
         let bar = ProgressBar::new(0).with_style(style());
         let begin = Instant::now();

@@ -1,50 +1,12 @@
 //! The command as a user meets it, on the world's airports.
 
-use std::path::{Path, PathBuf};
+mod common;
 
-use assert_cmd::Command;
 use braiddb::{Database, Options, Table};
+use common::{Braid, airports, program};
 use pollster::block_on;
-use tempfile::TempDir;
 
 const AIRPORTS: u64 = 28_298;
-
-fn airports() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/airports.csv")
-}
-
-struct Braid(TempDir);
-
-impl Braid {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("braid").unwrap();
-        let (verb, rest) = words.split_first().unwrap();
-        command.arg(verb).arg("--db").arg(self.0.path().join("db"));
-        command.args(["--threads", "2"]).args(rest);
-        command
-    }
-
-    /// Runs to an exit code; what was printed, and what was said on standard error.
-    fn run(&self, words: &[&str], code: i32) -> (String, String) {
-        let output = self.command(words).assert().code(code).get_output().clone();
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
-    }
-
-    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> String {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn import(&self, file: &str, more: &[&str], code: i32) -> (String, String) {
-        let words = [&["import", file, "--table", "t", "--key", "id"], more].concat();
-        self.run(&words, code)
-    }
-}
 
 #[test]
 fn the_worlds_airports() {
@@ -276,7 +238,7 @@ fn a_backup_opens_as_a_database() {
     assert!(backup["lsn"].as_u64() > Some(0), "{backup}");
     assert!(braid.run(&["backup", &copy], 3).1.contains("empty directory"));
     braid.run(&["put", "t", "a", "2"], 0);
-    let mut command = Command::cargo_bin("braid").unwrap();
+    let mut command = program();
     let there = command.args(["get", "--db", &copy, "t", "a"]).assert().code(0);
     assert_eq!(there.get_output().stdout, b"1\n");
     let log = braid.run(&["log"], 0).0;
@@ -312,13 +274,13 @@ fn usage_errors_have_their_own_code() {
     let braid = Braid::new();
     braid.run(&["get"], 2);
     braid.run(&["scan", "t", "--from", "a", "--prefix", "b"], 2);
-    let help = Command::cargo_bin("braid").unwrap().arg("--help").assert().code(0);
+    let help = program().arg("--help").assert().code(0);
     assert!(String::from_utf8_lossy(&help.get_output().stdout).contains("Exit codes"));
 }
 
 #[test]
 fn torture_finds_nothing_lost() {
-    let mut command = Command::cargo_bin("braid").unwrap();
+    let mut command = program();
     let words = ["torture", "--rounds", "4", "--life-ms", "150", "--fresh-every", "3", "--json"];
     let output = command.args(words).assert().code(0).get_output().clone();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -329,7 +291,7 @@ fn torture_finds_nothing_lost() {
 /// TPC-C is killed while it runs: its consistency conditions hold, and what was acknowledged is there.
 #[test]
 fn torture_of_tpcc_leaves_it_consistent() {
-    let mut command = Command::cargo_bin("braid").unwrap();
+    let mut command = program();
     let words = ["torture", "--tpcc", "--rounds", "4", "--life-ms", "300", "--fresh-every", "3"];
     let output = command.args(words).arg("--json").assert().code(0).get_output().clone();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -339,7 +301,7 @@ fn torture_of_tpcc_leaves_it_consistent() {
 
 #[test]
 fn damaged_bits_are_told_or_mean_nothing() {
-    let mut command = Command::cargo_bin("braid").unwrap();
+    let mut command = program();
     let words = ["torture", "--flips", "60", "--json"];
     let output = command.args(words).assert().code(0).get_output().clone();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -356,7 +318,7 @@ fn damaged_bits_are_told_or_mean_nothing() {
 fn a_simulation_goes_the_same_way_each_time() {
     let run = || {
         let words = ["simulate", "--seeds", "6", "--from", "40", "--json"];
-        let mut command = Command::cargo_bin("braid").unwrap();
+        let mut command = program();
         let output = command.args(words).assert().code(0).get_output().clone();
         let mut report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         report["seconds"] = 0.into();

@@ -139,6 +139,9 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
         assert_eq!(count(&db, &again).unwrap(), 0);
         let tables = block_on(db.tables()).unwrap();
         // Their ids are not given again while anything may be left of them.
-        assert!(tables.iter().all(|table| table.name == "others" || table.id > id + 2), "{tables:?}");
+        assert!(
+            tables.iter().all(|table| table.name == "others" || table.id > id + 2),
+            "{tables:?}"
+        );
     });
 }

@@ -22,6 +22,11 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
+    /// The names and the texts of all fields, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.get()))
+    }
+
     /// The text of a field.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.get())
@@ -71,6 +76,14 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
         Err(A::Error::custom("it is an array, not a JSON object"))
     }
+}
+
+/// What a text in JSON's quotation marks says.
+///
+/// # Errors
+/// If it is none.
+pub fn unquoted(json: &str) -> Result<String, String> {
+    serde_json::from_str(json).map_err(|error| error.to_string())
 }
 
 /// JSON text without the blanks between its parts.

@@ -249,7 +249,11 @@ impl Transaction {
         }
     }
 
-    pub(super) async fn write_row(&self, key: &[u8], intent: Intent<'_>) -> Result<(), OperationError> {
+    pub(super) async fn write_row(
+        &self,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<(), OperationError> {
         let catalog = self.catalog();
         engine_code(self.core().write(&catalog, key, intent)).await?;
         Ok(())

@@ -126,11 +126,7 @@ impl Transaction {
     }
 
     /// Lists a staged table by its name.
-    async fn publish(
-        &self,
-        dropped: &DroppedTable,
-        description: &TableDescription,
-    ) -> Result<()> {
+    async fn publish(&self, dropped: &DroppedTable, description: &TableDescription) -> Result<()> {
         let row = description.encode();
         match self.write_row(name_key(&description.name), Intent::Insert(&row)).await {
             Err(OperationError::KeyExists) => {

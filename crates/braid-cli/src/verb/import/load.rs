@@ -1,0 +1,241 @@
+//! Runs of rows into a table.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use braiddb::{
+    Database, Error, Isolation, Outcome, RunOptions, SourceRun, StagedTable, Table, Transaction,
+};
+use pollster::block_on;
+
+use super::Shares;
+use super::rows::{Rejected, Rejections, Rows, repeated};
+use crate::arguments::Import;
+use crate::codec::ValueType;
+use crate::store::{self, AnyTable, StoreArguments};
+
+/// Rows that one transaction inserts into a table that nobody sees.
+const CHUNK: usize = 1000;
+/// Chunks that wait for a worker.
+const AHEAD: usize = 8;
+/// Bytes of rows that were taken back, beyond which their space is given back at once.
+const COMPACTED: u64 = 64 << 20;
+
+/// Loads runs into a table; nothing of them is there before it has finished.
+pub struct Loader<'i> {
+    import: &'i Import,
+    store: &'i StoreArguments,
+    shares: Shares,
+    pub rejections: Rejections,
+    imported: u64,
+    bytes: u64,
+    target: Target,
+}
+
+/// Where rows go.
+enum Target {
+    /// Nothing was opened yet.
+    None,
+    /// A table that nobody sees.
+    Staged(Database, StagedTable<str, str>),
+    /// A table that is there, and what is to be written to it.
+    Existing(Database, AnyTable, Rows),
+}
+
+impl<'i> Loader<'i> {
+    pub fn new(import: &'i Import, store: &'i StoreArguments, shares: Shares) -> Self {
+        let rejections = Rejections::default();
+        Self { import, store, shares, rejections, imported: 0, bytes: 0, target: Target::None }
+    }
+
+    /// Loads a run, if it is wanted and none of its rows is rejected, or these are skipped; gives its memory back.
+    pub fn load(&mut self, mut run: Rows, wanted: bool) -> Result<Rows> {
+        run.sort(&mut self.rejections);
+        if wanted && (self.rejections.count == 0 || self.import.skip_rejected) {
+            if let Target::None = self.target {
+                self.target = self.open()?;
+            }
+            self.bytes += run.bytes() as u64;
+            run = match &mut self.target {
+                Target::None => unreachable!("it was opened"),
+                Target::Staged(db, staged) => {
+                    let rows = run.len() as u64;
+                    let (run, found) = insert(db, &staged.table().encoded(), run)?;
+                    self.imported += rows - found.len() as u64;
+                    found.into_iter().for_each(|row| self.rejections.add(row));
+                    run
+                }
+                Target::Existing(db, table, rows) => {
+                    let encoded = encode(table, run, &mut self.rejections);
+                    rows.append(&encoded);
+                    let most = db.stats().memory.budget.map_or(u64::MAX, |budget| budget / 4);
+                    if rows.bytes() as u64 > most {
+                        bail!(too_many(&self.import.table, most));
+                    }
+                    encoded
+                }
+            };
+        }
+        run.clear();
+        Ok(run)
+    }
+
+    /// Is told that all runs were loaded. Rows for a table that is there are compared with one another only
+    /// now.
+    pub fn end(&mut self) {
+        if let Target::Existing(_, _, rows) = &mut self.target {
+            rows.sort(&mut self.rejections);
+        }
+    }
+
+    fn open(&self) -> Result<Target> {
+        let db = self.store.open_for_load(self.shares.database)?;
+        let name = &self.import.table;
+        match store::existing_table(&db, name) {
+            Ok(table) => {
+                if self.import.value.is_none() && table.value != ValueType::Text {
+                    bail!(
+                        "the values of table {name:?} are no text, as rows are; say with --value \
+                         which column holds the value"
+                    );
+                }
+                Ok(Target::Existing(db, table, Rows::default()))
+            }
+            Err(Error::TableNotFound(_)) => {
+                let staged = block_on(db.stage_table(name))?;
+                Ok(Target::Staged(db, staged))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets what was loaded be seen, durably; how many rows that is.
+    pub fn finish(mut self) -> Result<u64> {
+        let taken_back = "the import was taken back";
+        match std::mem::replace(&mut self.target, Target::None) {
+            Target::None => unreachable!("a run was loaded, an empty one at least"),
+            Target::Staged(db, staged) => {
+                block_on(staged.publish()).context(taken_back)?;
+                db.close()?;
+            }
+            Target::Existing(db, table, rows) => {
+                self.imported = rows.len() as u64;
+                let (rows, table) = (Arc::new(rows), table.records);
+                db.run_blocking(async move |tx| {
+                    for row in 0..rows.len() {
+                        let (_, key, value) = rows.get(row);
+                        tx.put(&table, key, value).await?;
+                    }
+                    Ok(())
+                })
+                .context(taken_back)?;
+                db.close()?;
+            }
+        }
+        Ok(self.imported)
+    }
+
+    /// Takes back what was loaded.
+    pub fn take_back(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.target, Target::None) {
+            Target::None => Ok(()),
+            Target::Staged(db, staged) => {
+                block_on(staged.discard())?;
+                if self.bytes > COMPACTED {
+                    block_on(db.compact())?;
+                }
+                Ok(db.close()?)
+            }
+            Target::Existing(db, ..) => Ok(db.close()?),
+        }
+    }
+}
+
+fn too_many(table: &str, most: u64) -> String {
+    format!(
+        "table {table:?} is there already, so the rows are written in one transaction, and they take more than \
+         {} MiB, a quarter of the memory that there is for records; nothing was imported: import into a \
+         table of another name, or some of the rows at a time, or raise --memory",
+        most >> 20
+    )
+}
+
+/// Rows as a table's types encode them; those that are none of its are rejected.
+fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
+    if table.key.is_text() && table.value == ValueType::Text {
+        return rows;
+    }
+    let mut encoded = Rows::default();
+    for row in 0..rows.len() {
+        let (line, key, value) = rows.get(row);
+        let text = |bytes| std::str::from_utf8(bytes).context("it is not text in UTF-8");
+        let pair = text(key).and_then(|key| table.key.encode(key));
+        let pair = pair.and_then(|key| Ok((key, table.value.encode(text(value)?)?)));
+        match pair {
+            Ok((key, value)) => encoded.push(line, &key, &value),
+            Err(error) => rejections.add(Rejected { line, reason: format!("{error:#}") }),
+        }
+    }
+    encoded
+}
+
+/// Inserts sorted rows, a part of them on each worker; gives their memory back, and those whose keys were there.
+fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<(Rows, Vec<Rejected>)> {
+    let (rows, found) = (Arc::new(rows), Arc::new(Mutex::new(Vec::new())));
+    let workers = db.stats().workers.len();
+    let part = rows.len().div_ceil(workers).next_multiple_of(CHUNK);
+    let mut under_way = VecDeque::new();
+    for start in (0..part.min(rows.len())).step_by(CHUNK) {
+        for worker in 0..workers {
+            let first = worker * part + start;
+            let chunk = first.min(rows.len())..(first + CHUNK).min(rows.len());
+            under_way.push_back(insert_chunk(db, worker, table, &rows, chunk, &found)?);
+        }
+        while under_way.len() > AHEAD * workers {
+            let oldest: SourceRun = under_way.pop_front().expect("there are some");
+            oldest.wait()?;
+        }
+    }
+    under_way.into_iter().try_for_each(SourceRun::wait)?;
+    let found = found.lock().unwrap_or_else(PoisonError::into_inner);
+    let rejected = |row: &usize| {
+        let (line, key, _) = rows.get(*row);
+        Rejected { line, reason: repeated(key) }
+    };
+    let found = found.iter().map(rejected).collect();
+    // If a worker still holds them, for a moment, they are not given back.
+    Ok((Arc::try_unwrap(rows).unwrap_or_default(), found))
+}
+
+/// Inserts some rows in a transaction of one worker, which has these after one another and so in their order.
+fn insert_chunk(
+    db: &Database,
+    worker: usize,
+    table: &Table<[u8], [u8]>,
+    rows: &Arc<Rows>,
+    chunk: Range<usize>,
+    found: &Arc<Mutex<Vec<usize>>>,
+) -> Result<SourceRun> {
+    let (table, rows, found) = (table.clone(), rows.clone(), found.clone());
+    let body = async move |tx: &Transaction, chunk: &Range<usize>| {
+        let mut there = Vec::new();
+        for row in chunk.clone() {
+            let (_, key, value) = rows.get(row);
+            match tx.insert(&table, key, value).await {
+                Err(Error::KeyExists) => there.push(row),
+                inserted => inserted?,
+            }
+        }
+        Ok(there)
+    };
+    let reply = move |_, result: Result<Outcome<Vec<usize>>, Error>| {
+        let there = result?.value;
+        found.lock().unwrap_or_else(PoisonError::into_inner).extend(there);
+        Ok(())
+    };
+    // Nobody else writes to the table.
+    let options = RunOptions::default().isolation(Isolation::Snapshot);
+    Ok(db.run_source_with(worker, options, [chunk], body, reply)?)
+}

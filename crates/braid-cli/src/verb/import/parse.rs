@@ -1,0 +1,274 @@
+//! From a file's bytes to keys and values, each row either good or rejected for a reason.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+
+use anyhow::{Context, Result, anyhow, bail};
+use braiddb::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+use super::BYTE_ORDER_MARK;
+use super::csv::{self, CsvReader};
+use super::rows::Rejected;
+use super::source::Source;
+use crate::arguments::{Format, Import};
+use crate::verb::json_text::{Fields, compact, unquoted};
+
+/// Bytes that a line of JSON may have: more than any value, as blanks are not kept.
+const MOST_LINE_BYTES: usize = 64 << 20;
+
+/// Takes rows as they come.
+pub trait Sink {
+    /// Takes a row.
+    ///
+    /// # Errors
+    /// If no more are wanted.
+    fn take(&mut self, line: u64, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Is told of a row that is none.
+    fn reject(&mut self, rejected: Rejected);
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// If it cannot be read to its end, or is not of its format.
+pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()> {
+    let Source { name, format, delimiter, reader } = source;
+    match format {
+        Format::Csv => read_csv(reader, delimiter, import, &name, sink),
+        Format::Jsonl => read_jsonl(reader, import, &name, sink),
+    }
+}
+
+/// Gives a row to the sink, unless its key or value does not fit.
+fn take(sink: &mut impl Sink, line: u64, key: &[u8], value: &[u8]) -> Result<()> {
+    let reason = if key.is_empty() {
+        "its key is empty".to_owned()
+    } else if key.len() > MAX_KEY_BYTES {
+        format!("its key has {} bytes, the limit is {MAX_KEY_BYTES}", key.len())
+    } else if value.len() > MAX_VALUE_BYTES {
+        format!("it has {} bytes, the limit is {MAX_VALUE_BYTES}", value.len())
+    } else {
+        return sink.take(line, key, value);
+    };
+    sink.reject(Rejected { line, reason });
+    Ok(())
+}
+
+fn read_csv(
+    reader: impl Read,
+    delimiter: u8,
+    import: &Import,
+    name: &str,
+    sink: &mut impl Sink,
+) -> Result<()> {
+    // Where the rows after unmatched quotation marks begin, nobody can say.
+    let broken = || format!("nothing was imported: {name} cannot be read to its end");
+    let mut csv = CsvReader::new(reader, delimiter).with_context(broken)?;
+    let mut row = csv::Row::default();
+    if !csv.read(&mut row).with_context(broken)? {
+        bail!("{name} is empty: a CSV file begins with the names of its columns");
+    }
+    let columns = Columns::new(&row).with_context(|| format!("{name} line {}", row.line))?;
+    let key = columns.find(&import.key, name)?;
+    let value = import.value.as_ref().map(|value| columns.find(value, name)).transpose()?;
+    let mut object = Vec::new();
+    while csv.read(&mut row).with_context(broken)? {
+        match columns.check(&row).and_then(|()| columns.append_object(&row, &mut object)) {
+            Ok(()) => {
+                let value = value.map_or(&*object, |value| row.field(value));
+                take(sink, row.line, row.field(key), value)?;
+            }
+            Err(reason) => sink.reject(Rejected { line: row.line, reason }),
+        }
+    }
+    Ok(())
+}
+
+/// The columns of a CSV file.
+struct Columns {
+    names: Vec<String>,
+    /// What stands before the value of each in a JSON object: `{"a":`, `,"b":`.
+    before: Vec<Vec<u8>>,
+}
+
+impl Columns {
+    /// Those that a header names, each by a name of its own: an object keeps one field of each name.
+    fn new(header: &csv::Row) -> Result<Self> {
+        let mut names: Vec<String> = Vec::new();
+        for field in header.fields() {
+            let name = std::str::from_utf8(field);
+            let name = name.map_err(|_| anyhow!("a column's name is not text in UTF-8"))?;
+            if let Some(first) = names.iter().position(|other| other == name) {
+                bail!(
+                    "columns {} and {} are both called {name:?}; give each column a name of its own",
+                    first + 1,
+                    names.len() + 1
+                );
+            }
+            names.push(name.to_owned());
+        }
+        let before = names.iter().enumerate().map(|(number, name)| {
+            let mut before = vec![if number == 0 { b'{' } else { b',' }];
+            serde_json::to_writer(&mut before, name).expect("text is written to memory");
+            before.push(b':');
+            before
+        });
+        let before = before.collect();
+        Ok(Self { names, before })
+    }
+
+    fn find(&self, name: &str, file: &str) -> Result<usize> {
+        let found = self.names.iter().position(|column| column == name);
+        found.with_context(|| {
+            format!("{file} has no column {name:?}; its columns are {}", self.names.join(", "))
+        })
+    }
+
+    fn check(&self, row: &csv::Row) -> Result<(), String> {
+        if row.len() != self.names.len() {
+            let (fields, columns) = (row.len(), self.names.len());
+            return Err(format!("it has {fields} columns, the header has {columns}"));
+        }
+        Ok(())
+    }
+
+    /// A row as a JSON object with its columns in their order.
+    fn append_object(&self, row: &csv::Row, object: &mut Vec<u8>) -> Result<(), String> {
+        object.clear();
+        for (before, field) in self.before.iter().zip(row.fields()) {
+            object.extend_from_slice(before);
+            append_text(field, object);
+        }
+        object.push(b'}');
+        if std::str::from_utf8(object).is_ok() {
+            return Ok(());
+        }
+        let text = |(_, field): &(_, &[u8])| std::str::from_utf8(field).is_err();
+        let (column, _) = self.names.iter().zip(row.fields()).find(text).expect("one of them is");
+        Err(format!("column {column:?} is not text in UTF-8"))
+    }
+}
+
+/// Appends what is text, unless it is found not to be, as JSON.
+fn append_text(field: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    let mut rest = field;
+    while let Some(place) = rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'\\')) {
+        out.extend_from_slice(&rest[..place]);
+        let escaped: &[u8] = match rest[place] {
+            b'"' => b"\\\"",
+            b'\\' => b"\\\\",
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\t' => b"\\t",
+            0x08 => b"\\b",
+            0x0c => b"\\f",
+            byte => &format!("\\u{byte:04x}").into_bytes(),
+        };
+        out.extend_from_slice(escaped);
+        rest = &rest[place + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Sink) -> Result<()> {
+    let mut reader = BufReader::with_capacity(256 << 10, reader);
+    let (mut number, mut line) = (0, Vec::new());
+    loop {
+        let whole =
+            read_line(&mut reader, &mut line).with_context(|| format!("cannot read {name}"))?;
+        let Some(whole) = whole else { return Ok(()) };
+        number += 1;
+        let text = if number == 1 { line.strip_prefix(BYTE_ORDER_MARK) } else { None };
+        let text = text.unwrap_or(&line);
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let row = match whole {
+            true => json_row(text, import),
+            false => Err(format!("it has more than {} MiB", MOST_LINE_BYTES >> 20)),
+        };
+        match row {
+            Ok((key, value)) => take(sink, number, key.as_bytes(), value.as_bytes())?,
+            Err(reason) => sink.reject(Rejected { line: number, reason }),
+        }
+    }
+}
+
+/// Reads the next line, without its end, and says whether it is all of it: of one that is too long the rest is
+/// passed. `None` at the end of the file.
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
+    line.clear();
+    let (mut any, mut whole) = (false, true);
+    loop {
+        let chunk = match reader.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if chunk.is_empty() {
+            return Ok(any.then_some(whole));
+        }
+        any = true;
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let text = &chunk[..end.unwrap_or(chunk.len())];
+        whole &= line.len() + text.len() <= MOST_LINE_BYTES;
+        if whole {
+            line.extend_from_slice(text);
+        }
+        let passed = text.len() + usize::from(end.is_some());
+        reader.consume(passed);
+        if end.is_some() {
+            return Ok(Some(whole));
+        }
+    }
+}
+
+/// A line of JSON as its key and its value; a number keeps every digit, as a key too.
+fn json_row(line: &[u8], import: &Import) -> Result<(String, String), String> {
+    let text = std::str::from_utf8(line).map_err(|_| "it is not text in UTF-8".to_owned())?;
+    let fields = Fields::parse(text)?;
+    let find = |name: &str| fields.get(name).ok_or_else(|| format!("it has no field {name:?}"));
+    let key = find(&import.key)?;
+    let key = match key.as_bytes().first() {
+        Some(b'"') => unquoted(key)?,
+        Some(b'-' | b'0'..=b'9' | b'[') => key.to_owned(),
+        _ => return Err(format!("its field {:?} is neither text nor a number", import.key)),
+    };
+    let value = match &import.value {
+        None => compact(text),
+        Some(name) => match find(name)? {
+            text if text.starts_with('"') => unquoted(text)?,
+            other => other.to_owned(),
+        },
+    };
+    Ok((key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_written_as_serde_json_writes_it() {
+        let all: String = (0..=0x7f_u8).map(char::from).chain("é\u{2028}😀".chars()).collect();
+        let mut ours = Vec::new();
+        append_text(all.as_bytes(), &mut ours);
+        assert_eq!(String::from_utf8(ours).unwrap(), serde_json::to_string(&all).unwrap());
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_passed() {
+        let mut text = b"a\n".to_vec();
+        text.resize(MOST_LINE_BYTES + 10, b'x');
+        text.extend_from_slice(b"\nb");
+        let (mut reader, mut line) = (BufReader::new(&text[..]), Vec::new());
+        assert_eq!(read_line(&mut reader, &mut line).unwrap(), Some(true));
+        assert_eq!(line, b"a");
+        assert_eq!(read_line(&mut reader, &mut line).unwrap(), Some(false));
+        assert_eq!(read_line(&mut reader, &mut line).unwrap(), Some(true));
+        assert_eq!(line, b"b");
+        assert_eq!(read_line(&mut reader, &mut line).unwrap(), None);
+    }
+}

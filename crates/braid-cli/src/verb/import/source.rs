@@ -1,0 +1,80 @@
+//! The file, or standard input, that is imported.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::arguments::{Format, Import};
+use crate::verb::file_format;
+
+/// Where rows come from.
+#[derive(Debug)]
+pub struct Source {
+    /// What messages call it.
+    pub name: String,
+    pub format: Format,
+    /// Between the fields of a CSV file.
+    pub delimiter: u8,
+    pub reader: Watched,
+}
+
+impl Source {
+    /// Opens what is to be imported.
+    ///
+    /// # Errors
+    /// If it cannot be read, or nobody says in which format it is.
+    pub fn open(import: &Import) -> Result<Self> {
+        let (path, read) = (&import.file, |name: &str| format!("cannot read {name}"));
+        let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
+        let standard = file_format::is_standard(path);
+        let name = if standard { "standard input".to_owned() } else { path.display().to_string() };
+        let (file, bytes): (Box<dyn Read + Send>, u64) = if standard {
+            (Box::new(io::stdin()), 0)
+        } else {
+            let file = File::open(path).with_context(|| read(&name))?;
+            let about = file.metadata().with_context(|| read(&name))?;
+            if about.is_dir() {
+                bail!("{name} is a directory; name a file");
+            }
+            (Box::new(file), about.len())
+        };
+        Ok(Self { name, format, delimiter, reader: Watched { file, bar: bar(bytes) } })
+    }
+}
+
+/// A file that shows how much of it has been read, on a terminal.
+pub struct Watched {
+    file: Box<dyn Read + Send>,
+    bar: ProgressBar,
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watched({} bytes read)", self.bar.position())
+    }
+}
+
+impl Read for Watched {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.file.read(buffer)?;
+        self.bar.inc(bytes as u64);
+        Ok(bytes)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn bar(bytes: u64) -> ProgressBar {
+    let template = match bytes {
+        0 => "importing {spinner} {decimal_bytes} {decimal_bytes_per_sec}",
+        _ => "importing {wide_bar} {decimal_bytes}/{decimal_total_bytes} {eta}",
+    };
+    let style = ProgressStyle::with_template(template).expect("a template of our own");
+    ProgressBar::new(bytes).with_style(style)
+}

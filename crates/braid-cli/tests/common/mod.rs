@@ -1,0 +1,65 @@
+//! The program, run on a database in a directory of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// Far more than any command of a test takes, on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The world's airports.
+pub fn airports() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/airports.csv")
+}
+
+/// The program, which is killed when its time is over.
+pub fn program() -> Command {
+    let mut command = Command::cargo_bin("braid").unwrap();
+    command.timeout(LIMIT);
+    command
+}
+
+/// A database that the program works on.
+pub struct Braid(pub TempDir);
+
+impl Braid {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn directory(&self) -> PathBuf {
+        self.0.path().join("db")
+    }
+
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = program();
+        let (verb, rest) = words.split_first().unwrap();
+        command.arg(verb).arg("--db").arg(self.directory());
+        command.args(["--threads", "2"]).args(rest);
+        command
+    }
+
+    /// Runs to an exit code; what was printed, and what was said on standard error.
+    pub fn run(&self, words: &[&str], code: i32) -> (String, String) {
+        let output = self.command(words).assert().code(code).get_output().clone();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Imports a file into the table `t`, by its column `id`.
+    pub fn import(&self, file: &str, more: &[&str], code: i32) -> (String, String) {
+        let words = [&["import", file, "--table", "t", "--key", "id"], more].concat();
+        self.run(&words, code)
+    }
+}

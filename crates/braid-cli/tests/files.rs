@@ -1,0 +1,307 @@
+//! Files into tables and out of them: streams, any size, all or nothing, and back again.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Options, Table};
+use common::{Braid, airports};
+use pollster::block_on;
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Rows `id,n` with keys in an order of their own.
+fn shuffled(rows: u64) -> String {
+    (0..rows).fold("id,n\n".to_owned(), |mut text, row| {
+        let key = row.wrapping_mul(7_919) % rows;
+        writeln!(text, "k{key:07},\"{row}\"").unwrap();
+        text
+    })
+}
+
+#[test]
+fn what_was_imported_is_exported_byte_for_byte() {
+    let braid = Braid::new();
+    let csv = "id,plain,quoted\n1,, a b \n2,\"a,b\",\"say \"\"yes\"\"\"\n3,\"two\nlines\",5\" x\n"
+        .replace("5\" x", "\"5\"\" x\"");
+    let lines =
+        "{\"id\":\"1\",\"z\":1.10,\"a\":[1,{\"b\":null}]}\n{\"id\":\"2\",\"é\":\"x\\ny\"}\n";
+    for (name, text) in
+        [("rows.csv", csv.as_str()), ("rows.tsv", "id\tx\n1\ta,b\n"), ("rows.jsonl", lines)]
+    {
+        braid.import(&braid.file(name, text), &[], 0);
+        let out = braid.path(&format!("out-{name}"));
+        let export = ["export", &out, "--table", "t", "--key", "id"];
+        let (said, _) = braid.run(&export, 0);
+        assert!(said.contains("exported"), "{said}");
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), text, "{name}");
+        let format = name.split_once('.').unwrap().1.replace("tsv", "csv");
+        let mut words = vec!["export", "-", "--table", "t", "--key", "id", "--format", &format];
+        words.extend(name.ends_with("tsv").then_some(["--delimiter", "tab"]).into_iter().flatten());
+        assert_eq!(braid.run(&words, 0).0, text);
+        braid.run(&["drop", "t"], 0);
+    }
+    let left: Vec<_> = std::fs::read_dir(braid.0.path()).unwrap().collect();
+    assert!(left.iter().all(|entry| {
+        !entry.as_ref().unwrap().file_name().to_string_lossy().contains("unfinished")
+    }));
+}
+
+#[test]
+fn the_worlds_airports_come_back_value_for_value() {
+    let braid = Braid::new();
+    let (file, out) = (airports(), braid.path("out.csv"));
+    let import = |file: &str, table: &str| {
+        braid.run(&["import", file, "--table", table, "--key", "icao"], 0);
+    };
+    import(file.to_str().unwrap(), "a");
+    for format in ["out.csv", "out.jsonl"] {
+        let out = braid.path(format);
+        braid.run(&["export", &out, "--table", "a", "--key", "icao", "--json"], 0);
+        import(&out, format);
+        assert_eq!(braid.run(&["scan", format], 0).0, braid.run(&["scan", "a"], 0).0);
+    }
+    // What is there is replaced, at once.
+    braid.run(&["export", &out, "--table", "a", "--key", "icao", "--columns", "icao,name"], 0);
+    let head = std::fs::read_to_string(&out).unwrap();
+    assert!(head.starts_with("icao,name\n00AA,Aero B Ranch Airport\n"), "{}", &head[..100]);
+}
+
+#[test]
+fn tables_of_any_types_come_back_by_key_and_value() {
+    let braid = Braid::new();
+    let make = |name: &str, fill: bool| {
+        let db = Database::open(braid.directory(), Options::default().workers(1)).unwrap();
+        let table: Table<(u64, String), u64> = block_on(db.create_table(name)).unwrap();
+        if fill {
+            block_on(db.put(&table, &(7, "a,\"b".to_owned()), &100)).unwrap();
+            block_on(db.put(&table, &(12, String::new()), &u64::MAX)).unwrap();
+        }
+        db.close().unwrap();
+    };
+    make("pairs", true);
+    for (number, file) in ["pairs.jsonl", "pairs.csv"].iter().enumerate() {
+        let (out, copy) = (braid.path(file), format!("copy{number}"));
+        braid.run(&["export", &out, "--table", "pairs"], 0);
+        make(&copy, false);
+        let import = ["import", &out, "--table", &copy, "--key", "key", "--value", "value"];
+        braid.run(&import, 0);
+        assert_eq!(braid.run(&["scan", &copy], 0).0, braid.run(&["scan", "pairs"], 0).0);
+        let (_, said) = braid.run(&["import", &out, "--table", &copy, "--key", "key"], 3);
+        assert!(said.contains("--value"), "{said}");
+    }
+    // Texts of all kinds, verbatim.
+    let texts = ["{\"a\" : 1}", "{\"a\":\n1}", "7", "null", "\"quoted\"", "two\nlines", ""];
+    for (number, text) in texts.iter().enumerate() {
+        braid.run(&["put", "texts", &number.to_string(), text], 0);
+    }
+    for file in ["texts.jsonl", "texts.csv"] {
+        let out = braid.path(file);
+        braid.run(&["export", &out, "--table", "texts"], 0);
+        braid.run(&["import", &out, "--table", file, "--key", "key", "--value", "value"], 0);
+        assert_eq!(braid.run(&["scan", file], 0).0, braid.run(&["scan", "texts"], 0).0);
+    }
+    let bad = braid.file("bad.csv", "key,value\nx,1\n\"[7,\"\"a\"\"]\",x\n\"[1,\"\"c\"\"]\",3\n");
+    let import = ["import", &bad, "--table", "pairs", "--key", "key", "--value", "value"];
+    let (_, said) = braid.run(&import, 4);
+    assert!(said.contains("line 2") && said.contains("line 3"), "{said}");
+    assert!(!said.contains("line 4"), "{said}");
+    assert_eq!(braid.run(&["scan", "pairs"], 0).0.lines().count(), 2);
+}
+
+#[test]
+fn what_cannot_be_exported_is_told_and_leaves_no_file() {
+    let braid = Braid::new();
+    let out = braid.path("out.csv");
+    braid.import(
+        &braid.file("a.jsonl", "{\"id\":\"1\",\"a\":1}\n{\"id\":\"2\",\"b\":2}\n"),
+        &[],
+        0,
+    );
+    let export = |more: &[&str], code| {
+        let words = [&["export", &out, "--table", "t"], more].concat();
+        let (_, said) = braid.run(&words, code);
+        assert!(code == 0 || !std::path::Path::new(&out).exists());
+        assert!(std::fs::read_dir(braid.0.path()).unwrap().count() <= 3, "nothing is left");
+        said
+    };
+    assert!(export(&["--key", "id"], 3).contains("\"2\""), "it names the record");
+    assert!(export(&["--key", "id"], 3).contains("--columns"));
+    assert!(export(&["--key", "x"], 3).contains("\"x\""));
+    assert!(export(&["--key", "a"], 3).contains("does not hold its key"));
+    assert!(export(&["--columns", "id"], 3).contains("--key"));
+    assert!(export(&["--delimiter", "ab"], 2).contains("one character"));
+    export(&["--key", "id", "--columns", "id,b,a"], 0);
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "id,b,a\n1,,1\n2,2,\n");
+    braid.run(&["put", "t", "3", "plain"], 0);
+    std::fs::remove_file(&out).unwrap();
+    assert!(export(&["--key", "id", "--columns", "id"], 3).contains("no JSON object"));
+    assert!(braid.run(&["export", "rows", "--table", "t"], 3).1.contains("--format"));
+    assert!(braid.run(&["export", &out, "--table", "x"], 3).1.contains("no table \"x\""));
+}
+
+#[test]
+fn standard_input_and_delimiters_and_marks() {
+    let braid = Braid::new();
+    let words =
+        ["import", "-", "--table", "t", "--key", "id", "--format", "csv", "--delimiter", ";"];
+    braid
+        .command(&words)
+        .write_stdin("\u{feff}id;n\r\n1;a,b\r\n\r\n2;\"c;d\"\r\n")
+        .assert()
+        .code(0);
+    let scanned = braid.run(&["scan", "t"], 0).0;
+    assert_eq!(scanned, "1\t{\"id\":\"1\",\"n\":\"a,b\"}\n2\t{\"id\":\"2\",\"n\":\"c;d\"}\n");
+    let words = ["import", "-", "--table", "u", "--key", "id"];
+    let said = braid.command(&words).write_stdin("x").assert().code(3).get_output().clone();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("--format"));
+    // Lines are counted as an editor counts them, whatever ends them and is between them.
+    let words = ["import", "-", "--table", "u", "--key", "id", "--format", "csv"];
+    let text = "id,n\r\n\r\n1,\"two\r\nlines\"\r\n\r\n\r\n2\r\n3,4\r\n3,5\r\n";
+    let said = braid.command(&words).write_stdin(text).assert().code(4).get_output().clone();
+    let said = String::from_utf8(said.stderr).unwrap();
+    assert!(said.contains("standard input line 7: rejected: it has 1 columns"), "{said}");
+    assert!(said.contains("standard input line 9: rejected: an earlier row"), "{said}");
+    assert!(
+        braid
+            .run(
+                &[
+                    "import",
+                    braid.0.path().to_str().unwrap(),
+                    "-t",
+                    "t",
+                    "-k",
+                    "id",
+                    "--format",
+                    "csv"
+                ],
+                3
+            )
+            .1
+            .contains("is a directory")
+    );
+}
+
+/// Many more rows than a run holds, in an order of their own, a row among them twice, far from the first.
+#[test]
+fn a_file_of_many_runs_is_imported_whole_or_not_at_all() {
+    let braid = Braid::new();
+    let rows = 60_000;
+    let text = shuffled(rows);
+    let (good, bad) = (braid.file("good.csv", &text), text.clone() + "k0000000,again\n");
+    let bad = braid.file("bad.csv", bad);
+    // The least memory there can be, and so the smallest runs.
+    let memory = ["--memory", "68"];
+    let (_, said) = braid.import(&bad, &memory, 4);
+    assert!(said.contains(&format!("line {}", rows + 2)), "{said}");
+    assert_eq!(braid.run(&["tables", "--json"], 0).0, "");
+    let check: serde_json::Value =
+        serde_json::from_str(&braid.run(&["check", "--json"], 0).0).unwrap();
+    assert_eq!(check["records"], 0, "{check}");
+
+    let (_, said) = braid.import(&bad, &["--memory", "68", "--skip-rejected"], 4);
+    assert!(said.contains("an earlier row has its key \"k0000000\""), "{said}");
+    let scanned = braid.run(&["scan", "t"], 0).0;
+    assert_eq!(scanned.lines().count() as u64, rows);
+    assert!(scanned.lines().map(|line| line.split('\t').next()).is_sorted());
+    assert!(
+        scanned.starts_with("k0000000\t{\"id\":\"k0000000\",\"n\":\"0\"}\n"),
+        "the first stays"
+    );
+
+    // Into a table that is there: in one transaction.
+    braid.run(&["put", "t", "other", "stays"], 0);
+    braid.run(&["put", "t", "k0000000", "goes"], 0);
+    braid.import(&good, &memory, 0);
+    let scanned_again = braid.run(&["scan", "t"], 0).0;
+    assert_eq!(scanned_again, scanned + "other\tstays\n");
+    braid.import(&bad, &memory, 4);
+    assert_eq!(braid.run(&["scan", "t"], 0).0, scanned_again);
+}
+
+#[test]
+fn more_than_a_transaction_may_have_is_refused_where_the_table_is_there() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let wide = "x".repeat(1 << 20);
+    let text = (0..20).fold("id,n\n".to_owned(), |text, row| format!("{text}{row},{wide}\n"));
+    let file = braid.file("wide.csv", text);
+    let (_, said) = braid.import(&file, &["--memory", "68"], 3);
+    assert!(said.contains("nothing was imported") && said.contains("17 MiB"), "{said}");
+    assert_eq!(braid.run(&["scan", "t"], 0).0, "a\t1\n");
+}
+
+/// A process that reads half of a file, and is killed: nothing of it is there, and its space goes.
+#[test]
+fn an_import_that_is_killed_leaves_nothing() {
+    let braid = Braid::new();
+    braid.run(&["put", "other", "a", "1"], 0);
+    let text = shuffled(100_000);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_braid"))
+        .args(["import", "-", "--table", "t", "--key", "id", "--format", "csv", "--memory", "68"])
+        .arg("--db")
+        .arg(braid.directory())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    // What it has loaded by then is in the log.
+    let log = || {
+        let sizes = std::fs::read_dir(braid.directory()).unwrap();
+        let sizes = sizes
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "seg"));
+        let written = |path: std::path::PathBuf| {
+            let bytes = std::fs::read(path).unwrap_or_default();
+            bytes.windows(9).filter(|window| window.starts_with(b"{\"id\":\"k0")).count()
+        };
+        sizes.map(written).sum::<usize>()
+    };
+    let begin = Instant::now();
+    while log() < 10_000 {
+        assert!(begin.elapsed() < LIMIT, "nothing is loaded");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(braid.run(&["scan", "other"], 0).0, "a\t1\n");
+    assert_eq!(braid.run(&["get", "t", "k0000001"], 3).0, "");
+    // Whoever stays for a while gives its records back.
+    let db = Database::open(braid.directory(), Options::default().workers(2)).unwrap();
+    while db.check().unwrap().records > 2 {
+        assert!(begin.elapsed() < LIMIT, "records are left");
+        std::thread::yield_now();
+    }
+    assert!(db.stats().records_reclaimed > 0 || db.stats().recovery.records > 2);
+    db.close().unwrap();
+    let small = braid.file("small.csv", "id,n\nk1,1\n");
+    braid.import(&small, &[], 0);
+    assert_eq!(braid.run(&["scan", "t"], 0).0.lines().count(), 1);
+}
+
+#[test]
+fn who_reads_no_further_ends_a_scan_quietly() {
+    let braid = Braid::new();
+    braid.import(&braid.file("rows.csv", shuffled(200_000)), &[], 0);
+    for json in [false, true] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_braid"));
+        child.args(["scan", "t", "--db"]).arg(braid.directory()).args(json.then_some("--json"));
+        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut some = [0; 100];
+        child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+        let begin = Instant::now();
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None => assert!(begin.elapsed() < LIMIT, "it goes on"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(status.success() && said.is_empty(), "{status}: {said}");
+    }
+}
