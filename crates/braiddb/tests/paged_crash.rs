@@ -11,9 +11,10 @@ mod table_kind;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, Table};
+use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk, block_on};
+use braiddb::{Database, Error, Options, Outcome, RunOptions, Table, TableOptions};
 use common::with_limit;
+use futures_util::future::join;
 use table_kind::create_table;
 
 type Numbers = Table<u64, u64>;
@@ -195,6 +196,62 @@ fn a_crash_leaves_what_a_step_left() {
         let steps = [Step::Before, Step::Created, Step::Filled, Step::Changed, Step::Renamed];
         for step in steps.into_iter().chain([Step::Cleared, Step::Dropped]) {
             assert!(found.get(&step).is_some_and(|found| *found > 0), "{step:?}: {found:?}");
+        }
+    });
+}
+
+/// A checkpoint that was begun before a paged table was created, and ends while it is written, does not part it from
+/// the log.
+#[test]
+fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for seed in 0..12 {
+            let disk = SimulatedDisk::new(seed);
+            let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(1 << 30);
+            let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
+            let others: Numbers = create_table(&db, "others", false);
+            block_on(change(&db, &others, 5));
+            disk.settle();
+            disk.set_faults(Faults { most_delay: 60, ..Faults::default() });
+            let crashes = Arc::new(Mutex::new(Vec::new()));
+            let (noted, mut number) = (crashes.clone(), 0);
+            disk.watch(move |moment| {
+                number += 1;
+                noted.lock().unwrap().push(moment.crash(number, &mut CrashCounts::default()));
+            });
+            let create = async {
+                let options = TableOptions::default().paged();
+                let create = db.run_with(RunOptions::default(), async move |tx| {
+                    tx.create_table_with("numbers", options).await
+                });
+                let created: Outcome<Numbers> = create.await.unwrap();
+                change(&db, &created.value, 2).await;
+                created.commit_lsn
+            };
+            let (checkpoint, created_at) = block_on(join(db.checkpoint(), create));
+            disk.unwatch();
+            disk.set_faults(Faults::default());
+            assert!(checkpoint.unwrap().lsn <= created_at, "seed {seed}: it was begun before");
+            assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
+            crashes.lock().unwrap().push(disk.crash(0, &mut CrashCounts::default()));
+            db.close().unwrap();
+            let (mut whole, mut based) = (0, 0);
+            for disk in crashes.lock().unwrap().drain(..) {
+                let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
+                assert_eq!(contents(&db, "others"), Some(changed(5)));
+                let found = contents(&db, "numbers");
+                assert!(
+                    found.as_ref().is_none_or(|found| found.is_empty() || *found == changed(2))
+                );
+                let is_whole = found == Some(changed(2));
+                whole += u64::from(is_whole);
+                based += u64::from(is_whole && db.stats().recovery.checkpoint.is_some());
+                db.close().unwrap();
+            }
+            assert!(
+                whole > 0 && based > 0,
+                "seed {seed}: {whole} whole, {based} after the checkpoint"
+            );
         }
     });
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Database, Error, Key, Outcome, RunOptions, Table, TableOptions, Transaction, Value};
+use braiddb::{Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
 
 use super::observer::{self, Observer};
 use super::oracle::{Contents, Number, Taken};
@@ -53,22 +53,6 @@ impl Scale {
 /// The longest value on a page.
 const MOST_PAGED: usize = 1024;
 
-/// Opens a table, or makes it with these options.
-pub(super) async fn open_or_create<K, V>(
-    tx: &Transaction,
-    name: &str,
-    options: TableOptions,
-) -> Result<Table<K, V>, Error>
-where
-    K: Key + ?Sized,
-    V: Value + ?Sized,
-{
-    match tx.open_table(name).await {
-        Err(Error::TableNotFound(_)) => tx.create_table_with(name, options).await,
-        opened => opened,
-    }
-}
-
 /// The options of a table on pages, or of one that is not.
 pub(super) fn kind(paged: bool) -> TableOptions {
     if paged { TableOptions::default().paged() } else { TableOptions::default() }
@@ -107,9 +91,9 @@ impl Tables {
         Ok(Self {
             scale,
             // Records that recovery left on disk are read from there each time.
-            turns: open_or_create(tx, "turns", kind(turns).cache_cold(false)).await?,
-            marks: open_or_create(tx, "marks", kind(marks)).await?,
-            journal: open_or_create(tx, "journal", kind(journal)).await?,
+            turns: tx.open_or_create_table_with("turns", kind(turns).cache_cold(false)).await?,
+            marks: tx.open_or_create_table_with("marks", kind(marks)).await?,
+            journal: tx.open_or_create_table_with("journal", kind(journal)).await?,
         })
     }
 

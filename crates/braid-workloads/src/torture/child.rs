@@ -8,7 +8,7 @@ use braiddb::{Database, Durability, Error, Options, Transaction};
 use futures_util::future::try_join3;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
+use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables};
 use super::{Command, Disk, During, full};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
@@ -21,7 +21,8 @@ pub(super) const READY: &str = "ready";
 pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
     let Command { writers, seed, during, disk, .. } = *command;
     let db = Database::open(dir, options(command)).context("opening the database")?;
-    let tables = db.run_blocking(async |tx| Tables::open(tx).await)?;
+    let paged = command.paged;
+    let tables = db.run_blocking(async move |tx| Tables::open(tx, paged).await)?;
     println!("{READY}");
     let writing = async {
         let mut running: FuturesUnordered<_> =
@@ -81,7 +82,7 @@ async fn write(db: &Database, tables: &Tables, writer: u64, seed: u64) -> Result
                 let number = tx.get(&tables.counters, &writer).await?.unwrap_or(0) + 1;
                 tx.put(&tables.counters, &writer, &number).await?;
                 for part in 0..PARTS {
-                    let bytes = part_bytes(writer, number, part);
+                    let bytes = tables.part_bytes(writer, number, part);
                     tx.insert(&tables.parts, &(writer, number, part), &bytes).await?;
                     if let Some(old) = number.checked_sub(KEPT).filter(|old| *old > 0) {
                         tx.delete(&tables.parts, &(writer, old, part)).await?;

@@ -7,7 +7,7 @@
 //! still add up.
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Error, Table, Transaction};
+use braiddb::{Database, Error, Table, TableOptions, Transaction};
 
 /// Records a transaction inserts.
 pub(super) const PARTS: u64 = 3;
@@ -23,15 +23,19 @@ pub(super) struct Tables {
     pub(super) parts: Table<(u64, u64, u64), [u8]>,
     pub(super) counters: Table<u64, u64>,
     pub(super) accounts: Table<u64, u64>,
+    paged: bool,
 }
 
 impl Tables {
-    /// Opens or creates the tables, with full accounts, in one transaction.
-    pub(super) async fn open(tx: &Transaction) -> Result<Self, Error> {
+    /// Opens or creates the tables, on pages or not, with full accounts, in one transaction.
+    pub(super) async fn open(tx: &Transaction, paged: bool) -> Result<Self, Error> {
+        let options = TableOptions::default();
+        let options = if paged { options.paged() } else { options };
         let tables = Self {
-            parts: tx.open_or_create_table("parts").await?,
-            counters: tx.open_or_create_table("counters").await?,
-            accounts: tx.open_or_create_table("accounts").await?,
+            parts: tx.open_or_create_table_with("parts", options).await?,
+            counters: tx.open_or_create_table_with("counters", options).await?,
+            accounts: tx.open_or_create_table_with("accounts", options).await?,
+            paged,
         };
         if tx.first(&tables.accounts).await?.is_none() {
             for account in 0..ACCOUNTS {
@@ -40,13 +44,19 @@ impl Tables {
         }
         Ok(tables)
     }
+
+    /// The bytes of one part: they can be told from any other part's, and have many lengths.
+    pub(super) fn part_bytes(&self, writer: u64, number: u64, part: u64) -> Vec<u8> {
+        part_bytes(writer, number, part, self.paged)
+    }
 }
 
-/// The bytes of one part: they can be told from any other part's, and have many lengths.
-pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
+fn part_bytes(writer: u64, number: u64, part: u64, paged: bool) -> Vec<u8> {
     let seed = writer << 40 ^ number << 8 ^ part;
     let mut random = fastrand::Rng::with_seed(seed);
-    let length = if random.u32(0..50) == 0 { 20_000 } else { random.usize(8..200) };
+    // The longest value on a page has 1 KiB.
+    let long = if paged { 1000 } else { 20_000 };
+    let length = if random.u32(0..50) == 0 { long } else { random.usize(8..200) };
     (0..length).map(|_| random.u8(..)).collect()
 }
 
@@ -54,12 +64,14 @@ pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
 pub(super) struct Ledger {
     acknowledged: Vec<u64>,
     found: Vec<u64>,
+    /// Whether the tables are paged.
+    paged: bool,
 }
 
 impl Ledger {
-    pub(super) fn new(writers: u64) -> Self {
+    pub(super) fn new(writers: u64, paged: bool) -> Self {
         let zeros = vec![0; writers as usize];
-        Self { acknowledged: zeros.clone(), found: zeros }
+        Self { acknowledged: zeros.clone(), found: zeros, paged }
     }
 
     /// Transactions acknowledged so far.
@@ -81,9 +93,9 @@ impl Ledger {
 
     /// Checks the database; returns the transactions found beyond those acknowledged.
     pub(super) fn check(&mut self, db: &Database) -> Result<u64> {
-        let writers = self.acknowledged.len() as u64;
+        let (writers, paged) = (self.acknowledged.len() as u64, self.paged);
         let (counters, parts, accounts) = db.run_blocking(async move |tx| {
-            let tables = Tables::open(tx).await?;
+            let tables = Tables::open(tx, paged).await?;
             let mut counters = Vec::new();
             for writer in 0..writers {
                 counters.push(tx.get(&tables.counters, &writer).await?.unwrap_or(0));
@@ -122,7 +134,7 @@ impl Ledger {
         );
         for ((writer, number, part), bytes) in &parts {
             ensure!(
-                *bytes == part_bytes(*writer, *number, *part),
+                *bytes == part_bytes(*writer, *number, *part, paged),
                 "part {part} of {writer}'s {number} has other bytes than were written"
             );
         }

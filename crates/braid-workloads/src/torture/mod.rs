@@ -64,6 +64,9 @@ pub struct Command {
     /// Let the children run TPC-C on two small warehouses, and check its consistency conditions.
     #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
     tpcc: bool,
+    /// Keep all records on pages: nothing is checkpointed then, but at each opening the log is replayed.
+    #[arg(long, conflicts_with_all = ["disk", "flips", "tpcc"])]
+    paged: bool,
     /// Where the database is kept; default: a temporary directory, removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -145,6 +148,8 @@ impl Command {
     /// # Errors
     /// As [`Command::run`].
     pub fn rounds(&self) -> Result<Report> {
+        let upkeep = matches!(self.during, Some(During::Checkpoint | During::Compaction));
+        ensure!(!(self.paged && upkeep), "databases with paged tables take no checkpoints");
         let temporary = tempfile::tempdir().context("making a temporary directory")?;
         let parent = self.dir.as_deref().unwrap_or(temporary.path());
         if self.tpcc {
@@ -152,13 +157,13 @@ impl Command {
         }
         let mut dir = parent.join("database");
         let mut random = fastrand::Rng::with_seed(self.seed);
-        let mut ledger = Ledger::new(self.writers);
+        let mut ledger = Ledger::new(self.writers, self.paged);
         let mut report = Report::default();
         let progress = ProgressBar::new(u64::from(self.rounds));
         for round in 0..self.rounds {
             if round > 0 && round % self.fresh_every.max(1) == 0 {
                 report.acknowledged += ledger.acknowledged();
-                ledger = Ledger::new(self.writers);
+                ledger = Ledger::new(self.writers, self.paged);
                 remove(&dir)?;
                 dir = parent.join(format!("database-{round}"));
             }
@@ -273,7 +278,7 @@ impl Command {
         let temporary = self.directory()?;
         let faulty = Faulty::make(fault, temporary.path())?;
         let dir = faulty.database();
-        let mut ledger = Ledger::new(self.writers);
+        let mut ledger = Ledger::new(self.writers, false);
         let mut child = self.child(&dir, seed)?;
         let child = child
             .env("NO_COLOR", "1")
@@ -311,6 +316,7 @@ impl Command {
             process.args(["--disk", disk.get_name()]);
         }
         process.args(self.tpcc.then_some("--tpcc"));
+        process.args(self.paged.then_some("--paged"));
         process
             .args(["--child", "--dir"])
             .arg(dir)

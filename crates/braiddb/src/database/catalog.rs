@@ -288,8 +288,24 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
+        self.open_or_create_table_with(name, TableOptions::default()).await
+    }
+
+    /// Opens a table, or creates it with options if there is none of this name; one that is there keeps its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::open_table`] and [`Transaction::create_table`].
+    pub async fn open_or_create_table_with<K, V>(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Table<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
         match self.open_table(name).await {
-            Err(Error::TableNotFound(_)) => self.create_table(name).await,
+            Err(Error::TableNotFound(_)) => self.create_table_with(name, options).await,
             opened => opened,
         }
     }

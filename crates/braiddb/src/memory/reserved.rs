@@ -103,9 +103,12 @@ mod ordinary {
         let aligned = start.next_multiple_of(HUGE_PAGE_BYTES);
         unmap(start, aligned - start);
         unmap(aligned + bytes, start + all - aligned - bytes);
-        // SAFETY: advice about our own mapping; it changes no contents. A refusal costs speed only,
-        // so the result is of no interest.
-        unsafe { libc::madvise(aligned as *mut _, bytes, libc::MADV_HUGEPAGE) };
+        // Simulations open many small databases, of whose large pages they would use little.
+        if !cfg!(braid_simulation) {
+            // SAFETY: advice about our own mapping; it changes no contents. A refusal costs speed only,
+            // so the result is of no interest.
+            unsafe { libc::madvise(aligned as *mut _, bytes, libc::MADV_HUGEPAGE) };
+        }
         Ok(NonNull::new(aligned as *mut u8).expect("the kernel never maps address 0"))
     }
 

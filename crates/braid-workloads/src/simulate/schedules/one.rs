@@ -13,7 +13,7 @@ use braiddb::{Certifier, Database, Error, Options, Policy, Table, Transaction, W
 use fastrand::Rng;
 
 use super::super::oracle::Oracle;
-use super::super::work::{Paged, Scale, Tables, kind, open_or_create};
+use super::super::work::{Paged, Scale, Tables, kind};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
 use super::histories::{self, Histories};
 use super::indexed::{self, Indexed};
@@ -137,7 +137,7 @@ type Crash = Arc<Mutex<Option<(SimulatedDisk, Replies)>>>;
 
 /// Opens a table of records, or makes one.
 fn open_records(db: &Database, name: &'static str, paged: bool) -> Result<Table<u64, u64>> {
-    let open = async move |tx: &Transaction| open_or_create(tx, name, kind(paged)).await;
+    let open = async move |tx: &Transaction| tx.open_or_create_table_with(name, kind(paged)).await;
     db.run_blocking(open).context("tables")
 }
 
