@@ -52,8 +52,8 @@ pub use database::{
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,
-    Savepoint, Scan, SourceRun, StagedTable, Stats, SuspensionStats, Table, TableDescription,
-    TableOptions, Transaction, WorkerStats,
+    Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
+    TableDescription, TableOptions, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

@@ -19,12 +19,13 @@ use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode, encode_checked};
 use super::write::EncodedWrite;
+use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
-    self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded, engine_code,
+    self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
 };
 use crate::sync::{OnceLock, clock};
-use crate::transaction::{AbortCause, Engine, Found, InteractivePermit, Mode, WorkerTransactions};
+use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
 use crate::types::{Key, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -161,23 +162,39 @@ impl Database {
     /// As [`Database::begin`].
     pub async fn begin_with(&self, options: RunOptions) -> Result<InteractiveTransaction> {
         let mode = options.mode(self.shared.engine.isolation);
+        Ok(self.begin_serving(mode, true).await?.0)
+    }
+
+    /// A transaction that only reads, and that only its user ends; and its begin stamp.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
+        self.begin_serving(Mode::ReadOnly, false).await
+    }
+
+    async fn begin_serving(
+        &self,
+        mode: Mode,
+        limited: bool,
+    ) -> Result<(InteractiveTransaction, Lsn)> {
         let (requests, inbox) = mpsc::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
         let expired = Arc::new(OnceLock::new());
         let at_expiry = expired.clone();
-        self.spawn(move || Box::pin(serve(mode, inbox, reply, at_expiry)))?;
-        begun.await.map_err(|oneshot::Canceled| self.ended())??;
+        self.spawn(move || Box::pin(serve((mode, limited), inbox, reply, at_expiry)))?;
+        let begin = begun.await.map_err(|oneshot::Canceled| self.ended())??;
         let failure = self.shared.engine.failure.clone();
-        Ok(InteractiveTransaction { requests, failure, expired })
+        Ok((InteractiveTransaction { requests, failure, expired }, begin))
     }
 }
 
 /// The worker's side of an interactive transaction.
 async fn serve(
-    mode: Mode,
+    (mode, limited): (Mode, bool),
     mut inbox: UntilRecorded<mpsc::UnboundedReceiver<Request>>,
-    begun: UntilRecorded<oneshot::Sender<Result<()>>>,
+    begun: UntilRecorded<oneshot::Sender<Result<Lsn>>>,
     at_expiry: Arc<OnceLock<Expired>>,
 ) {
     let worker = WorkerTransactions::current();
@@ -187,11 +204,13 @@ async fn serve(
         return;
     };
     core.name_conflicts();
+    let begin = core.begin();
     let transaction = Transaction::new(core, 1);
-    send(begun.into_inner(), Ok(()));
-    let limits = Limits::begin(worker.engine());
+    send(begun.into_inner(), Ok(begin));
+    let limits = limited.then(|| Limits::begin(worker.engine()));
     loop {
-        let request = next_request(&worker, &mut inbox, limits.expiry()).await;
+        let expiry = limits.as_ref().and_then(Limits::expiry);
+        let request = next_request(&worker, &mut inbox, expiry).await;
         sched::hold_after_failure().await;
         let request = match request {
             Ok(request) => request,
@@ -312,13 +331,8 @@ impl InteractiveTransaction {
         V: Value + ?Sized,
     {
         let (table, key) = (table.clone(), encode_checked(key)?);
-        self.step(async move |tx: &Transaction| {
-            let found = engine_code(tx.core.get(tx.records(&table)?, &key)).await?;
-            // Owned at once: the transaction may be open for long, and is to keep nothing of it.
-            let owned = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
-            Ok(found.map(owned).transpose()?)
-        })
-        .await
+        // Owned at once: the transaction may be open for long, and is to keep nothing of it.
+        self.step(async move |tx: &Transaction| tx.get_owned(&table, &key).await).await
     }
 
     /// Makes a record. See [`Transaction::insert`].

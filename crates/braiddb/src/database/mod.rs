@@ -16,6 +16,7 @@ mod run;
 mod savepoint;
 mod scan;
 mod single;
+mod snapshot;
 mod source;
 mod stage;
 mod stats;
@@ -43,6 +44,7 @@ pub use options::{Options, Outcome, Overload, RunOptions};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use savepoint::Savepoint;
 pub use scan::Scan;
+pub use snapshot::Snapshot;
 pub use source::SourceRun;
 pub use stage::StagedTable;
 #[cfg(braid_simulation)]

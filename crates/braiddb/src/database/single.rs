@@ -9,7 +9,6 @@ use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use super::write::EncodedWrite;
 use crate::sched::engine_code;
-use crate::transaction::Found;
 use crate::types::{Key, Value};
 
 impl Database {
@@ -42,11 +41,7 @@ impl Database {
         let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
         async move {
             let key = key?;
-            let body = async move |tx: &Transaction| {
-                let found = engine_code(tx.core().get(tx.records(&table)?, &key)).await?;
-                let decode = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
-                Ok(found.map(decode).transpose()?)
-            };
+            let body = async move |tx: &Transaction| tx.get_owned(&table, &key).await;
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
         }
     }

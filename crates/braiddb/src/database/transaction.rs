@@ -8,7 +8,7 @@ use super::table::{KeyRange, PrefixKey, Table};
 use crate::index::MAX_KEY_BYTES;
 use crate::record;
 use crate::sched::{Contained, engine_code};
-use crate::transaction::{self, Engine, Intent, SeenRecord};
+use crate::transaction::{self, Engine, Found, Intent, SeenRecord};
 use crate::types::{Key, KeyBuffer, Value};
 
 /// A transaction under way: a snapshot of the database and the writes made on top of it.
@@ -223,6 +223,21 @@ impl Transaction {
         V: Value + ?Sized,
     {
         self.write_encoded(table, &encode(key), Intent::Delete).await
+    }
+
+    /// The value of a key that is encoded, decoded and owned.
+    pub(super) async fn get_owned<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+    ) -> Result<Option<V::Owned>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let found = engine_code(self.core.get(self.records(table)?, key)).await?;
+        let owned = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
+        Ok(found.map(owned).transpose()?)
     }
 
     pub(super) async fn write_encoded<K, V>(

@@ -246,6 +246,16 @@ impl Transaction {
         self.extensions.set(self.extensions.get() + 1);
     }
 
+    /// From here on the transaction sees what was committed before an earlier LSN. It must be read-only, and
+    /// another transaction, which outlives it, must have begun at that LSN: that keeps the versions that both see.
+    pub(crate) fn read_as_of(&self, begin: Lsn) {
+        assert!(
+            self.mode() == Mode::ReadOnly && begin <= self.begin(),
+            "it looks back, and writes nothing"
+        );
+        self.begin.set(begin);
+    }
+
     /// Whether the transaction has another begin stamp by now.
     #[inline(always)]
     pub(super) fn has_moved_on_from(&self, begin: Lsn) -> bool {

@@ -189,9 +189,14 @@ impl Engine {
         Ok(self.tables.get_or_make(id, make))
     }
 
+    /// Whether transactions are certified by the serial safety net.
+    pub(crate) fn certifies_by_safety_net(&self) -> bool {
+        self.safety_net.is_some()
+    }
+
     /// Whether tables may have their records on pages: the safety net has no access stamps of them.
     pub(crate) fn may_have_pages(&self) -> bool {
-        self.safety_net.is_none()
+        !self.certifies_by_safety_net()
     }
 
     /// A table of records on pages that has none and is not listed.
