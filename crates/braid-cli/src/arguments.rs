@@ -99,7 +99,7 @@ pub enum Verb {
         #[command(flatten)]
         scan: Scan,
     },
-    /// List the tables.
+    /// List the tables, how large they are, and their indexes.
     Tables {
         /// Which database.
         #[command(flatten)]
@@ -125,6 +125,10 @@ pub enum Verb {
     },
     /// Show what the database has done since it was opened, and what it holds.
     Stats {
+        /// Show it again every so many seconds, until the command is interrupted: what this process does with the
+        /// database, such as deleting what was dropped. No other one can have it open meanwhile.
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+        watch: Option<f64>,
         /// Which database.
         #[command(flatten)]
         store: StoreArguments,
@@ -146,6 +150,16 @@ pub enum Verb {
         /// Directory to copy to; made if need be.
         directory: PathBuf,
         /// Which database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Make a database of a backup, where there is none yet.
+    ///
+    /// The copy is checked, every block of its log and every record, before it has its name; the backup is only read.
+    Restore {
+        /// Directory of the backup.
+        backup: PathBuf,
+        /// Which database to make.
         #[command(flatten)]
         store: StoreArguments,
     },
@@ -172,6 +186,18 @@ pub enum Verb {
         /// Which database.
         #[command(flatten)]
         store: StoreArguments,
+    },
+    /// Print what a shell needs to complete words of this command.
+    ///
+    /// For bash: braid completions bash > ~/.local/share/bash-completion/completions/braid
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the pages of the manual, braid.1 and one for each verb.
+    Man {
+        /// Directory to write to; made if need be.
+        directory: PathBuf,
     },
     /// Measure the engine on this machine.
     #[cfg(not(braid_simulation))]

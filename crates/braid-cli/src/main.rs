@@ -10,6 +10,7 @@ mod verb;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Verb};
+use braiddb::LogError;
 use clap::Parser;
 use output::Output;
 use tracing::level_filters::LevelFilter;
@@ -28,9 +29,20 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("braid: {error:#}");
+            eprintln!("braid: {error:#}{}", advice(&error));
             exit::failure()
         }
+    }
+}
+
+/// What to do about an error, where the engine cannot know that a command was given.
+fn advice(error: &anyhow::Error) -> &'static str {
+    match error.downcast_ref() {
+        Some(braiddb::Error::TableNotFound(_)) => " (braid tables lists those that are there)",
+        Some(braiddb::Error::Log(log)) if matches!(**log, LogError::NotADatabase { .. }) => {
+            "; name a database with --db or BRAID_DB, or make one with braid import or braid put"
+        }
+        _ => "",
     }
 }
 
@@ -66,11 +78,16 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Rename { store, table, to } => {
             verb::table::rename(&store.open_existing()?, &table, &to)
         }
-        Verb::Stats { store } => verb::overview::stats(&store.open_existing()?, output),
+        Verb::Stats { watch, store } => {
+            verb::overview::stats(&store.open_existing()?, watch, output)
+        }
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
         Verb::Backup { directory, store } => {
             verb::backup::run(&store.open_existing()?, &directory, output)
         }
+        Verb::Restore { backup, store } => verb::restore::run(&backup, &store, output),
+        Verb::Completions { shell } => verb::generate::completions(shell),
+        Verb::Man { directory } => verb::generate::man(&directory, output),
         Verb::Log { from, limit, store } => {
             verb::log::run(&store.open_existing()?, from, limit, output)
         }

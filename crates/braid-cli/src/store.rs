@@ -1,6 +1,6 @@
 //! Opening the database that the command works on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -61,6 +61,11 @@ impl StoreArguments {
         self.open_with(options)
     }
 
+    /// Opens the database in another directory than the arguments say.
+    pub fn open_at(&self, directory: &Path) -> Result<Database> {
+        open(directory, self.options().create(false))
+    }
+
     /// What `--memory` says.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.memory.map(|mebibytes| mebibytes << 20)
@@ -87,22 +92,27 @@ impl StoreArguments {
     }
 
     fn open_with(&self, options: Options) -> Result<Database> {
-        // Quick openings show nothing.
-        let bar = ProgressBar::new(0).with_style(style());
-        let begin = Instant::now();
-        let opened = Database::open_watched(&self.db, options, |progress| {
-            if begin.elapsed() > Duration::from_millis(500) {
-                bar.set_message(match progress.stage {
-                    OpenStage::Checkpoint => "loading the checkpoint",
-                    _ => "replaying the log",
-                });
-                bar.set_length(progress.total);
-                bar.set_position(progress.done);
-            }
-        });
-        bar.finish_and_clear();
-        opened.with_context(|| format!("cannot open the database {}", self.db.display()))
+        open(&self.db, options)
     }
+}
+
+/// Opens a database, and shows how far it is if that takes a while.
+fn open(directory: &Path, options: Options) -> Result<Database> {
+    // Quick openings show nothing.
+    let bar = ProgressBar::new(0).with_style(style());
+    let begin = Instant::now();
+    let opened = Database::open_watched(directory, options, |progress| {
+        if begin.elapsed() > Duration::from_millis(500) {
+            bar.set_message(match progress.stage {
+                OpenStage::Checkpoint => "loading the checkpoint",
+                _ => "replaying the log",
+            });
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+        }
+    });
+    bar.finish_and_clear();
+    opened.with_context(|| format!("cannot open the database {}", directory.display()))
 }
 
 fn style() -> ProgressStyle {

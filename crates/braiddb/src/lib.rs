@@ -53,7 +53,7 @@ pub use database::{
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PrefixKey, Recovery, Result, RunOptions,
     Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
-    TableDescription, TableOptions, Transaction, WorkerStats,
+    TableDescription, TableOptions, TableSize, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

@@ -1,17 +1,35 @@
 //! `tables` and `stats`.
 
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
-use anyhow::Result;
-use braiddb::{Database, Stats};
+use anyhow::{Context, Result};
+use braiddb::{Database, Stats, TableDescription, TableSize};
 use comfy_table::{Table, presets};
+use pollster::block_on;
+use serde::Serialize;
 
 use crate::output::Output;
 
+/// A table, and how large it is.
+#[derive(Serialize)]
+struct SizedTable {
+    #[serde(flatten)]
+    description: TableDescription,
+    #[serde(flatten)]
+    size: Option<TableSize>,
+}
+
 /// Lists the tables, and then their secondary indexes.
 pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
-    let tables = pollster::block_on(db.tables())?;
-    let indexes = pollster::block_on(db.indexes())?;
+    let mut tables = Vec::new();
+    for description in block_on(db.tables())? {
+        let name = description.name.clone();
+        let opened = db.run_blocking(async move |tx| Ok(tx.open_encoded_table(&name).await?.0))?;
+        tables.push(SizedTable { description, size: db.table_size(&opened) });
+    }
+    let indexes = block_on(db.indexes())?;
     if output.json {
         for table in &tables {
             output.document(table)?;
@@ -21,9 +39,16 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut shown = plain(["table", "keys", "values"]);
-    for table in tables {
-        shown.add_row([table.name, table.key_type, table.value_type]);
+    let mut shown =
+        plain(["table", "keys", "values", "records, about", "index levels", "index bytes"]);
+    for SizedTable { description, size } in tables {
+        let figure = |figure: fn(TableSize) -> u64| {
+            size.map_or_else(|| "-".to_owned(), |size| figure(size).to_string())
+        };
+        let TableDescription { name, key_type, value_type, .. } = description;
+        let records = figure(|size| size.records);
+        let (levels, bytes) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
+        shown.add_row([name, key_type, value_type, records, levels, bytes]);
     }
     output.line(&shown.to_string())?;
     if indexes.is_empty() {
@@ -40,19 +65,26 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the statistics.
-pub fn stats(db: &Database, output: &Output) -> Result<ExitCode> {
-    let stats = db.stats();
+/// Shows the statistics, once or every so many seconds.
+pub fn stats(db: &Database, watch: Option<f64>, output: &Output) -> Result<ExitCode> {
+    let every = watch.map(Duration::try_from_secs_f64).transpose();
+    let every = every.context("--watch takes a number of seconds")?;
+    loop {
+        show(&db.stats(), output)?;
+        let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
+        thread::sleep(every);
+    }
+}
+
+fn show(stats: &Stats, output: &Output) -> Result<()> {
     if output.json {
-        output.document(&stats)?;
-        return Ok(ExitCode::SUCCESS);
+        return output.document(stats);
     }
     let mut shown = plain(["statistic", "value"]);
-    for (name, value) in rows(&stats)? {
+    for (name, value) in rows(stats)? {
         shown.add_row([name, value]);
     }
-    output.line(&shown.to_string())?;
-    Ok(ExitCode::SUCCESS)
+    output.line(&shown.to_string())
 }
 
 /// Every figure of a snapshot under its dotted name.

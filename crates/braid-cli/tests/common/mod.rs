@@ -1,15 +1,17 @@
 //! The program, run on a database in a directory of its own.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use tempfile::TempDir;
 
 /// Far more than any command of a test takes, on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The world's airports.
+#[allow(dead_code, reason = "not every program of tests imports them")]
 pub fn airports() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/airports.csv")
 }
@@ -19,6 +21,19 @@ pub fn program() -> Command {
     let mut command = Command::cargo_bin("braid").unwrap();
     command.timeout(LIMIT);
     command
+}
+
+/// Waits until a process has ended, as long as [`LIMIT`].
+#[allow(dead_code, reason = "not every program of tests runs processes beside itself")]
+pub fn ended(child: &mut Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(begin.elapsed() < LIMIT, "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A database that the program works on.
@@ -58,6 +73,7 @@ impl Braid {
     }
 
     /// Imports a file into the table `t`, by its column `id`.
+    #[allow(dead_code, reason = "not every program of tests imports files")]
     pub fn import(&self, file: &str, more: &[&str], code: i32) -> (String, String) {
         let words = [&["import", file, "--table", "t", "--key", "id"], more].concat();
         self.run(&words, code)

@@ -49,7 +49,9 @@ pub use source::SourceRun;
 pub use stage::StagedTable;
 #[cfg(braid_simulation)]
 pub use stats::MemoryProbe;
-pub use stats::{AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, WorkerStats};
+pub use stats::{
+    AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, TableSize, WorkerStats,
+};
 pub use table::{KeyRange, PrefixKey, Table};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};

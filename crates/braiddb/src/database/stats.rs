@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Database, Recovery};
+use super::{Database, Recovery, Table};
 use crate::log::LogStats;
 use crate::memory::Kind;
 use crate::sched::{Cause, SchedulerCounters};
@@ -157,7 +157,43 @@ pub struct MemoryStats {
     pub resident: u64,
 }
 
+/// How large a table is, as far as that is known without looking at its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TableSize {
+    /// Its records, about: deleted ones count until they are reclaimed, and those that are being written do
+    /// too. Where nothing was written for a while, it is exact. [`Transaction::count`](crate::Transaction::count)
+    /// counts.
+    pub records: u64,
+    /// Bytes of the nodes of its index, all of which are in memory.
+    pub index_bytes: u64,
+    /// Levels of its index: so many nodes are looked at to find a key.
+    pub index_height: u64,
+}
+
 impl Database {
+    /// How large a table is, about; `None` if that is not known, as its records are on pages.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # pollster::block_on(async {
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Maribor", &96_211).await?;
+    /// let size = db.table_size(&cities).expect("it is not paged");
+    /// assert_eq!((size.records, size.index_height), (1, 1));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn table_size<K: ?Sized, V: ?Sized>(&self, table: &Table<K, V>) -> Option<TableSize> {
+        let records = &table.core;
+        if records.paged().is_some() {
+            return None;
+        }
+        let (index_height, index_bytes) = records.index.size();
+        Some(TableSize { records: records.rids().in_use(), index_bytes, index_height })
+    }
+
     /// A snapshot of the statistics.
     ///
     /// ```

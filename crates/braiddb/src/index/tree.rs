@@ -99,9 +99,15 @@ impl Index {
         }
     }
 
+    /// Levels of the tree, and the bytes of its nodes, about: others may split and merge some meanwhile.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let nodes = self.nodes_by_level();
+        let bytes = (0..).zip(&nodes).map(|(level, nodes)| nodes * NodeRef::bytes(level)).sum();
+        (nodes.len() as u64, bytes)
+    }
+
     /// Nodes on each level, leaves first.
-    #[cfg(test)]
-    pub(crate) fn nodes_by_level(&self) -> Vec<u64> {
+    pub(super) fn nodes_by_level(&self) -> Vec<u64> {
         // Relaxed: statistics.
         let counts = self.nodes.iter().map(|nodes| nodes.load(Ordering::Relaxed));
         counts.take_while(|count| *count > 0).collect()

@@ -12,8 +12,8 @@ use crate::io::DirectoryError;
 pub enum LogError {
     /// The operating system refused a call.
     #[error(
-        "cannot {action} {path} at offset {offset}: {cause}{advice}",
-        path = path.display(), advice = advice(cause)
+        "cannot {action} {path}{place}: {cause}{advice}",
+        path = path.display(), place = place(*offset), advice = advice(cause)
     )]
     Io {
         /// What was being done.
@@ -96,6 +96,11 @@ pub enum LogError {
     },
 }
 
+/// Where in a file something failed, if anywhere.
+fn place(offset: u64) -> String {
+    if offset == 0 { String::new() } else { format!(" at offset {offset}") }
+}
+
 /// What to do when the operating system refused a call.
 fn advice(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
@@ -107,6 +112,7 @@ fn advice(cause: &std::io::Error) -> &'static str {
             "; mount the file system writable, then open the database again"
         }
         ErrorKind::PermissionDenied => "; see to the permissions, then open the database again",
+        ErrorKind::NotADirectory => "; a part of this path is a file: name another place",
         _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
             "; raise the limit of open files (ulimit -n, LimitNOFILE), or let the program close some"
         }

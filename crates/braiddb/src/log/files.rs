@@ -115,6 +115,10 @@ impl LogFiles {
         checkpoint: Option<&str>,
         until: Lsn,
     ) -> Result<u64, LogError> {
+        if directory.exists() && !directory.is_dir() {
+            let reason = "it is a file, and a backup needs an empty directory".into();
+            return Err(LogError::NotADatabase { path: directory.into(), reason });
+        }
         let target = Directory::open(directory, true)?;
         if target.list()?.iter().any(|name| name != LOCK_NAME) {
             let reason = "a backup needs an empty directory".into();

@@ -122,6 +122,12 @@ impl RidAllocator {
         self.bound() * ENTRY_BYTES
     }
 
+    /// How many ids are in use, about: those of deleted records are until they are reclaimed, and others come
+    /// and go meanwhile.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.handed_out().saturating_sub(self.free.len() as u64)
+    }
+
     /// A bound of the ids handed out so far, whether or not they came back; there is room for every
     /// one below.
     pub(crate) fn handed_out(&self) -> u64 {

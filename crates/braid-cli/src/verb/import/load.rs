@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{
@@ -11,7 +12,8 @@ use braiddb::{
 use pollster::block_on;
 
 use super::Shares;
-use super::rows::{Rejected, Rejections, Rows, repeated};
+use super::merge::Spilled;
+use super::rows::{Rejected, Rejections, Rows};
 use crate::arguments::Import;
 use crate::codec::ValueType;
 use crate::store::{self, AnyTable, StoreArguments};
@@ -20,8 +22,8 @@ use crate::store::{self, AnyTable, StoreArguments};
 const CHUNK: usize = 1000;
 /// Chunks that wait for a worker.
 const AHEAD: usize = 8;
-/// Bytes of rows that were taken back, beyond which their space is given back at once.
-const COMPACTED: u64 = 64 << 20;
+/// Rows that were taken back, beyond which their space is given back at once.
+const COMPACTED: u64 = 100_000;
 
 /// Loads runs into a table; nothing of them is there before it has finished.
 pub struct Loader<'i> {
@@ -30,7 +32,6 @@ pub struct Loader<'i> {
     shares: Shares,
     pub rejections: Rejections,
     imported: u64,
-    bytes: u64,
     target: Target,
 }
 
@@ -38,8 +39,13 @@ pub struct Loader<'i> {
 enum Target {
     /// Nothing was opened yet.
     None,
-    /// A table that nobody sees.
-    Staged(Database, StagedTable<str, str>),
+    /// A table that nobody sees, and sorted runs that are to be written to it.
+    Staged {
+        db: Database,
+        staged: StagedTable<str, str>,
+        kept: Option<Rows>,
+        spilled: Option<Spilled>,
+    },
     /// A table that is there, and what is to be written to it.
     Existing(Database, AnyTable, Rows),
 }
@@ -47,47 +53,87 @@ enum Target {
 impl<'i> Loader<'i> {
     pub fn new(import: &'i Import, store: &'i StoreArguments, shares: Shares) -> Self {
         let rejections = Rejections::default();
-        Self { import, store, shares, rejections, imported: 0, bytes: 0, target: Target::None }
+        Self { import, store, shares, rejections, imported: 0, target: Target::None }
     }
 
-    /// Loads a run, if it is wanted and none of its rows is rejected, or these are skipped; gives its memory back.
-    pub fn load(&mut self, mut run: Rows, wanted: bool) -> Result<Rows> {
+    /// Takes a run, if it is wanted and none of its rows is rejected, or these are skipped; gives memory for
+    /// another one back, if it need not keep it.
+    pub fn load(&mut self, mut run: Rows, wanted: bool) -> Result<Option<Rows>> {
         run.sort(&mut self.rejections);
-        if wanted && (self.rejections.count == 0 || self.import.skip_rejected) {
+        if wanted && self.is_wanted() {
             if let Target::None = self.target {
                 self.target = self.open()?;
             }
-            self.bytes += run.bytes() as u64;
-            run = match &mut self.target {
+            match &mut self.target {
                 Target::None => unreachable!("it was opened"),
-                Target::Staged(db, staged) => {
-                    let rows = run.len() as u64;
-                    let (run, found) = insert(db, &staged.table().encoded(), run)?;
-                    self.imported += rows - found.len() as u64;
-                    found.into_iter().for_each(|row| self.rejections.add(row));
-                    run
+                Target::Staged { kept, spilled, .. } => {
+                    let Some(before) = kept.replace(run) else { return Ok(None) };
+                    let directory = parent(&self.store.db);
+                    let cannot =
+                        || format!("cannot write a temporary file to {}", directory.display());
+                    let spilled = match spilled {
+                        Some(spilled) => spilled,
+                        None => spilled.insert(Spilled::new(directory).with_context(cannot)?),
+                    };
+                    spilled.add(&before).with_context(cannot)?;
+                    run = before;
                 }
                 Target::Existing(db, table, rows) => {
-                    let encoded = encode(table, run, &mut self.rejections);
-                    rows.append(&encoded);
+                    run = encode(table, run, &mut self.rejections);
+                    rows.append(&run);
                     let most = db.stats().memory.budget.map_or(u64::MAX, |budget| budget / 4);
                     if rows.bytes() as u64 > most {
                         bail!(too_many(&self.import.table, most));
                     }
-                    encoded
                 }
-            };
+            }
         }
         run.clear();
-        Ok(run)
+        Ok(Some(run))
     }
 
-    /// Is told that all runs were loaded. Rows for a table that is there are compared with one another only
-    /// now.
-    pub fn end(&mut self) {
-        if let Target::Existing(_, _, rows) = &mut self.target {
-            rows.sort(&mut self.rejections);
+    /// Whether rows are imported, as far as is known.
+    fn is_wanted(&self) -> bool {
+        self.rejections.count == 0 || self.import.skip_rejected
+    }
+
+    /// Is told that all runs were loaded, and brings them to their table in the order of their keys; nobody sees
+    /// them yet. Those of different runs are compared with one another only now.
+    ///
+    /// # Errors
+    /// What keeps them from being written.
+    pub fn end(&mut self) -> Result<()> {
+        let wanted = self.is_wanted();
+        match &mut self.target {
+            Target::None => {}
+            Target::Existing(_, _, rows) => rows.sort(&mut self.rejections),
+            Target::Staged { .. } if !wanted => {}
+            Target::Staged { db, staged, kept, spilled } => {
+                let mut rows = kept.take().expect("a run was loaded");
+                let Some(mut spilled) = spilled.take() else {
+                    self.imported = rows.len() as u64;
+                    insert(db, &staged.table().encoded(), rows)?;
+                    return Ok(());
+                };
+                let cannot = "cannot use a temporary file";
+                spilled.add(&rows).context(cannot)?;
+                let mut merge = spilled.merge(self.shares.run).context(cannot)?;
+                let mut more = true;
+                while more {
+                    rows.clear();
+                    more = merge
+                        .fill(&mut rows, self.shares.run, &mut self.rejections)
+                        .context(cannot)?;
+                    if self.rejections.count > 0 && !self.import.skip_rejected {
+                        // The rest is looked at for other rows that are rejected.
+                        continue;
+                    }
+                    self.imported += rows.len() as u64;
+                    rows = insert(db, &staged.table().encoded(), rows)?;
+                }
+            }
         }
+        Ok(())
     }
 
     fn open(&self) -> Result<Target> {
@@ -105,7 +151,7 @@ impl<'i> Loader<'i> {
             }
             Err(Error::TableNotFound(_)) => {
                 let staged = block_on(db.stage_table(name))?;
-                Ok(Target::Staged(db, staged))
+                Ok(Target::Staged { db, staged, kept: None, spilled: None })
             }
             Err(error) => Err(error.into()),
         }
@@ -116,7 +162,7 @@ impl<'i> Loader<'i> {
         let taken_back = "the import was taken back";
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => unreachable!("a run was loaded, an empty one at least"),
-            Target::Staged(db, staged) => {
+            Target::Staged { db, staged, .. } => {
                 block_on(staged.publish()).context(taken_back)?;
                 db.close()?;
             }
@@ -141,9 +187,9 @@ impl<'i> Loader<'i> {
     pub fn take_back(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => Ok(()),
-            Target::Staged(db, staged) => {
+            Target::Staged { db, staged, .. } => {
                 block_on(staged.discard())?;
-                if self.bytes > COMPACTED {
+                if self.imported > COMPACTED {
                     block_on(db.compact())?;
                 }
                 Ok(db.close()?)
@@ -181,9 +227,15 @@ fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
     encoded
 }
 
-/// Inserts sorted rows, a part of them on each worker; gives their memory back, and those whose keys were there.
-fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<(Rows, Vec<Rejected>)> {
-    let (rows, found) = (Arc::new(rows), Arc::new(Mutex::new(Vec::new())));
+/// Where the directory of the database is.
+fn parent(directory: &Path) -> &Path {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Inserts sorted rows, a part of them on each worker; gives their memory back.
+fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<Rows> {
+    let rows = Arc::new(rows);
     let workers = db.stats().workers.len();
     let part = rows.len().div_ceil(workers).next_multiple_of(CHUNK);
     let mut under_way = VecDeque::new();
@@ -191,7 +243,7 @@ fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<(Rows,
         for worker in 0..workers {
             let first = worker * part + start;
             let chunk = first.min(rows.len())..(first + CHUNK).min(rows.len());
-            under_way.push_back(insert_chunk(db, worker, table, &rows, chunk, &found)?);
+            under_way.push_back(insert_chunk(db, worker, table, &rows, chunk)?);
         }
         while under_way.len() > AHEAD * workers {
             let oldest: SourceRun = under_way.pop_front().expect("there are some");
@@ -199,14 +251,8 @@ fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<(Rows,
         }
     }
     under_way.into_iter().try_for_each(SourceRun::wait)?;
-    let found = found.lock().unwrap_or_else(PoisonError::into_inner);
-    let rejected = |row: &usize| {
-        let (line, key, _) = rows.get(*row);
-        Rejected { line, reason: repeated(key) }
-    };
-    let found = found.iter().map(rejected).collect();
     // If a worker still holds them, for a moment, they are not given back.
-    Ok((Arc::try_unwrap(rows).unwrap_or_default(), found))
+    Ok(Arc::try_unwrap(rows).unwrap_or_default())
 }
 
 /// Inserts some rows in a transaction of one worker, which has these after one another and so in their order.
@@ -216,25 +262,16 @@ fn insert_chunk(
     table: &Table<[u8], [u8]>,
     rows: &Arc<Rows>,
     chunk: Range<usize>,
-    found: &Arc<Mutex<Vec<usize>>>,
 ) -> Result<SourceRun> {
-    let (table, rows, found) = (table.clone(), rows.clone(), found.clone());
+    let (table, rows) = (table.clone(), rows.clone());
     let body = async move |tx: &Transaction, chunk: &Range<usize>| {
-        let mut there = Vec::new();
         for row in chunk.clone() {
             let (_, key, value) = rows.get(row);
-            match tx.insert(&table, key, value).await {
-                Err(Error::KeyExists) => there.push(row),
-                inserted => inserted?,
-            }
+            tx.insert(&table, key, value).await?;
         }
-        Ok(there)
-    };
-    let reply = move |_, result: Result<Outcome<Vec<usize>>, Error>| {
-        let there = result?.value;
-        found.lock().unwrap_or_else(PoisonError::into_inner).extend(there);
         Ok(())
     };
+    let reply = |_, result: Result<Outcome<()>, Error>| result.map(drop);
     // Nobody else writes to the table.
     let options = RunOptions::default().isolation(Isolation::Snapshot);
     Ok(db.run_source_with(worker, options, [chunk], body, reply)?)

@@ -1,12 +1,14 @@
 //! `import`: a file's rows into a table, all or nothing.
 //!
-//! A thread reads rows, and gathers as many as the memory allows for one run. Each run is sorted by its keys, so that
-//! records lie in the log in their order, and scans read them in large pieces. A table that is new is filled by many
+//! A thread reads rows, and gathers as many as the memory allows for one run. Each run is sorted by its keys; if there
+//! are several, they are kept in a temporary file and merged from there. So records lie in the log in the order of their
+//! keys, and scans read them in large pieces. A table that is new is filled by many
 //! transactions while nobody sees it, and published by one; one that is there already is written by a single
 //! transaction, which must fit into memory.
 
 mod csv;
 mod load;
+mod merge;
 mod parse;
 mod rows;
 mod source;
@@ -59,7 +61,7 @@ impl Shares {
         const LEAST_DATABASE: u64 = 68 * MIB;
         /// Those of the runs, and one for what else the process takes.
         const SHARES: u64 = RUNS + 1;
-        const RUN_BYTES: std::ops::RangeInclusive<u64> = MIB..=256 * MIB;
+        const RUN_BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=256 * MIB;
         let Some(memory) = memory else { return Self { run: *RUN_BYTES.end(), database: None } };
         let free = memory.saturating_sub(LEAST_DATABASE);
         let run = (free / (2 * SHARES)).clamp(*RUN_BYTES.start(), *RUN_BYTES.end());
@@ -89,7 +91,7 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         for (run, wanted) in &runs {
             loaded = loader.load(run, wanted).map(|spare| {
                 // The reader may have come to its end.
-                _ = give_back.send(spare);
+                _ = spare.map(|spare| give_back.send(spare));
             });
             if loaded.is_err() {
                 break;
@@ -98,10 +100,16 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         // So that the reader stops.
         drop((runs, give_back));
         let (read, rejections) = reading.join().expect("it does not panic");
-        loaded.and(read).map(|()| rejections)
+        loaded.and(read)?;
+        if rejections.count == 0 || import.skip_rejected {
+            loader.end()?;
+        }
+        Ok(rejections)
     })
-    .or_else(|error| loader.take_back().and(Err(error)))?;
-    loader.end();
+    .inspect_err(|_: &anyhow::Error| {
+        // What went wrong first is told. What cannot be taken back now is when the database is opened next.
+        _ = loader.take_back();
+    })?;
     rejections.append(&mut loader.rejections);
     rejections.tell(&name);
     let rejected = rejections.count;
@@ -188,12 +196,12 @@ mod tests {
     fn the_database_and_the_runs_share_the_memory() {
         const MIB: u64 = 1 << 20;
         assert_eq!(Shares::of(None), Shares { run: 256 * MIB, database: None });
-        for (memory, run) in [(65, 1), (70, 1), (92, 4), (128, 10), (1024, 159), (8192, 256)] {
+        for (memory, run) in [(65, 4), (70, 4), (92, 4), (128, 10), (1024, 159), (8192, 256)] {
             let shares = Shares::of(Some(memory * MIB));
             assert_eq!(shares.run / MIB, run, "{memory}");
             let database = shares.database.unwrap();
             assert!(database >= 65 * MIB && database <= memory * MIB, "{memory}: {shares:?}");
-            if memory > 70 {
+            if memory > 80 {
                 assert_eq!(database + (RUNS + 1) * shares.run, memory * MIB);
             }
         }

@@ -211,6 +211,11 @@ impl<T> SegQueue<T> {
         point(Point::Queue);
         self.0.is_empty()
     }
+
+    pub(crate) fn len(&self) -> usize {
+        point(Point::Queue);
+        self.0.len()
+    }
 }
 
 /// A cell that is set once.

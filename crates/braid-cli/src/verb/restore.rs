@@ -1,0 +1,160 @@
+//! `restore`: a backup becomes a database again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use braiddb::CheckReport;
+
+use crate::output::Output;
+use crate::store::StoreArguments;
+
+/// What says that a directory holds a database.
+const IDENTITY: &str = "braid.meta";
+/// What whoever has a database open keeps locked.
+const LOCK: &str = "LOCK";
+
+/// Copies a backup to where there is no database yet, checks the copy, and gives it its place.
+pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<ExitCode> {
+    let target = &store.db;
+    check_places(backup, target)?;
+    let lock = lock(backup)?;
+    let name = target.file_name().with_context(|| format!("{} has no name", target.display()))?;
+    let mut unfinished = name.to_owned();
+    unfinished.push(format!(".{}.unfinished", std::process::id()));
+    let unfinished = Unfinished(target.with_file_name(unfinished));
+    let bytes = copy(backup, &unfinished.0)?;
+    drop(lock);
+    let report = check(store, &unfinished.0)?;
+    if !report.problems.is_empty() {
+        report.problems.iter().for_each(|problem| eprintln!("braid: {problem}"));
+        bail!("the backup {} is damaged; nothing was restored", backup.display());
+    }
+    let failed = || format!("cannot give {} its name", target.display());
+    fs::rename(&unfinished.0, target).with_context(failed)?;
+    sync(parent(target)).with_context(failed)?;
+    if output.json {
+        output.document(&Restored { bytes, records: report.records })?;
+    } else {
+        let (target, records) = (target.display(), report.records);
+        output.line(&format!(
+            "{target} holds the backup, checked: {records} records, {bytes} bytes"
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a restoration did.
+#[derive(Debug, serde::Serialize)]
+struct Restored {
+    /// Bytes that were copied.
+    bytes: u64,
+    /// Records that were checked, those of the catalog included.
+    records: u64,
+}
+
+/// Refuses what is no backup, and a target where something is.
+fn check_places(backup: &Path, target: &Path) -> Result<()> {
+    if !backup.join(IDENTITY).is_file() {
+        let why = match (backup.exists(), backup.is_dir()) {
+            (false, _) => "there is no such directory",
+            (true, false) => "it is a file",
+            (true, true) => "it has no braid.meta",
+        };
+        bail!(
+            "{} is no backup: {why}; name the directory that braid backup made",
+            backup.display()
+        );
+    }
+    if target.is_file() {
+        bail!("{} is a file; name a directory that is new or empty with --db", target.display());
+    }
+    let entries = match fs::read_dir(target) {
+        Ok(entries) => entries.count(),
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(error).context(format!("cannot read {}", target.display())),
+    };
+    if entries > 0 {
+        bail!(
+            "{} is not empty, and nothing is written over; name a directory that is new or empty with --db",
+            target.display()
+        );
+    }
+    Ok(())
+}
+
+/// Keeps others from opening the backup meanwhile, if it can be locked.
+fn lock(backup: &Path) -> Result<Option<File>> {
+    let file = match File::open(backup.join(LOCK)) {
+        Ok(file) => file,
+        // A copy of a backup need not have one.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).context(format!("cannot read {}", backup.display())),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => bail!(
+            "{} is open in another process; close it there, or make a backup of it with braid backup",
+            backup.display()
+        ),
+        // Some file systems have no locks.
+        Err(fs::TryLockError::Error(_)) => Ok(None),
+    }
+}
+
+/// Copies the files of a database, the one that makes it one last; returns their bytes.
+fn copy(backup: &Path, target: &Path) -> Result<u64> {
+    let failed = || format!("cannot copy {} to {}", backup.display(), target.display());
+    fs::create_dir_all(parent(target)).with_context(failed)?;
+    fs::create_dir(target).with_context(failed)?;
+    let mut bytes = 0;
+    for entry in fs::read_dir(backup).with_context(failed)? {
+        let name = entry.with_context(failed)?.file_name();
+        if name.to_str().is_some_and(|name| name.ends_with(".seg") || name.ends_with(".ckpt")) {
+            bytes += copy_file(&backup.join(&name), &target.join(&name))?;
+        }
+    }
+    bytes += copy_file(&backup.join(IDENTITY), &target.join(IDENTITY))?;
+    sync(target).with_context(failed)?;
+    Ok(bytes)
+}
+
+fn copy_file(from: &Path, to: &Path) -> Result<u64> {
+    let failed = || format!("cannot copy {}", from.display());
+    let mut source = File::open(from).with_context(failed)?;
+    let target = OpenOptions::new().write(true).create_new(true).open(to);
+    let mut target = target.with_context(failed)?;
+    let bytes = std::io::copy(&mut source, &mut target).with_context(failed)?;
+    target.sync_all().with_context(failed)?;
+    Ok(bytes)
+}
+
+/// Opens the copy, which replays its log, and looks at all that is in it.
+fn check(store: &StoreArguments, copy: &Path) -> Result<CheckReport> {
+    let damaged = "the backup cannot be opened; nothing was restored";
+    let db = store.open_at(copy).context(damaged)?;
+    let report = db.check().context(damaged)?;
+    db.close()?;
+    Ok(report)
+}
+
+fn parent(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+fn sync(directory: &Path) -> std::io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// A directory that is removed with what is in it, unless it has another name by then.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // There is none once it was renamed, or if it could not be made.
+        _ = fs::remove_dir_all(&self.0);
+    }
+}

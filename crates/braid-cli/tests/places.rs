@@ -1,0 +1,146 @@
+//! Where databases are and are not: backups that are restored, messages about places that are none, and what the
+//! command says of itself.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use braiddb::Database;
+use common::{Braid, ended, program};
+
+#[test]
+fn a_backup_is_restored_where_there_is_nothing() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let (backup, fresh) = (braid.path("backup"), braid.path("deep/fresh"));
+    braid.run(&["backup", &backup], 0);
+    braid.run(&["put", "t", "a", "2"], 0);
+    let restore = |from: &str, to: &str, code: i32| {
+        let output = program()
+            .args(["restore", from, "--db", to, "--json"])
+            .assert()
+            .code(code)
+            .get_output()
+            .clone();
+        String::from_utf8(if code == 0 { output.stdout } else { output.stderr }).unwrap()
+    };
+    let report: serde_json::Value = serde_json::from_str(&restore(&backup, &fresh, 0)).unwrap();
+    assert_eq!(report["records"], 2, "{report}");
+    assert!(report["bytes"].as_u64() > Some(0), "{report}");
+    let there = program().args(["get", "t", "a", "--db", &fresh]).assert().code(0);
+    assert_eq!(there.get_output().stdout, b"1\n");
+    // Nothing is written over, and nothing is left of what is refused.
+    let database = braid.directory();
+    let database = database.to_str().unwrap();
+    assert!(restore(&backup, database, 3).contains("not empty"));
+    assert_eq!(braid.run(&["get", "t", "a"], 0).0, "2\n");
+    let file = braid.file("file", "text");
+    assert!(restore(&backup, &file, 3).contains("is a file"));
+    assert!(restore(&file, &braid.path("x"), 3).contains("is a file"));
+    assert!(restore(&braid.path("nowhere"), &braid.path("x"), 3).contains("no such directory"));
+    assert!(restore(&braid.path("deep"), &braid.path("x"), 3).contains("no braid.meta"));
+    {
+        let _db = Database::open(&backup, Default::default()).unwrap();
+        assert!(restore(&backup, &braid.path("x"), 3).contains("open in another process"));
+    }
+    // A damaged one is told, and is not there.
+    let log = std::fs::read_dir(&backup).unwrap().map(|entry| entry.unwrap().path());
+    let log = log.filter(|path| path.extension().is_some_and(|ending| ending == "seg")).min();
+    let log = log.unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    let place = bytes.windows(1).skip(4096).position(|window| window != [0]).unwrap() + 4096;
+    bytes[place + 20] ^= 0xff;
+    std::fs::write(&log, bytes).unwrap();
+    let said = restore(&backup, &braid.path("x"), 3);
+    assert!(said.contains("nothing was restored"), "{said}");
+    let names = std::fs::read_dir(braid.0.path()).unwrap();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["backup", "db", "deep", "file"]);
+}
+
+#[test]
+fn a_place_that_is_no_database_is_told_with_what_to_do() {
+    let braid = Braid::new();
+    let file = braid.file("file", "text");
+    let said = |words: &[&str], db: &str| {
+        let output = program().args(words).args(["--db", db]).assert().code(3).get_output().clone();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("at offset"), "{said}");
+        assert!(said.contains(db), "{said}");
+        said
+    };
+    for words in [&["get", "t", "a"][..], &["put", "t", "a", "1"], &["tables"], &["shell"]] {
+        assert!(said(words, &file).contains("it is a file; name a directory"));
+    }
+    let missing = said(&["get", "t", "a"], &braid.path("missing"));
+    assert!(missing.contains("no such directory") && missing.contains("--db"), "{missing}");
+    let below = said(&["put", "t", "a", "1"], &format!("{file}/db"));
+    assert!(below.contains("a part of this path is a file"), "{below}");
+    assert!(!std::path::Path::new(&braid.path("missing")).exists());
+
+    braid.run(&["put", "t", "a", "1"], 0);
+    for words in [&["get", "x", "a"][..], &["delete", "x", "a"], &["scan", "x"]] {
+        let (_, said) = braid.run(words, 3);
+        assert!(
+            said.contains("there is no table \"x\"") && said.contains("braid tables"),
+            "{said}"
+        );
+    }
+    let (_, said) = braid.run(&["backup", &file], 3);
+    assert!(said.contains("it is a file") && !said.contains("at offset"), "{said}");
+}
+
+#[test]
+fn tables_are_listed_with_their_sizes() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    braid.run(&["put", "t", "b", "2"], 0);
+    let (tables, _) = braid.run(&["tables", "--json"], 0);
+    let table: serde_json::Value = serde_json::from_str(&tables).unwrap();
+    assert_eq!((&table["name"], &table["records"]), (&"t".into(), &2.into()), "{table}");
+    assert_eq!(table["index_height"], 1, "{table}");
+    assert!(table["index_bytes"].as_u64() > Some(0), "{table}");
+    let (shown, _) = braid.run(&["tables"], 0);
+    assert!(shown.contains("records, about"), "{shown}");
+}
+
+#[test]
+fn statistics_are_shown_over_and_over() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_braid"))
+        .args(["stats", "--json", "--watch", "0.01", "--db"])
+        .arg(braid.directory())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let line = lines.next().unwrap().unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(stats["committed"].as_u64() > Some(0), "{stats}");
+    }
+    // Whoever reads no further ends it.
+    drop(lines);
+    assert!(ended(&mut child).success());
+    let (_, said) = braid.run(&["stats", "--watch=-1"], 3);
+    assert!(said.contains("--watch takes a number of seconds"), "{said}");
+}
+
+#[test]
+fn shells_and_manuals_are_told_of_every_verb() {
+    let braid = Braid::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = program().args(["completions", shell]).assert().code(0).get_output().clone();
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("checkpoint") && script.contains("skip-rejected"), "{shell}");
+    }
+    let pages = braid.path("man");
+    program().args(["man", &pages]).assert().code(0);
+    for page in ["braid.1", "braid-import.1", "braid-restore.1"] {
+        let page = std::fs::read_to_string(std::path::Path::new(&pages).join(page)).unwrap();
+        assert!(page.contains(".TH"), "{page}");
+    }
+}
