@@ -334,6 +334,24 @@ fn blocking_inside_a_transaction_is_refused() {
     });
 }
 
+#[test]
+fn a_closure_that_blocks_its_worker_shows_in_the_statistics() {
+    const BLOCKED: Duration = Duration::from_millis(300);
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open();
+        limit.watch(&db, Database::stats);
+        db.run_blocking(async move |tx| {
+            std::thread::sleep(BLOCKED);
+            tx.put(&table, "key", &1).await
+        })
+        .unwrap();
+        // The turn that ends the stretch comes after the transaction.
+        while !db.stats().workers.iter().any(|worker| worker.longest_stretch >= BLOCKED) {
+            std::thread::yield_now();
+        }
+    });
+}
+
 /// They wait until all transactions that are active are over, so for the one that would wait for them.
 #[test]
 fn what_waits_for_active_transactions_is_refused_within_one() {

@@ -1,5 +1,7 @@
 //! One snapshot of everything that is counted.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::{Database, Recovery, Table};
@@ -95,6 +97,11 @@ pub struct WorkerStats {
     pub finished: u64,
     /// Times it slept in the kernel.
     pub sleeps: u64,
+    /// Longest time for which it did nothing but run transactions. It looks at everything else every few
+    /// hundred microseconds; if this is far more, a closure has blocked the worker's thread, as
+    /// `std::thread::sleep`, a lock or a long computation does, and others waited for it; or the machine had no
+    /// time for the worker.
+    pub longest_stretch: Duration,
 }
 
 /// Suspensions by cause.
@@ -253,6 +260,7 @@ impl Stats {
             width: counters.width.get(),
             finished: counters.tasks_finished.get(),
             sleeps: counters.sleeps.get(),
+            longest_stretch: Duration::from_nanos(counters.longest_stretch.get()),
         });
         self.destructor_panics += counters.destructor_panics.get();
         let suspended = |cause: Cause| counters.suspensions[cause as usize].get();

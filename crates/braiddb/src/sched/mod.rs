@@ -19,6 +19,7 @@ mod runtime;
 mod slot;
 mod source;
 mod storage;
+mod stretch;
 mod suspend;
 #[cfg(all(test, not(loom)))]
 mod tests;

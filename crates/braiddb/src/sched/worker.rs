@@ -21,6 +21,7 @@ use super::runtime;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
 use super::storage::Transfers;
+use super::stretch::Stretch;
 use super::tuner::Tuner;
 use super::waiter::Waiter;
 use crate::io::{Completion, Device};
@@ -63,6 +64,7 @@ pub(super) struct Worker<'w> {
     pub(super) device: Box<dyn Device>,
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
+    stretch: Stretch,
     contention: Contention,
     pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
     queues: Option<Queues<NoTask>>,
@@ -96,6 +98,7 @@ impl<'w> Worker<'w> {
             device,
             driver,
             tuner: Tuner::new(clock::now()),
+            stretch: Stretch::new(clock::now()),
             contention: Contention::new(),
             waiting_sources: VecDeque::new(),
             queues,
@@ -477,6 +480,8 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     fn look(&mut self, idle: bool) {
         self.collect_wakes();
         let worker = &mut *self.worker;
+        let now = clock::now();
+        worker.stretch.end(now, &worker.counters);
         let finished = std::mem::take(&mut worker.finished_since_turn);
         (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
         worker.steps_since_turn = 0;
@@ -487,7 +492,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
                 // What would be measured is another width.
                 worker.tuner.discard_window();
             }
-            worker.tuner.advance(finished, clock::now());
+            worker.tuner.advance(finished, now);
         }
         worker.poll_device();
         worker.turn = worker.driver.turn(&mut *worker.device, idle);
@@ -517,6 +522,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         runtime::leave();
         worker.driver.before_sleep();
         worker.wait_for_device(timeout);
+        worker.stretch.begin(clock::now());
         worker.driver.after_sleep();
     }
 }

@@ -58,6 +58,8 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        // As a worker's driver does when it ends.
+        self.worker.engine().leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));
         self.worker.uninstall();
     }
 }
