@@ -29,21 +29,26 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("braid: {error:#}{}", advice(&error));
+            eprintln!("braid: {}", message(&error));
             exit::failure()
         }
     }
 }
 
-/// What to do about an error, where the engine cannot know that a command was given.
-fn advice(error: &anyhow::Error) -> &'static str {
-    match error.downcast_ref() {
-        Some(braiddb::Error::TableNotFound(_)) => " (braid tables lists those that are there)",
-        Some(braiddb::Error::Log(log)) if matches!(**log, LogError::NotADatabase { .. }) => {
-            "; name a database with --db or BRAID_DB, or make one with braid import or braid put"
+/// What is said of an error: what it says itself, but where the engine cannot know that a command was given.
+fn message(error: &anyhow::Error) -> String {
+    let causes = error.chain().map(|cause| match cause.downcast_ref() {
+        Some(braiddb::Error::TableNotFound(table)) => {
+            format!("there is no table {table:?}; braid tables lists those that are there")
         }
-        _ => "",
-    }
+        Some(braiddb::Error::Log(log)) if matches!(**log, LogError::NotADatabase { .. }) => {
+            format!(
+                "{log}; say with --db or BRAID_DB where it is; braid import and braid put make one"
+            )
+        }
+        _ => cause.to_string(),
+    });
+    causes.collect::<Vec<_>>().join(": ")
 }
 
 /// Simulated disks fail all the time, and the engine says so.

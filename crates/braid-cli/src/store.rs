@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use braiddb::{Database, Durability, Error, OpenStage, Options, Table, Transaction};
+use braiddb::{Database, Durability, Error, LogError, OpenStage, Options, Table, Transaction};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -112,7 +112,17 @@ fn open(directory: &Path, options: Options) -> Result<Database> {
         }
     });
     bar.finish_and_clear();
-    opened.with_context(|| format!("cannot open the database {}", directory.display()))
+    match opened {
+        // It says where.
+        Err(Error::Log(log))
+            if matches!(*log, LogError::NotADatabase { .. } | LogError::Locked { .. }) =>
+        {
+            Err(Error::Log(log).into())
+        }
+        opened => {
+            opened.with_context(|| format!("cannot open the database {}", directory.display()))
+        }
+    }
 }
 
 fn style() -> ProgressStyle {

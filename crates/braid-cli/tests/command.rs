@@ -256,7 +256,9 @@ fn the_shell_transacts() {
     let output =
         braid.command(&["shell"]).write_stdin(script).assert().code(0).get_output().clone();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "4\na\t4\nc\t3\n");
-    braid.command(&["shell"]).write_stdin("get nowhere a\n").assert().code(3);
+    let shell = braid.command(&["shell"]).write_stdin("\nget nowhere a\n").assert().code(3);
+    let said = String::from_utf8(shell.get_output().stderr.clone()).unwrap();
+    assert!(said.starts_with("braid: line 2: there is no table \"nowhere\""), "{said}");
     braid.command(&["shell"]).write_stdin("nonsense\n").assert().code(3);
 }
 

@@ -1,7 +1,8 @@
 //! `restore`: a backup becomes a database again.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -49,7 +50,7 @@ pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<Exi
 /// What a restoration did.
 #[derive(Debug, serde::Serialize)]
 struct Restored {
-    /// Bytes that were copied.
+    /// Bytes that were written.
     bytes: u64,
     /// Records that were checked, those of the catalog included.
     records: u64,
@@ -121,14 +122,30 @@ fn copy(backup: &Path, target: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Copies a file, and leaves holes where it has nothing but zeros, as most of a log's last segment is; returns the
+/// bytes that were written.
 fn copy_file(from: &Path, to: &Path) -> Result<u64> {
+    const PIECE_BYTES: usize = 64 << 10;
     let failed = || format!("cannot copy {}", from.display());
     let mut source = File::open(from).with_context(failed)?;
     let target = OpenOptions::new().write(true).create_new(true).open(to);
-    let mut target = target.with_context(failed)?;
-    let bytes = std::io::copy(&mut source, &mut target).with_context(failed)?;
+    let target = target.with_context(failed)?;
+    let (mut piece, mut at, mut written) = (vec![0; PIECE_BYTES], 0, 0);
+    loop {
+        let bytes = source.read(&mut piece).with_context(failed)?;
+        if bytes == 0 {
+            break;
+        }
+        let piece = &piece[..bytes];
+        if piece.iter().any(|byte| *byte != 0) {
+            target.write_all_at(piece, at).with_context(failed)?;
+            written += bytes as u64;
+        }
+        at += bytes as u64;
+    }
+    target.set_len(at).with_context(failed)?;
     target.sync_all().with_context(failed)?;
-    Ok(bytes)
+    Ok(written)
 }
 
 /// Opens the copy, which replays its log, and looks at all that is in it.
