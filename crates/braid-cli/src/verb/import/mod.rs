@@ -61,7 +61,7 @@ impl Shares {
         const LEAST_DATABASE: u64 = 68 * MIB;
         /// Those of the runs, and one for what else the process takes.
         const SHARES: u64 = RUNS + 1;
-        const RUN_BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=256 * MIB;
+        const RUN_BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=64 * MIB;
         let Some(memory) = memory else { return Self { run: *RUN_BYTES.end(), database: None } };
         let free = memory.saturating_sub(LEAST_DATABASE);
         let run = (free / (2 * SHARES)).clamp(*RUN_BYTES.start(), *RUN_BYTES.end());
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn the_database_and_the_runs_share_the_memory() {
         const MIB: u64 = 1 << 20;
-        assert_eq!(Shares::of(None), Shares { run: 256 * MIB, database: None });
-        for (memory, run) in [(65, 4), (70, 4), (92, 4), (128, 10), (1024, 159), (8192, 256)] {
+        assert_eq!(Shares::of(None), Shares { run: 64 * MIB, database: None });
+        for (memory, run) in [(65, 4), (70, 4), (92, 4), (128, 10), (1024, 64), (8192, 64)] {
             let shares = Shares::of(Some(memory * MIB));
             assert_eq!(shares.run / MIB, run, "{memory}");
             let database = shares.database.unwrap();
