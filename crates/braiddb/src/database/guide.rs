@@ -211,6 +211,8 @@
 //!
 //! A closure that *blocks* (`std::thread::sleep`, a blocking client, long computation) stops its worker, and
 //! everything that worker runs. Do that before the transaction, or on a thread for it.
+//! The longest time for which a worker did nothing else is in its statistics
+//! ([`WorkerStats::longest_stretch`](crate::WorkerStats)), and `tracing` warns of half a second, once.
 //!
 //! # Cancellation
 //!
