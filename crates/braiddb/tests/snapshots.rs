@@ -187,7 +187,7 @@ fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
 }
 
 #[test]
-fn what_reads_a_snapshot_holds_it() {
+fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
     with_limit(LIMIT_SECONDS, |limit| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap();
         limit.watch(&db, Database::stats);
@@ -212,7 +212,7 @@ fn what_reads_a_snapshot_holds_it() {
         let last = block_on(db.snapshot()).unwrap();
         assert_eq!(block_on(last.get(&table, &1)).unwrap(), Some(199));
         db.close().unwrap();
-        assert!(matches!(block_on(last.get(&table, &1)), Err(Error::Closed)));
+        assert!(matches!(block_on(last.get(&table, &1)), Err(Error::TransactionOver)));
         assert!(matches!(block_on(db.snapshot()), Err(Error::Closed)));
     });
 }
@@ -253,5 +253,119 @@ fn the_safety_net_has_no_snapshots() {
         limit.watch(&db, Database::stats);
         let refused = block_on(db.snapshot()).unwrap_err().to_string();
         assert!(refused.contains("read validation"), "{refused}");
+    });
+}
+
+/// Values that were read are not kept for as long as the snapshot is.
+#[test]
+fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::default().workers(1).log_ring_bytes(64 << 20);
+        let db = Database::open(directory.path(), options.memory_budget((64 << 20) + (1 << 20)))
+            .unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = create_table(&db, "records", false);
+        for key in 0..3000 {
+            block_on(db.put(&table, &key, &[7; 4000])).unwrap();
+        }
+        let snapshot = block_on(db.snapshot()).unwrap();
+        for _ in 0..4 {
+            let records = table.clone();
+            let read = snapshot.run(async move |tx: &Transaction| {
+                for key in 0..3000 {
+                    assert_eq!(tx.get(&records, &key).await?.map(<[u8]>::len), Some(4000));
+                }
+                Ok(())
+            });
+            block_on(read).unwrap();
+            // They are given up after the answer.
+            while db.stats().memory.copies > 100_000 {
+                std::thread::yield_now();
+            }
+        }
+        assert!(db.stats().versions_evicted > 0, "values are read from the log");
+    });
+}
+
+/// Checkpoints go on by themselves beside a snapshot, and so does whoever asks for one.
+#[test]
+fn a_snapshot_holds_up_no_checkpoint() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            Options::default().workers(2).log_segment_bytes(256 << 10).checkpoint_bytes(512 << 10);
+        let db = Database::open(directory.path(), options).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = create_table(&db, "records", false);
+        let snapshot = block_on(db.snapshot()).unwrap();
+        let before = db.stats().log.segments_freed;
+        // Segments full of what is dead, and many times the bytes after which a checkpoint is due.
+        for round in 0..40 {
+            for key in 0..20 {
+                block_on(db.put(&table, &key, &[round; 5000])).unwrap();
+            }
+        }
+        loop {
+            match block_on(db.checkpoint()) {
+                Ok(_) => break,
+                // One that began by itself ends by itself.
+                Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(db.stats().log.segments_freed, before, "what the snapshot may see is there");
+        drop(snapshot);
+        loop {
+            match block_on(db.compact()) {
+                Ok(compacted) => break assert!(compacted.segments > 0),
+                Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        db.close().unwrap();
+    });
+}
+
+/// The database is closed while a snapshot is read: the reader is told, or comes to its end.
+#[test]
+fn closing_ends_what_reads_a_snapshot() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        for workers in [1, 2] {
+            let db = Database::in_memory(Options::default().workers(workers)).unwrap();
+            limit.watch(&db, Database::stats);
+            let table: Records = create_table(&db, "records", false);
+            let put_all = |byte: u8| {
+                let table = table.clone();
+                db.run_blocking(async move |tx| {
+                    for key in 0..2000 {
+                        tx.put(&table, &key, &[byte; 100]).await?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            };
+            put_all(1);
+            let snapshot = block_on(db.snapshot()).unwrap();
+            put_all(2);
+            let (begun, waits) = std::sync::mpsc::channel();
+            let records = table.clone();
+            let reading = std::thread::spawn(move || {
+                block_on(snapshot.run(async move |tx: &Transaction| {
+                    begun.send(()).unwrap();
+                    for _ in 0..200 {
+                        let mut scan = tx.scan(&records, ..)?;
+                        while let Some((_, value)) = scan.next().await? {
+                            assert_eq!(value, [1; 100], "as of the snapshot");
+                        }
+                    }
+                    Ok(())
+                }))
+            });
+            waits.recv().unwrap();
+            db.close().unwrap();
+            let read = reading.join().unwrap();
+            assert!(matches!(read, Ok(()) | Err(Error::TransactionOver)), "{read:?}");
+        }
     });
 }

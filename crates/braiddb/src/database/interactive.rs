@@ -205,9 +205,10 @@ async fn serve(
     };
     core.name_conflicts();
     let begin = core.begin();
-    let transaction = Transaction::new(core, 1);
+    let mut transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(begin));
     let limits = limited.then(|| Limits::begin(worker.engine()));
+    let _counted = (!limited).then(|| worker.engine().count_snapshot());
     loop {
         let expiry = limits.as_ref().and_then(Limits::expiry);
         let request = next_request(&worker, &mut inbox, expiry).await;
@@ -229,6 +230,8 @@ async fn serve(
                     transaction.core().set_abort_cause(AbortCause::Panic);
                     return;
                 }
+                // What it was handed is not kept until the end, which may be far.
+                transaction.core_mut().free_copies();
             }
             Some(Request::Commit(reply)) => {
                 let reply = UntilRecorded::new(reply);

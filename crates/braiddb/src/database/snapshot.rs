@@ -1,8 +1,7 @@
 //! Snapshots: the database as it was at one moment, for as long as they are held.
 //!
-//! A snapshot is held by a transaction that does nothing: its begin stamp keeps the versions that the snapshot
-//! sees. Whatever reads the snapshot is a transaction of its own, on any worker, that looks for versions by
-//! that stamp.
+//! A snapshot is an interactive transaction that only reads and has no limits of time: whatever reads the
+//! snapshot is one of its steps.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,20 +9,21 @@ use std::sync::Arc;
 use super::Database;
 use super::error::{Error, Result};
 use super::interactive::InteractiveTransaction;
-use super::options::RunOptions;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use crate::log::Lsn;
 use crate::types::{Key, Value};
 
-/// The database as it was at one moment, to be read from any thread, side by side, for as long as this or a clone
-/// of it is held. Cheap to clone.
+/// The database as it was at one moment, to be read from any thread for as long as this or a clone of it is held.
+/// Cheap to clone. Those who read one snapshot at a time take turns, on one worker; what is to be read side by
+/// side takes a snapshot each.
 ///
 /// What it costs: of each record that is changed or deleted since, one older version stays in memory or
-/// in the log until the snapshot is dropped, however often the record changes. Dropping and building
-/// indexes, [`Database::drop_table`] and [`Database::compact`] wait for it, as they wait for all that is open.
-/// It counts as an open transaction ([`Options::max_open`](crate::Options::max_open)), but neither
-/// [`Options::interactive_idle`](crate::Options::interactive_idle) nor
+/// in the log until the snapshot is dropped, however often the record changes; in paged tables, every version
+/// since. What waits for all open transactions waits for it: creating and dropping indexes,
+/// [`Database::drop_table`], [`Database::compact`]; and the log's segments are not compacted by themselves
+/// meanwhile. It counts as an interactive transaction ([`Options::max_open`](crate::Options::max_open)), but
+/// neither [`Options::interactive_idle`](crate::Options::interactive_idle) nor
 /// [`Options::interactive_age`](crate::Options::interactive_age) ends it.
 ///
 /// ```
@@ -42,10 +42,8 @@ use crate::types::{Key, Value};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    db: Database,
+    transaction: Arc<InteractiveTransaction>,
     lsn: Lsn,
-    /// Keeps what the snapshot sees. Also held by each transaction that reads.
-    holder: Arc<InteractiveTransaction>,
 }
 
 impl Database {
@@ -59,8 +57,8 @@ impl Database {
             let message = "snapshots are for databases that certify by read validation";
             return Err(Error::Options(message.to_owned()));
         }
-        let (holder, lsn) = self.begin_unlimited().await?;
-        Ok(Snapshot { db: self.clone(), lsn, holder: Arc::new(holder) })
+        let (transaction, lsn) = self.begin_unlimited().await?;
+        Ok(Snapshot { transaction: Arc::new(transaction), lsn })
     }
 }
 
@@ -70,29 +68,20 @@ impl Snapshot {
         self.lsn.0
     }
 
-    /// Runs `body` as a transaction that reads the snapshot, on some worker; several may run side by side.
-    /// Writes in it fail with [`Error::ReadOnly`].
+    /// Runs `body` on the snapshot, once. Writes in it fail with [`Error::ReadOnly`]. If the future is dropped
+    /// after its first poll, `body` runs to its end all the same, before those that come after it.
     ///
     /// # Errors
-    /// The closure's; [`Error::Conflict`] for an index that was not built yet at the moment of the snapshot; as
-    /// [`Database::run`].
+    /// The closure's; [`Error::Panicked`] if it panicked, which ends the snapshot for all; [`Error::Conflict`] for
+    /// an index that was not built yet at the moment of the snapshot; [`Error::TransactionOver`] when the database
+    /// was closed; as [`InteractiveTransaction::step`].
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
-        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let (db, lsn, holder) = (self.db.clone(), self.lsn, self.holder.clone());
-        async move {
-            // It would not go better a second time.
-            let options = RunOptions::default().read_only(true).max_attempts(1);
-            let body = async move |tx: &Transaction| {
-                // Held until this transaction is over: the closure outlives it.
-                let _held = &holder;
-                tx.core().read_as_of(lsn);
-                body(tx).await
-            };
-            Ok(db.run_with(options, body).await?.value)
-        }
+        let transaction = self.transaction.clone();
+        async move { transaction.step(body).await }
     }
 
     /// The value of `key` in the snapshot.
@@ -108,10 +97,11 @@ impl Snapshot {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (snapshot, table, key) = (self.clone(), table.clone(), encode_checked(key));
+        let (transaction, table, key) =
+            (self.transaction.clone(), table.clone(), encode_checked(key));
         async move {
             let key = key?;
-            snapshot.run(async move |tx: &Transaction| tx.get_owned(&table, &key).await).await
+            transaction.step(async move |tx: &Transaction| tx.get_owned(&table, &key).await).await
         }
     }
 }

@@ -36,6 +36,10 @@ impl Transaction {
         &self.core
     }
 
+    pub(super) fn core_mut(&mut self) -> &mut transaction::Transaction {
+        &mut self.core
+    }
+
     pub(super) fn into_core(self) -> transaction::Transaction {
         self.core
     }

@@ -25,7 +25,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 /// # Errors
 /// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
-    let compacted = sched::upkeep(keep_small()).await?;
+    let compacted = sched::upkeep(keep_small(true)).await?;
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
@@ -36,8 +36,9 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     Ok(compacted)
 }
 
-/// Writes a checkpoint, and frees segments of the log that hold little that is alive.
-async fn keep_small() -> Result<Compacted, OperationError> {
+/// Writes a checkpoint, and frees segments of the log that hold little that is alive. Unless that was asked for,
+/// snapshots that are open are not waited for, which may be held for ever, and keep others from upkeep.
+async fn keep_small(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
@@ -45,7 +46,7 @@ async fn keep_small() -> Result<Compacted, OperationError> {
     let written = checkpoint::write(&files).await?;
     let Written { checkpoint: Checkpoint { lsn, records, bytes, .. }, .. } = written;
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
-    let compacted = compact::compact(&files, written).await?;
+    let compacted = compact::compact(&files, written, waits_for_snapshots).await?;
     if compacted.segments > 0 {
         let Compacted { segments, moved, bytes, .. } = compacted;
         tracing::info!(segments, moved, bytes, "freed segments of the log");
@@ -57,7 +58,7 @@ async fn keep_small() -> Result<Compacted, OperationError> {
 pub(crate) fn job() -> Job {
     Box::new(|| {
         Box::pin(async {
-            match sched::upkeep(keep_small()).await {
+            match sched::upkeep(keep_small(false)).await {
                 Ok(_) | Err(OperationError::CheckpointUnderWay | OperationError::PagedTables) => {}
                 Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
             }

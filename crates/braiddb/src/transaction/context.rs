@@ -168,6 +168,12 @@ impl Transaction {
         &self.context().reads
     }
 
+    /// Forgets the copies of values that were handed out; nobody has one, as this borrows exclusively.
+    pub(crate) fn free_copies(&mut self) {
+        let context = self.context.as_mut().expect("an active transaction has a context");
+        context.copies.free(&self.worker.engine().memory);
+    }
+
     /// Conflicts and failed certifications are to tell their records: what it reads is noted by name.
     pub(crate) fn name_conflicts(&self) {
         self.reads().name_points(true);
@@ -244,16 +250,6 @@ impl Transaction {
         self.worker.extend(context.number, begin);
         self.begin.set(begin);
         self.extensions.set(self.extensions.get() + 1);
-    }
-
-    /// From here on the transaction sees what was committed before an earlier LSN. It must be read-only, and
-    /// another transaction, which outlives it, must have begun at that LSN: that keeps the versions that both see.
-    pub(crate) fn read_as_of(&self, begin: Lsn) {
-        assert!(
-            self.mode() == Mode::ReadOnly && begin <= self.begin(),
-            "it looks back, and writes nothing"
-        );
-        self.begin.set(begin);
     }
 
     /// Whether the transaction has another begin stamp by now.

@@ -112,6 +112,8 @@ pub(crate) struct Engine {
     pub(super) turnstile: CachePadded<Turnstile>,
     /// What certifies, if not read validation.
     pub(super) safety_net: Option<SafetyNet>,
+    /// Snapshots that are open.
+    snapshots: AtomicU32,
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
     /// The pages of paged tables, once there is one.
@@ -155,6 +157,7 @@ impl Engine {
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
             turnstile: CachePadded::default(),
+            snapshots: AtomicU32::new(0),
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -187,6 +190,19 @@ impl Engine {
         let pages = self.empty_pages(id)?;
         let make = || Records::new(id, self.memory.clone(), None, false).on_pages(pages);
         Ok(self.tables.get_or_make(id, make))
+    }
+
+    /// Counts a snapshot until what is returned is dropped.
+    pub(crate) fn count_snapshot(self: &Arc<Self>) -> OpenSnapshot {
+        // Relaxed: nothing is read under it; who looks too early waits for a snapshot, or does not.
+        self.snapshots.fetch_add(1, Ordering::Relaxed);
+        OpenSnapshot(self.clone())
+    }
+
+    /// Whether there are snapshots, which may be held for any time.
+    pub(crate) fn snapshots_open(&self) -> bool {
+        // Relaxed: as above.
+        self.snapshots.load(Ordering::Relaxed) > 0
     }
 
     /// Whether transactions are certified by the serial safety net.
@@ -380,5 +396,15 @@ impl Drop for Engine {
             // SAFETY: no worker is left, so no transaction is or will be.
             unsafe { garbage.free_leftovers(&self.memory) };
         }
+    }
+}
+
+/// A snapshot, counted as long as it is open.
+pub(crate) struct OpenSnapshot(Arc<Engine>);
+
+impl Drop for OpenSnapshot {
+    fn drop(&mut self) {
+        // Relaxed: see `count_snapshot`.
+        self.0.snapshots.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -65,6 +65,7 @@ pub(crate) struct Compacted {
 pub(super) async fn compact(
     files: &LogFiles,
     mut written: Written,
+    waits_for_snapshots: bool,
 ) -> Result<Compacted, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
@@ -74,7 +75,7 @@ pub(super) async fn compact(
         let dead = plan::dead(&candidates, &written.live);
         if !dead.is_empty() {
             // Transactions may yet look at what has been superseded.
-            if !worker.wait_for_grace_period().await? {
+            if !grace_period(&worker, waits_for_snapshots).await? {
                 break;
             }
             compacted.free(&engine, files, &written.live, &dead).await?;
@@ -89,7 +90,9 @@ pub(super) async fn compact(
             break;
         }
         if !is_planted(Bug::FreedLiveSegment) {
-            let Some(moved) = empty(&worker, files, &victims, written.live.bytes()).await? else {
+            let Some(moved) =
+                empty(&worker, files, &victims, written.live.bytes(), waits_for_snapshots).await?
+            else {
                 break;
             };
             compacted.moved += moved;
@@ -135,6 +138,18 @@ impl Compacted {
     }
 }
 
+/// Waits until the transactions that are active now are over; `false` if the database is closing, or
+/// snapshots are open that are not to be waited for.
+async fn grace_period(
+    worker: &Rc<WorkerTransactions>,
+    waits_for_snapshots: bool,
+) -> Result<bool, OperationError> {
+    if !waits_for_snapshots && worker.engine().snapshots_open() {
+        return Ok(false);
+    }
+    worker.wait_for_grace_period().await
+}
+
 /// Moves what is alive out of segments, until nobody can meet what is in them; returns how many records
 /// were copied, or `None` if the database is closing instead.
 async fn empty(
@@ -142,6 +157,7 @@ async fn empty(
     files: &LogFiles,
     segments: &[u64],
     alive: u64,
+    waits_for_snapshots: bool,
 ) -> Result<Option<u64>, OperationError> {
     let victims = Victims::new(segments, files.segment_bytes());
     let tables = worker.engine().tables();
@@ -151,7 +167,7 @@ async fn empty(
     loop {
         let settled = pass::pass(worker, &mut moving).await?;
         worker.wait_durable(moving.last).await?;
-        if !worker.wait_for_grace_period().await? {
+        if !grace_period(worker, waits_for_snapshots).await? {
             return Ok(None);
         }
         if settled {
