@@ -2,7 +2,7 @@
 
 mod common;
 
-use braiddb::{Database, Error, Options, StagedTable, Table};
+use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, StagedTable, Table};
 use common::with_limit;
 use pollster::block_on;
 
@@ -57,6 +57,9 @@ fn a_staged_table_is_found_once_it_is_published() {
         assert_eq!(seen, []);
 
         let table = block_on(staged.publish()).unwrap();
+        let again = block_on(staged.publish());
+        assert!(matches!(again, Err(Error::TableExists(_))), "{again:?}");
+        block_on(staged.discard()).unwrap();
         assert_eq!(names(&db), ["numbers"]);
         assert_eq!(count(&db, &table).unwrap(), RECORDS);
         let same: Numbers = block_on(db.open_table("numbers")).unwrap();
@@ -84,7 +87,13 @@ fn a_discarded_table_leaves_nothing() {
         limit.watch(&db, Database::stats);
         let staged = stage(&db);
         let table = staged.table().clone();
+        let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+        let index = block_on(db.index(&table, "by_value", IndexOptions::default(), value));
+        assert!(matches!(index, Err(Error::Options(_))), "{index:?}");
         block_on(staged.discard()).unwrap();
+        block_on(staged.discard()).unwrap();
+        let published = block_on(staged.publish());
+        assert!(matches!(published, Err(Error::TableNotFound(_))), "{published:?}");
         assert!(matches!(count(&db, &table), Err(Error::TableNotFound(_))));
         assert_eq!(db.check().unwrap().records, 0);
         let again: Numbers = block_on(db.create_table("numbers")).unwrap();

@@ -175,7 +175,7 @@ impl Database {
                 }
                 Row::DroppedTable(table) => {
                     engine.raise_table_id(TableId(table.id));
-                    pages.list_dropped(engine, TableId(table.id));
+                    pages.list_dropped(engine, TableId(table.id)).map_err(no_pages)?;
                     self.clear_later(table.catalog_row(engine))?;
                 }
             }

@@ -237,12 +237,19 @@ impl Transaction {
         Ok(indexes)
     }
 
+    /// Whether a table is listed as dropped: so are staged ones.
+    pub(super) async fn is_listed_as_dropped(&self, table: u32) -> Result<bool> {
+        let (catalog, key) =
+            (self.catalog(), DroppedTable { id: table, name: String::new() }.key());
+        Ok(engine_code(self.core().contains(&catalog, &key)).await?)
+    }
+
     async fn put_dropped(&self, dropped: &DroppedTable) -> Result<()> {
         Ok(self.write_row(&dropped.key(), Intent::Put(&dropped.encode())).await?)
     }
 
     /// Writes the row of a dropped table anew, and says whether there is one.
-    async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
+    pub(super) async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
         match self.write_row(&dropped.key(), Intent::Update(&dropped.encode())).await {
             Err(OperationError::KeyNotFound) => Ok(false),
             written => Ok(written.map(|()| true)?),

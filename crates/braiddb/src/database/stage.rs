@@ -71,17 +71,22 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
 
     /// Lists the table under its name, in a transaction of its own: with it, all that was committed to the
     /// table is there, or nothing of it. Handles of the table stay good. If there is a table of this name by now,
-    /// the staged one is discarded. If the future is dropped, it is published or not.
+    /// the staged one is discarded; after any other error it is staged still, and this may be tried again. If the
+    /// future is dropped, it is published or not.
     ///
     /// # Errors
-    /// [`Error::TableExists`]; as [`Database::run`].
-    pub async fn publish(self) -> Result<Table<K, V>> {
+    /// [`Error::TableExists`]; [`Error::TableNotFound`] if it was discarded; [`Error::WouldBlock`] from within a
+    /// transaction; as [`Database::run`].
+    pub async fn publish(&self) -> Result<Table<K, V>> {
+        refuse_on_worker()?;
         let (dropped, description) = (self.dropped(), self.description.clone());
         let publish = async move |tx: &Transaction| tx.publish(&dropped, &description).await;
         match self.db.run(publish).await {
-            Ok(()) => Ok(self.table),
+            Ok(()) => Ok(self.table.clone()),
             Err(error @ Error::TableExists(_)) => {
-                self.discard().await?;
+                if let Err(failed) = self.discard().await {
+                    tracing::warn!("a staged table is left to the next opening: {failed}");
+                }
                 Err(error)
             }
             Err(error) => Err(error),
@@ -94,7 +99,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     ///
     /// # Errors
     /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
-    pub async fn discard(self) -> Result<()> {
+    pub async fn discard(&self) -> Result<()> {
         refuse_on_worker()?;
         let dropped = self.dropped();
         self.db.on_worker(async move || drop_staged(dropped).await).await
@@ -127,6 +132,11 @@ impl Transaction {
 
     /// Lists a staged table by its name.
     async fn publish(&self, dropped: &DroppedTable, description: &TableDescription) -> Result<()> {
+        if !self.touch_dropped(dropped).await? {
+            let exists = self.describe(&description.name).await?.is_some();
+            let name = description.name.clone();
+            return Err(if exists { Error::TableExists(name) } else { Error::TableNotFound(name) });
+        }
         let row = description.encode();
         match self.write_row(name_key(&description.name), Intent::Insert(&row)).await {
             Err(OperationError::KeyExists) => {

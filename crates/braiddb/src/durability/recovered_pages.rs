@@ -84,11 +84,18 @@ impl RecoveredPages {
         Ok(())
     }
 
-    /// Lists a table that was dropped, if it was paged, for what is left of it to be deleted.
-    pub(crate) fn list_dropped(&mut self, engine: &Engine, id: TableId) {
-        if let Some(pages) = self.0.remove(&id) {
+    /// Lists a table that was dropped, if it was paged, for what is left of it to be deleted. A tree that is
+    /// empty may be of an earlier table of this id, and the dropped one have its records elsewhere.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) fn list_dropped(&mut self, engine: &Engine, id: TableId) -> Result<(), PageError> {
+        if let Some(pages) = self.0.remove(&id)
+            && !run_now(pages.is_empty())?
+        {
             engine.list_recovered(id, pages);
         }
+        Ok(())
     }
 
     /// Tables of which records are left, when all that there are were listed: the log leads to none.

@@ -52,6 +52,9 @@ impl Transaction {
         paged: bool,
     ) -> Result<Arc<Records>, OperationError> {
         let engine = self.engine();
+        if self.mode().is_read_only() {
+            return Err(OperationError::ReadOnly);
+        }
         // Before anything of it is logged, and before its LSN is drawn.
         let counted = paged.then(|| CountedPagedTable::count(engine));
         if paged {

@@ -341,6 +341,11 @@ impl Transaction {
         if !self.core().may_use(table) {
             return Err(Error::TableNotFound(wanted.table.clone()));
         }
+        // It would outlive a staged table that is discarded.
+        if self.is_listed_as_dropped(wanted.table_id).await? {
+            let message = "a staged table has indexes once it is published";
+            return Err(Error::Options(message.to_owned()));
+        }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
         let row = |id: TableId| (key, IndexDescription { id: id.0, ..wanted.clone() }.encode());
         let created = self.core().create_table(&catalog, row, false);
