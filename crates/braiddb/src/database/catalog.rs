@@ -38,7 +38,7 @@ pub struct TableOptions {
     /// So far all pages stay in memory; keys have up to 512 bytes, values up to 1 KiB, and there are no secondary
     /// indexes. In a database with a log, paged tables are recovered by replaying the log from before they were
     /// created: until they are dropped, checkpoints and compaction are refused
-    /// ([`Error::PagedTables`](crate::Error::PagedTables)), those that are due by themselves are not taken, and so the
+    /// ([`Error::PagedTables`]), those that are due by themselves are not taken, and so the
     /// log grows. With its first paged table a database becomes one of format version 2, which earlier builds do not
     /// open.
     pub paged: bool,
