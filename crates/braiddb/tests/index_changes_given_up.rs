@@ -137,7 +137,7 @@ fn a_creation_that_is_given_up_is_gone_on_with_by_the_next_call() {
     });
 }
 
-/// Given up as soon as it is under way; dropped again, created again.
+/// Given up after its first poll; dropped again, created again.
 #[test]
 fn a_dropping_that_is_given_up_goes_on() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -151,7 +151,8 @@ fn a_dropping_that_is_given_up_goes_on() {
                 let mut dropping = Box::pin(db.drop_index(&table, NAME));
                 poll_settled(&disk, dropping.as_mut(), 1)
             };
-            assert!(over.is_none(), "it was given up");
+            // Over already only if this thread was held up after it had handed the work over.
+            assert!(matches!(over, None | Some(Ok(()))), "{over:?}");
             for key in 0..beside {
                 put_all(&db, &table, key..key + 1);
             }
