@@ -62,5 +62,9 @@ pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
 pub use sched::{Policy, Width};
 pub use transaction::{Certifier, Durability, Isolation};
-pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Value};
+#[cfg(feature = "json")]
+pub use types::Json;
+#[cfg(feature = "messagepack")]
+pub use types::MessagePack;
+pub use types::{DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, Postcard, Schema, Value};
 pub use version::MAX_VALUE_BYTES;

@@ -184,10 +184,10 @@ fn otv_observed_transactions_do_not_vanish() {
 fn pmp_predicates_give_the_same_records_again() {
     at(&BOTH, |bench, _| {
         let (one, two) = (bench.begin(), bench.begin());
-        assert_eq!(bench.with(&one, |value| value == 30), []);
+        assert!(bench.with(&one, |value| value == 30).is_empty());
         bench.put(&two, 3, 30).unwrap();
         assert_eq!(end(two), End::Committed);
-        assert_eq!(bench.with(&one, |value| value % 3 == 0), []);
+        assert!(bench.with(&one, |value| value % 3 == 0).is_empty());
         assert_eq!(end(one), End::Committed);
     });
 }
@@ -243,7 +243,7 @@ fn g_single_read_skew_of_predicates_is_prevented() {
         assert_eq!(bench.with(&one, |value| value % 5 == 0), [1, 2]);
         bench.put(&two, 1, 12).unwrap();
         assert_eq!(end(two), End::Committed);
-        assert_eq!(bench.with(&one, |value| value % 3 == 0), []);
+        assert!(bench.with(&one, |value| value % 3 == 0).is_empty());
         assert_eq!(end(one), End::Committed);
     });
 }
@@ -293,7 +293,7 @@ fn g2_phantoms_are_prevented_where_serializable() {
     at(&BOTH, |bench, level| {
         let (one, two) = (bench.begin(), bench.begin());
         for each in [&one, &two] {
-            assert_eq!(bench.with(each, |value| value % 3 == 0), []);
+            assert!(bench.with(each, |value| value % 3 == 0).is_empty());
         }
         bench.put(&one, 3, 30).unwrap();
         bench.put(&two, 4, 42).unwrap();

@@ -16,6 +16,10 @@ pub enum ValueType {
     Number(&'static Number),
     /// `()`.
     Nothing,
+    /// A program's own, in JSON.
+    Json,
+    /// A program's own, in MessagePack.
+    MessagePack,
     /// A program's own, such as a type of serde's.
     Own(String),
 }
@@ -60,6 +64,8 @@ impl ValueType {
             "()" => Self::Nothing,
             _ => match NUMBERS.iter().find(|number| number.name == name) {
                 Some(number) => Self::Number(number),
+                None if name.starts_with("json ") => Self::Json,
+                None if name.starts_with("messagepack ") => Self::MessagePack,
                 None => Self::Own(name.to_owned()),
             },
         }
@@ -77,6 +83,16 @@ impl ValueType {
                 .with_context(|| format!("values of this table are of the type {}", number.name)),
             Self::Nothing if word.is_empty() => Ok(Vec::new()),
             Self::Nothing => bail!("values of this table are empty; give an empty text"),
+            Self::Json => {
+                let json: &RawValue =
+                    serde_json::from_str(word).context("values of this table are JSON")?;
+                Ok(json.get().as_bytes().to_vec())
+            }
+            Self::MessagePack => {
+                let json: serde_json::Value =
+                    serde_json::from_str(word).context("values of this table are given as JSON")?;
+                rmp_serde::to_vec_named(&json).context("MessagePack cannot hold this value")
+            }
             Self::Own(name) => bail!(
                 "values of this table are of the type {name}, which only the program knows that writes them"
             ),
@@ -91,6 +107,11 @@ impl ValueType {
         match self {
             Self::Text => out.extend_from_slice(str::decode(bytes)?.as_bytes()),
             Self::Number(number) => out.extend_from_slice((number.show)(bytes)?.as_bytes()),
+            Self::Json => out.extend_from_slice(str::decode(bytes)?.as_bytes()),
+            Self::MessagePack => match from_message_pack(bytes) {
+                Some(json) => out.extend_from_slice(json.as_bytes()),
+                None => out.extend_from_slice(to_hex(bytes).as_bytes()),
+            },
             Self::Nothing => {}
             Self::Bytes | Self::Own(_) => out.extend_from_slice(to_hex(bytes).as_bytes()),
         }
@@ -112,7 +133,22 @@ impl ValueType {
                 }
                 Ok(())
             }
-            Self::Number(_) => self.append_text(bytes, out),
+            Self::Json => {
+                let json = str::decode(bytes)?;
+                // As it is stored, unless it takes several lines.
+                match json.contains(['\n', '\r']) {
+                    false => out.extend_from_slice(bytes),
+                    true => serde_json::from_str::<serde_json::Value>(json)
+                        .and_then(|json| serde_json::to_writer(&mut *out, &json))
+                        .map_err(|error| DecodeError::new(format!("JSON ({error})")))?,
+                }
+                Ok(())
+            }
+            Self::MessagePack if from_message_pack(bytes).is_none() => {
+                append_json(&to_hex(bytes), out);
+                Ok(())
+            }
+            Self::Number(_) | Self::MessagePack => self.append_text(bytes, out),
             Self::Nothing | Self::Bytes | Self::Own(_) => {
                 out.push(b'"');
                 self.append_text(bytes, out)?;
@@ -121,6 +157,11 @@ impl ValueType {
             }
         }
     }
+}
+
+/// What is in MessagePack, as JSON; `None` if JSON cannot hold it, such as bytes.
+fn from_message_pack(bytes: &[u8]) -> Option<String> {
+    Some(rmp_serde::from_slice::<serde_json::Value>(bytes).ok()?.to_string())
 }
 
 /// Whether a text is a JSON object on one line.
@@ -161,9 +202,27 @@ mod tests {
 
     #[test]
     fn values_of_a_programs_own_types_are_shown_and_not_written() {
-        let kind = ValueType::named("postcard shop::Order");
+        let kind = ValueType::named("postcard order {article, pieces}");
         assert_eq!(text(&kind, &[1, 2]), "0x0102");
-        assert!(kind.encode("0x0102").unwrap_err().to_string().contains("shop::Order"));
+        assert!(kind.encode("0x0102").unwrap_err().to_string().contains("order {article, pieces}"));
+    }
+
+    #[test]
+    fn values_that_name_their_fields_are_given_and_shown_as_json() {
+        let json = r#"{"article":"nails","pieces":[7,-8,2.5],"sold":null}"#;
+        for kind in ["json order", "messagepack order"].map(ValueType::named) {
+            let bytes = kind.encode(json).unwrap();
+            assert_eq!(text(&kind, &bytes), json);
+            let mut out = Vec::new();
+            kind.append_json(&bytes, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), json);
+            assert!(kind.encode("{oops").is_err());
+        }
+        let mut out = Vec::new();
+        ValueType::Json.append_json(b"{\n\"a\": 1}", &mut out).unwrap();
+        assert_eq!(out, br#"{"a":1}"#);
+        // Bytes, which JSON does not have.
+        assert_eq!(text(&ValueType::MessagePack, &[0xc4, 1, 255]), "0xc401ff");
     }
 
     #[test]

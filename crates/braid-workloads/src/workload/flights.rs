@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use braiddb::{Database, Postcard, Table, Transaction};
+use braiddb::{Database, Postcard, Schema, Table, Transaction};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::drive::Procedure;
@@ -27,12 +27,20 @@ pub(crate) struct Airport {
     lid: String,
 }
 
+impl Schema for Airport {
+    const NAME: &'static str = "airport";
+}
+
 /// What went through an airport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Traffic {
     departures: u64,
     arrivals: u64,
     kilometres: u64,
+}
+
+impl Schema for Traffic {
+    const NAME: &'static str = "traffic";
 }
 
 /// The two tables, by ICAO code, and the codes.

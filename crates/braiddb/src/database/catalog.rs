@@ -19,7 +19,7 @@ use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, CatalogRow, OperationError, clear_dropped};
+use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_dropped};
 use crate::types::{DecodeError, Key, KeyBuffer, Value};
 
 const MAX_NAME_BYTES: usize = 512;
@@ -248,6 +248,9 @@ impl Transaction {
 
     /// Opens a table.
     ///
+    /// If its values were written by an older version of the same type ([`Schema`](crate::Schema)), the catalog
+    /// notes the newer one, and programs that know only the older are refused from then on.
+    ///
     /// # Errors
     /// [`Error::TableNotFound`]; [`Error::TableType`] if it was created with other types.
     pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
@@ -256,11 +259,21 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let missing = || Error::TableNotFound(name.to_owned());
-        let description = self.describe(name).await?.ok_or_else(missing)?;
-        let requested = format!("{} -> {}", K::type_name(), V::type_name());
-        if description.types() != requested {
+        let mut description = self.describe(name).await?.ok_or_else(missing)?;
+        let (key_type, value_type) = (K::type_name(), type_name(V::type_name())?);
+        let reads = match description.key_type == key_type {
+            true => V::reads(&description.value_type),
+            false => Err("open it with the types it was created with".to_owned()),
+        };
+        if let Err(advice) = reads {
+            let requested = format!("{key_type} -> {value_type}");
             let (table, stored) = (name.to_owned(), description.types());
-            return Err(Error::TableType { table, stored, requested });
+            return Err(Error::TableType { table, stored, requested, advice });
+        }
+        if description.value_type != value_type {
+            description.value_type = value_type;
+            let row = description.encode();
+            self.write_row(name_key(name), Intent::Put(&row)).await?;
         }
         Ok(self.handle(&description))
     }

@@ -122,11 +122,15 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let expected = expected.map(V::encode).transpose()?;
         {
             let (records, key) = (self.records(table)?, encode_checked(key)?);
             let found = engine_code(self.core.get(records, &key)).await?;
-            if found.as_ref().map(|found| found.bytes()) != expected.as_deref() {
+            let same = match (&found, expected) {
+                (Some(found), Some(expected)) => V::is_encoded_as(expected, found.bytes())?,
+                (None, None) => true,
+                _ => false,
+            };
+            if !same {
                 return Ok(false);
             }
         }

@@ -81,7 +81,7 @@ pub enum Error {
     #[error("there is no table {0:?}; create it first")]
     TableNotFound(String),
     /// A table was opened with other types than it was created with.
-    #[error("table {table:?} holds {stored}, but was opened as {requested}")]
+    #[error("table {table:?} holds {stored}, but was opened as {requested}; {advice}")]
     TableType {
         /// The table's name.
         table: String,
@@ -89,6 +89,8 @@ pub enum Error {
         stored: String,
         /// Key and value types it was opened with.
         requested: String,
+        /// What to do.
+        advice: String,
     },
     /// The name of a new table or index is empty, too long, or reserved.
     #[error(

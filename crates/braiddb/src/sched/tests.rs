@@ -119,7 +119,7 @@ fn every_policy_runs_every_job() {
             executor.spawn(job).unwrap();
         }
         executor.stop();
-        assert_eq!(sum.load(Ordering::Relaxed), (0..200).sum(), "{policy:?}");
+        assert_eq!(sum.load(Ordering::Relaxed), (0..200).sum::<u64>(), "{policy:?}");
         let finished: u64 = executor.counters().iter().map(|c| c.tasks_finished.get()).sum();
         assert_eq!(finished, 200);
         assert_eq!(executor.spawn(Box::new(|| Box::pin(async {}))), Err(Closed));

@@ -8,6 +8,8 @@ mod foreign;
 mod integer;
 mod key;
 mod reverse;
+mod schema;
+mod serde_formats;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tuple;
@@ -17,4 +19,10 @@ pub use buffer::KeyBuffer;
 pub use error::{DecodeError, EncodeError};
 pub use key::Key;
 pub(crate) use key::escape_start;
-pub use value::{EncodedValue, Postcard, Value};
+pub use schema::Schema;
+#[cfg(feature = "json")]
+pub use serde_formats::Json;
+#[cfg(feature = "messagepack")]
+pub use serde_formats::MessagePack;
+pub use serde_formats::Postcard;
+pub use value::{EncodedValue, Value};

@@ -1,9 +1,4 @@
-//! Values: bytes, text, integers, and anything that serde can handle.
-
-use std::marker::PhantomData;
-
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+//! Values: bytes, text, and what is stored as it is.
 
 use super::error::{DecodeError, EncodeError};
 
@@ -84,7 +79,7 @@ impl std::ops::Deref for EncodedValue<'_> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's value",
     label = "not a value",
-    note = "any type that serde serializes and deserializes can be stored as `Postcard<{Self}>`",
+    note = "any type that serde serializes and deserializes can be stored as `Postcard<{Self}>`, once it has a `Schema`",
     note = "text, bytes and integers are stored as they are: `str`, `[u8]`, `u64`"
 )]
 pub trait Value: 'static {
@@ -98,6 +93,19 @@ pub trait Value: 'static {
     /// The name by which the catalog knows the type; it never changes.
     fn type_name() -> String;
 
+    /// Whether this type reads the values of a table that was created, or last opened, with the type that the
+    /// catalog calls `stored`. If it does, the catalog calls it by this type's name from then on. As provided, a type
+    /// reads what has its own name.
+    ///
+    /// # Errors
+    /// What to do, for whoever reads the error.
+    fn reads(stored: &str) -> Result<(), String> {
+        match stored == Self::type_name() {
+            true => Ok(()),
+            false => Err("open it with the types it was created with".to_owned()),
+        }
+    }
+
     /// The bytes to be stored.
     ///
     /// # Errors
@@ -109,6 +117,14 @@ pub trait Value: 'static {
     /// # Errors
     /// When they encode none.
     fn decode(bytes: &[u8]) -> Result<Self::Ref<'_>, DecodeError>;
+
+    /// Whether `bytes` encode `value`: as provided, if they are its encoding.
+    ///
+    /// # Errors
+    /// When the value has no encoding.
+    fn is_encoded_as(value: &Self::Input, bytes: &[u8]) -> Result<bool, EncodeError> {
+        Ok(*Self::encode(value)? == *bytes)
+    }
 
     /// The value that `bytes` encode, which may be gone when this returns; `keep` gives a copy of them
     /// that stays for as long as the value may be used. The engine reads by this. As provided, it decodes
@@ -257,40 +273,4 @@ impl Value for () {
     }
 
     fn into_owned((): ()) {}
-}
-
-/// Any serde type as a value, in postcard's format: compact, specified, and the same on every
-/// machine.
-#[derive(Debug)]
-pub struct Postcard<T>(PhantomData<fn() -> T>);
-
-impl<T: Serialize + DeserializeOwned + Send + 'static> Value for Postcard<T> {
-    type Input = T;
-    type Ref<'a> = T;
-    type Owned = T;
-
-    /// Holds the type's full path: a type that moves or is renamed is another type.
-    fn type_name() -> String {
-        format!("postcard {}", std::any::type_name::<T>())
-    }
-
-    fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
-        let bytes = postcard::to_stdvec(input);
-        bytes.map(EncodedValue::from).map_err(|error| EncodeError::new(error.to_string()))
-    }
-
-    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
-        let whole = |(value, rest): (T, &[u8])| rest.is_empty().then_some(value);
-        let value = postcard::take_from_bytes(bytes).ok().and_then(whole);
-        value.ok_or_else(|| DecodeError::new(Self::type_name()))
-    }
-
-    #[inline]
-    fn decode_kept<'a>(bytes: &[u8], _keep: impl FnOnce() -> &'a [u8]) -> Result<T, DecodeError> {
-        Self::decode(bytes)
-    }
-
-    fn into_owned(value: T) -> T {
-        value
-    }
 }

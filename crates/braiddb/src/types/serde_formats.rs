@@ -1,0 +1,143 @@
+//! Values of serde's types, in postcard's format, which is small and fast, or in formats that name their fields.
+
+use std::marker::PhantomData;
+
+use super::error::{DecodeError, EncodeError};
+use super::schema::{Schema, describe, reads};
+use super::value::{EncodedValue, Value};
+
+/// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
+/// fastest. Each value begins with the [version](Schema::VERSION) of its type.
+///
+/// Opening a table fails with words that say what to do if fields of the type have come or gone since, and its
+/// version is the same. Of types within the type only those are compared that tuples, lists, options and maps are
+/// made of.
+#[derive(Debug)]
+pub struct Postcard<T>(PhantomData<fn() -> T>);
+
+const POSTCARD: &str = "postcard ";
+
+/// What all formats share: a value of `T` is written by reference, read and kept as itself.
+macro_rules! serde_value {
+    () => {
+        type Input = T;
+        type Ref<'a> = T;
+        type Owned = T;
+
+        #[inline]
+        fn decode_kept<'a>(bytes: &[u8], _: impl FnOnce() -> &'a [u8]) -> Result<T, DecodeError> {
+            Self::decode(bytes)
+        }
+
+        fn into_owned(value: T) -> T {
+            value
+        }
+    };
+}
+
+impl<T: Schema> Value for Postcard<T> {
+    serde_value!();
+
+    fn type_name() -> String {
+        format!("{POSTCARD}{}", describe::<T>())
+    }
+
+    fn reads(stored: &str) -> Result<(), String> {
+        reads::<T>(stored.strip_prefix(POSTCARD).unwrap_or_default())
+    }
+
+    fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
+        let bytes = postcard::to_stdvec(&(T::VERSION, input));
+        bytes.map(EncodedValue::from).map_err(|error| EncodeError::new(error.to_string()))
+    }
+
+    /// What has an older version is compared as it would be written today.
+    fn is_encoded_as(value: &T, bytes: &[u8]) -> Result<bool, EncodeError> {
+        let wanted = Self::encode(value)?;
+        let version = postcard::take_from_bytes::<u32>(bytes).map(|(version, _)| version);
+        match version.is_ok_and(|version| version < T::VERSION).then(|| Self::decode(bytes)) {
+            Some(Ok(older)) => Ok(*Self::encode(&older)? == *wanted),
+            _ => Ok(*wanted == *bytes),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
+        let malformed = || DecodeError::new(Self::type_name());
+        let (version, rest) = postcard::take_from_bytes::<u32>(bytes).map_err(|_| malformed())?;
+        if version != T::VERSION {
+            return older::<T>(version, rest);
+        }
+        match postcard::take_from_bytes(rest) {
+            Ok((value, [])) => Ok(value),
+            _ => Err(malformed()),
+        }
+    }
+}
+
+#[cold]
+fn older<T: Schema>(version: u32, bytes: &[u8]) -> Result<T, DecodeError> {
+    if (T::OLDEST..T::VERSION).contains(&version) {
+        return T::upgrade(version, bytes);
+    }
+    let (name, oldest, newest) = (T::name(), T::OLDEST, T::VERSION);
+    Err(DecodeError::new(format!(
+        "{name} of a version from {oldest} to {newest}, but of {version}"
+    )))
+}
+
+/// A serde type as a value in JSON: larger and slower than [`Postcard`], readable by anything, and fields may come
+/// (with `#[serde(default)]`) and go.
+///
+/// What JSON cannot hold, it does not keep: numbers that are not finite become `null`, and keys of maps are texts.
+#[cfg(feature = "json")]
+#[derive(Debug)]
+pub struct Json<T>(PhantomData<fn() -> T>);
+
+#[cfg(feature = "json")]
+impl<T: Schema> Value for Json<T> {
+    serde_value!();
+
+    fn type_name() -> String {
+        format!("json {}", T::name())
+    }
+
+    fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
+        let bytes = serde_json::to_vec(input);
+        bytes.map(EncodedValue::from).map_err(|error| EncodeError::new(error.to_string()))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
+        let value = serde_json::from_slice(bytes);
+        value.map_err(|error| DecodeError::new(format!("{} ({error})", Self::type_name())))
+    }
+}
+
+/// A serde type as a value in MessagePack, with the names of its fields: between [`Postcard`] and `Json` in size and
+/// speed; fields may come (with `#[serde(default)]`) and go.
+#[cfg(feature = "messagepack")]
+#[derive(Debug)]
+pub struct MessagePack<T>(PhantomData<fn() -> T>);
+
+#[cfg(feature = "messagepack")]
+impl<T: Schema> Value for MessagePack<T> {
+    serde_value!();
+
+    fn type_name() -> String {
+        format!("messagepack {}", T::name())
+    }
+
+    fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
+        let bytes = rmp_serde::to_vec_named(input);
+        bytes.map(EncodedValue::from).map_err(|error| EncodeError::new(error.to_string()))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
+        let malformed = |why: &str| DecodeError::new(format!("{} ({why})", Self::type_name()));
+        let mut rest = bytes;
+        match rmp_serde::from_read(&mut rest) {
+            Ok(_) if !rest.is_empty() => Err(malformed("more follows it")),
+            Ok(value) => Ok(value),
+            Err(error) => Err(malformed(&error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Types that are renamed, moved and changed while records of them are stored.
+
+mod common;
+
+use std::collections::{BTreeMap, HashMap};
+
+use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table};
+use common::with_limit;
+use pollster::block_on;
+use serde::{Deserialize, Serialize};
+
+const LIMIT_SECONDS: u64 = 120;
+
+mod before {
+    use super::*;
+
+    #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
+    pub(crate) struct Account {
+        pub(crate) owner: String,
+        pub(crate) cents: i64,
+    }
+
+    impl Schema for Account {
+        const NAME: &'static str = "account";
+    }
+}
+
+use before::Account;
+
+/// The same type under another name, in another module.
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
+struct Renamed {
+    owner: String,
+    cents: i64,
+}
+
+impl Schema for Renamed {
+    const NAME: &'static str = "account";
+}
+
+/// A field more, and nothing said.
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
+struct Forgotten {
+    owner: String,
+    cents: i64,
+    limit: i64,
+}
+
+impl Schema for Forgotten {
+    const NAME: &'static str = "account";
+}
+
+/// A field more, and a version that reads none but itself.
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
+struct Raised {
+    owner: String,
+    cents: i64,
+    limit: i64,
+}
+
+impl Schema for Raised {
+    const NAME: &'static str = "account";
+    const VERSION: u32 = 2;
+}
+
+/// A field more, and the older version is read.
+#[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
+struct Upgraded {
+    owner: String,
+    cents: i64,
+    limit: i64,
+}
+
+impl Schema for Upgraded {
+    const NAME: &'static str = "account";
+    const VERSION: u32 = 2;
+    const OLDEST: u32 = 1;
+
+    fn upgrade(version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+        assert_eq!(version, 1);
+        let Account { owner, cents } =
+            postcard::from_bytes(bytes).map_err(|_| DecodeError::new("an account of version 1"))?;
+        Ok(Self { owner, cents, limit: 5 })
+    }
+}
+
+fn ada() -> Account {
+    Account { owner: "ada".to_owned(), cents: 250 }
+}
+
+fn filled() -> Database {
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    let table: Table<u64, Postcard<Account>> = block_on(db.create_table("accounts")).unwrap();
+    block_on(db.put(&table, &7, &ada())).unwrap();
+    db
+}
+
+/// What opening the table with another type says.
+fn refused<T: Schema>(db: &Database) -> String {
+    match block_on(db.open_table::<u64, Postcard<T>>("accounts")) {
+        Err(error @ Error::TableType { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_renamed_and_moved_type_reads_what_it_wrote() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = filled();
+        let table: Table<u64, Postcard<Renamed>> = block_on(db.open_table("accounts")).unwrap();
+        let read = block_on(db.get(&table, &7)).unwrap().unwrap();
+        assert_eq!(read, Renamed { owner: "ada".to_owned(), cents: 250 });
+    });
+}
+
+#[test]
+fn a_changed_type_is_told_at_opening_and_what_to_do() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = filled();
+        let told = refused::<Forgotten>(&db);
+        assert!(told.contains("account {owner, cents}"), "{told}");
+        assert!(told.contains("account {owner, cents, limit}"), "{told}");
+        assert!(told.contains("raise its `Schema::VERSION`"), "{told}");
+        let told = refused::<Raised>(&db);
+        assert!(told.contains("read version 1 of account in `Schema::upgrade`"), "{told}");
+        let told = refused::<(u8, u8)>(&db);
+        assert!(told.contains("open it with the types it was created with"), "{told}");
+    });
+}
+
+#[test]
+fn an_older_version_is_read_compared_and_replaced() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Database::open(directory.path(), Options::default().workers(1)).unwrap();
+        let old = open();
+        let table: Table<u64, Postcard<Account>> = block_on(old.create_table("accounts")).unwrap();
+        for key in [7, 8] {
+            block_on(old.put(&table, &key, &ada())).unwrap();
+        }
+        old.close().unwrap();
+
+        let new = open();
+        let table: Table<u64, Postcard<Upgraded>> = block_on(new.open_table("accounts")).unwrap();
+        let upgraded = Upgraded { owner: "ada".to_owned(), cents: 250, limit: 5 };
+        assert_eq!(block_on(new.get(&table, &7)).unwrap(), Some(upgraded.clone()));
+        let (accounts, expected) = (table.clone(), upgraded.clone());
+        let richer = Upgraded { limit: 9, ..upgraded.clone() };
+        let replaced = richer.clone();
+        let set = new.run_blocking(async move |tx| {
+            assert!(!tx.compare_and_set(&accounts, &7, Some(&richer), None).await?);
+            tx.compare_and_set(&accounts, &7, Some(&expected), Some(&richer)).await
+        });
+        assert!(set.unwrap());
+        assert_eq!(block_on(new.get(&table, &7)).unwrap(), Some(replaced.clone()));
+        assert_eq!(block_on(new.get(&table, &8)).unwrap(), Some(upgraded));
+        // It is noted that a newer program was here, for good.
+        new.close().unwrap();
+        let old = open();
+        let told = refused::<Account>(&old);
+        assert!(told.contains("a newer program wrote version 2 of account"), "{told}");
+        let table: Table<u64, Postcard<Upgraded>> = block_on(old.open_table("accounts")).unwrap();
+        assert_eq!(block_on(old.get(&table, &7)).unwrap(), Some(replaced));
+    });
+}
+
+/// The catalog's names of types are on disk: they stay as they are.
+#[test]
+fn names_of_composed_types_stay() {
+    with_limit(LIMIT_SECONDS, |_| {
+        type Many = (Vec<Option<Account>>, BTreeMap<String, u8>, HashMap<u16, (bool, Box<f64>)>);
+        let name = <Postcard<Many> as braiddb::Value>::type_name();
+        let expected =
+            "postcard (Vec<Option<account {owner, cents}>>, Map<str, u8>, Map<u16, (bool, f64)>)";
+        assert_eq!(name, expected);
+        assert_eq!(
+            <Postcard<Vec<Upgraded>> as braiddb::Value>::type_name(),
+            "postcard Vec<account v2 {owner, cents, limit}>"
+        );
+    });
+}
+
+/// A value of no version that the type knows is told, and no other value.
+#[test]
+fn unknown_versions_and_cut_values_are_errors() {
+    with_limit(LIMIT_SECONDS, |_| {
+        use braiddb::Value;
+        let value = Upgraded { owner: "ada".to_owned(), cents: 1, limit: 2 };
+        let encoded = <Postcard<Upgraded>>::encode(&value).unwrap();
+        assert!(
+            <Postcard<Account>>::decode(&encoded).unwrap_err().to_string().contains("but of 2")
+        );
+        for length in 0..encoded.len() {
+            assert!(<Postcard<Upgraded>>::decode(&encoded[..length]).is_err(), "{length}");
+        }
+        assert!(<Postcard<u8>>::decode(&[1, 2, 3]).is_err());
+    });
+}
+
+#[cfg(feature = "json")]
+mod named_fields {
+    use braiddb::Value;
+
+    use super::*;
+
+    #[derive(Serialize, Deserialize, Debug, PartialEq)]
+    struct Wider {
+        owner: String,
+        #[serde(default)]
+        limit: i64,
+    }
+
+    impl Schema for Wider {
+        const NAME: &'static str = "account";
+    }
+
+    /// Fields come and go, and nothing need be said.
+    fn fields_come_and_go<Old, New>()
+    where
+        Old: Value<Input = Account>,
+        New: Value<Input = Wider, Owned = Wider>,
+    {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let old: Table<u64, Old> = block_on(db.create_table("t")).unwrap();
+        block_on(db.put(&old, &7, &ada())).unwrap();
+        let new: Table<u64, New> = block_on(db.open_table("t")).unwrap();
+        let read = block_on(db.get(&new, &7)).unwrap();
+        assert_eq!(read, Some(Wider { owner: "ada".to_owned(), limit: 0 }));
+        assert!(New::decode(&Old::encode(&ada()).unwrap()[1..]).is_err());
+    }
+
+    #[test]
+    fn formats_that_name_fields_take_new_ones() {
+        with_limit(LIMIT_SECONDS, |_| {
+            fields_come_and_go::<braiddb::Json<Account>, braiddb::Json<Wider>>();
+            #[cfg(feature = "messagepack")]
+            fields_come_and_go::<braiddb::MessagePack<Account>, braiddb::MessagePack<Wider>>();
+        });
+    }
+}
