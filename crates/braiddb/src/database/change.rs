@@ -173,10 +173,6 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
-        let (mut keys, mut count) = (self.keys(table, range)?, 0);
-        while keys.next_encoded().await?.is_some() {
-            count += 1;
-        }
-        Ok(count)
+        self.scan(table, range)?.count().await
     }
 }

@@ -52,7 +52,7 @@ pub use stats::MemoryProbe;
 pub use stats::{
     AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, TableSize, WorkerStats,
 };
-pub use table::{KeyRange, PrefixKey, Table};
+pub use table::{KeyRange, Table};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 

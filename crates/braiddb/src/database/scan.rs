@@ -1,7 +1,10 @@
 //! Scans as their user sees them: typed, one record after another.
 
 use std::marker::PhantomData;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
+
+use futures_core::Stream;
+use futures_util::stream::unfold;
 
 use super::error::Result;
 use super::table::Table;
@@ -82,6 +85,83 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         let record = (K::decode(key)?, V::decode(value)?);
         self.core.give();
         Ok(Some(record))
+    }
+
+    /// Gives all records to `each`, until that breaks; what it broke with, if it did. Values are lent and not copied,
+    /// so that a table of any size can be passed over.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// use std::ops::ControlFlow;
+    ///
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
+    /// let first_long = db.run_blocking(async move |tx| {
+    ///     tx.put(&table, &1, "one").await?;
+    ///     tx.put(&table, &3, "three").await?;
+    ///     let long = |key, name: &str| match name.len() > 3 {
+    ///         true => ControlFlow::Break(key),
+    ///         false => ControlFlow::Continue(()),
+    ///     };
+    ///     tx.scan(&table, ..)?.visit(long).await
+    /// })?;
+    /// assert_eq!(first_long, Some(3));
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Scan::next`].
+    pub async fn visit<B>(
+        mut self,
+        mut each: impl FnMut(K::Owned, V::Ref<'_>) -> ControlFlow<B>,
+    ) -> Result<Option<B>> {
+        while let Some((key, value)) = self.next().await? {
+            if let ControlFlow::Break(result) = each(key, value) {
+                return Ok(Some(result));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many records there are; their values are not read.
+    ///
+    /// # Errors
+    /// As [`Scan::next`].
+    pub async fn count(mut self) -> Result<u64> {
+        self.core.set_keys_only();
+        let mut count = 0;
+        while self.next_encoded().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The records as a stream, each with a value of its own; it ends after the first error.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// use futures_util::TryStreamExt;
+    ///
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let table: Table<u64, str> = pollster::block_on(db.create_table("names"))?;
+    /// let names = db.run_blocking(async move |tx| {
+    ///     tx.put(&table, &1, "one").await?;
+    ///     tx.put(&table, &3, "three").await?;
+    ///     tx.scan(&table, ..)?.into_stream().map_ok(|(_, name)| name).try_collect::<Vec<_>>().await
+    /// })?;
+    /// assert_eq!(names, ["one", "three"]);
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn into_stream(self) -> impl Stream<Item = Result<(K::Owned, V::Owned)>> + use<'tx, K, V> {
+        unfold(Some(self), async |scan| {
+            let mut scan = scan?;
+            let item = match scan.next().await {
+                Ok(None) => return None,
+                Ok(Some((key, value))) => Ok((key, V::into_owned(value))),
+                Err(error) => return Some((Err(error), None)),
+            };
+            Some((item, Some(scan)))
+        })
     }
 
     /// The next key as it is stored.

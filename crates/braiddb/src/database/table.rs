@@ -101,12 +101,3 @@ impl<K: ?Sized, B: Borrow<K>> KeyRange<K> for (Bound<B>, Bound<B>) {
         (self.0.as_ref().map(Borrow::borrow), self.1.as_ref().map(Borrow::borrow))
     }
 }
-
-/// Key types whose encoding is the key's own bytes, so that a prefix of the key is a prefix of the
-/// encoding; and in a place before the last of a tuple it is encoded as those bytes are.
-pub trait PrefixKey: Key {}
-
-impl PrefixKey for str {}
-impl PrefixKey for String {}
-impl PrefixKey for [u8] {}
-impl PrefixKey for Vec<u8> {}

@@ -4,12 +4,12 @@ use std::ops::Bound;
 
 use super::error::{Error, Result};
 use super::scan::Scan;
-use super::table::{KeyRange, PrefixKey, Table};
+use super::table::{KeyRange, Table};
 use crate::index::MAX_KEY_BYTES;
 use crate::record;
 use crate::sched::{Contained, engine_code};
-use crate::transaction::{self, Engine, Found, Intent, SeenRecord};
-use crate::types::{Key, KeyBuffer, Value};
+use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord};
+use crate::types::{Key, KeyBuffer, KeyPrefix, Value};
 
 /// A transaction under way: a snapshot of the database and the writes made on top of it.
 ///
@@ -302,18 +302,20 @@ impl Transaction {
         Ok(Scan::new(&self.core, table, low, high))
     }
 
-    /// The records whose keys start with `prefix`, in key order.
+    /// The records whose keys start with `prefix`, in key order: a text, bytes, or the first parts of a tuple.
     ///
     /// # Errors
     /// When the table belongs to another database.
-    pub fn scan_prefix<K, V>(&self, table: &Table<K, V>, prefix: &K) -> Result<Scan<'_, K, V>>
+    pub fn scan_prefix<K, V, P>(&self, table: &Table<K, V>, prefix: &P) -> Result<Scan<'_, K, V>>
     where
-        K: PrefixKey + ?Sized,
+        K: KeyPrefix<P> + ?Sized,
         V: Value + ?Sized,
+        P: ?Sized,
     {
-        let low = encode(prefix);
-        let high = after_prefix(&low);
-        self.scan_encoded(table, Bound::Included(low), high)
+        let mut start = KeyBuffer::new();
+        K::encode_prefix(prefix, &mut start);
+        let Bounds { low, high } = starting_with(start);
+        self.scan_encoded(table, low, high)
     }
 
     /// The record with the smallest key.
@@ -356,6 +358,12 @@ pub(super) fn encode_checked<K: Key + ?Sized>(key: &K) -> Result<KeyBuffer> {
         true => Ok(key),
         false => Err(Error::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES }),
     }
+}
+
+/// The encodings that begin with `start`.
+pub(super) fn starting_with(start: KeyBuffer) -> Bounds {
+    let high = after_prefix(&start);
+    Bounds { low: Bound::Included(start), high }
 }
 
 /// The end of the keys that start with `prefix`: the prefix with its last byte below 255 raised.

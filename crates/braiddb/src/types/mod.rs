@@ -7,6 +7,7 @@ mod float;
 mod foreign;
 mod integer;
 mod key;
+mod prefix;
 mod reverse;
 mod schema;
 mod serde_formats;
@@ -18,7 +19,7 @@ mod value;
 pub use buffer::KeyBuffer;
 pub use error::{DecodeError, EncodeError};
 pub use key::Key;
-pub(crate) use key::escape_start;
+pub use prefix::KeyPrefix;
 pub use schema::Schema;
 #[cfg(feature = "json")]
 pub use serde_formats::Json;

@@ -73,6 +73,27 @@ proptest! {
         check(&Reverse(Reverse(a.0)), &Reverse(Reverse(b.0)));
     }
 
+    /// What begins with a prefix is exactly what its encoding begins.
+    #[test]
+    fn prefixes_of_keys_are_those_of_their_encodings(
+        a in (bytes(), any::<Option<u8>>(), bytes()), b in (bytes(), any::<Option<u8>>(), bytes()), start in bytes(),
+    ) {
+        let begins = |key: &[u8], prefix: KeyBuffer| key.starts_with(&prefix);
+        let mut out = KeyBuffer::new();
+        <(Vec<u8>, Option<u8>, Vec<u8>)>::encode_prefix(&(b.0.clone(),), &mut out);
+        assert_eq!(begins(&encode(&a), out), a.0 == b.0);
+        let mut out = KeyBuffer::new();
+        <(Vec<u8>, Option<u8>, Vec<u8>)>::encode_prefix(&(b.0.clone(), b.1), &mut out);
+        assert_eq!(begins(&encode(&a), out), (&a.0, a.1) == (&b.0, b.1));
+        let mut out = KeyBuffer::new();
+        Vec::encode_prefix(&start, &mut out);
+        assert_eq!(begins(&encode(&a.0), out), a.0.starts_with(&start));
+        let (mut out, mut part) = (KeyBuffer::new(), KeyBuffer::new());
+        Vec::encode_part_prefix(&start, &mut out);
+        a.0.encode_part(&mut part);
+        assert_eq!(begins(&part, out), a.0.starts_with(&start));
+    }
+
     #[test]
     fn garbage_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         garbage::<u64>(&bytes);

@@ -5,11 +5,11 @@ use std::ops::Bound;
 
 use super::Index;
 use crate::database::error::{Error, Result};
-use crate::database::table::{KeyRange, PrefixKey};
-use crate::database::transaction::{Transaction, after_prefix, encode};
+use crate::database::table::KeyRange;
+use crate::database::transaction::{Transaction, after_prefix, starting_with};
 use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction, Hit};
-use crate::types::{Key, KeyBuffer, Value, escape_start};
+use crate::types::{Key, KeyBuffer, KeyPrefix, Value};
 
 /// A scan of an index: the index's key, the record's key and its value, in the order of the index's keys,
 /// and of the records' keys where those are equal. A record that has several keys in the range is met under
@@ -46,17 +46,20 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::scan_by`].
-    pub fn scan_prefix_by<S, K, V>(
+    pub fn scan_prefix_by<S, K, V, P>(
         &self,
         index: &Index<S, K, V>,
-        prefix: &S,
+        prefix: &P,
     ) -> Result<IndexScan<'_, S, K, V>>
     where
-        S: PrefixKey + ?Sized,
+        S: KeyPrefix<P> + ?Sized,
         K: Key + ?Sized,
         V: Value + ?Sized,
+        P: ?Sized,
     {
-        let core = self.index_scan(index, prefix_bounds(prefix))?;
+        let mut start = KeyBuffer::new();
+        S::encode_part_prefix(prefix, &mut start);
+        let core = self.index_scan(index, starting_with(start))?;
         Ok(IndexScan { core, types: PhantomData })
     }
 
@@ -224,12 +227,4 @@ fn last_possible() -> KeyBuffer {
     let mut key = KeyBuffer::new();
     key.extend_from_slice(&[u8::MAX; crate::index::MAX_KEY_BYTES]);
     key
-}
-
-/// Between which entries those of keys are that start with `prefix`.
-fn prefix_bounds<S: PrefixKey + ?Sized>(prefix: &S) -> Bounds {
-    let mut low = KeyBuffer::new();
-    escape_start(&encode(prefix), &mut low);
-    let high = after_prefix(&low);
-    Bounds { low: Bound::Included(low), high }
 }
