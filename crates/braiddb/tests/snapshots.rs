@@ -105,6 +105,21 @@ fn keep_their_records(db: Database, table: Records) {
     db.close().unwrap();
 }
 
+/// Puts one value under all keys of a range, a hundred in a transaction.
+fn put_all(db: &Database, table: &Records, keys: std::ops::Range<u64>, value: &[u8]) {
+    let keys: Vec<u64> = keys.collect();
+    for some in keys.chunks(100) {
+        let (table, some, value) = (table.clone(), some.to_vec(), value.to_vec());
+        db.run_blocking(async move |tx| {
+            for key in &some {
+                tx.put(&table, key, &value).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn snapshots_keep_their_records() {
     for paged in [false, true] {
@@ -160,16 +175,7 @@ fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
         let db = Database::in_memory(Options::default().workers(1)).unwrap();
         limit.watch(&db, Database::stats);
         let table: Records = create_table(&db, "records", false);
-        let put_all = |byte: u8| {
-            let table = table.clone();
-            db.run_blocking(async move |tx| {
-                for key in 0..500 {
-                    tx.put(&table, &key, &[byte; 1000]).await?;
-                }
-                Ok(())
-            })
-            .unwrap();
-        };
+        let put_all = |byte: u8| put_all(&db, &table, 0..500, &[byte; 1000]);
         put_all(0);
         let snapshot = block_on(db.snapshot()).unwrap();
         let clone = snapshot.clone();
@@ -266,9 +272,7 @@ fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
             .unwrap();
         limit.watch(&db, Database::stats);
         let table: Records = create_table(&db, "records", false);
-        for key in 0..3000 {
-            block_on(db.put(&table, &key, &[7; 4000])).unwrap();
-        }
+        put_all(&db, &table, 0..3000, &[7; 4000]);
         let snapshot = block_on(db.snapshot()).unwrap();
         for _ in 0..4 {
             let records = table.clone();
@@ -335,19 +339,9 @@ fn closing_ends_what_reads_a_snapshot() {
             let db = Database::in_memory(Options::default().workers(workers)).unwrap();
             limit.watch(&db, Database::stats);
             let table: Records = create_table(&db, "records", false);
-            let put_all = |byte: u8| {
-                let table = table.clone();
-                db.run_blocking(async move |tx| {
-                    for key in 0..2000 {
-                        tx.put(&table, &key, &[byte; 100]).await?;
-                    }
-                    Ok(())
-                })
-                .unwrap();
-            };
-            put_all(1);
+            put_all(&db, &table, 0..2000, &[1; 100]);
             let snapshot = block_on(db.snapshot()).unwrap();
-            put_all(2);
+            put_all(&db, &table, 0..2000, &[2; 100]);
             let (begun, waits) = std::sync::mpsc::channel();
             let records = table.clone();
             let reading = std::thread::spawn(move || {
