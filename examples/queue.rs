@@ -1,0 +1,147 @@
+//! A job queue: jobs are taken by workers for a while, finished or, if their worker does not come back, taken by another.
+//! A job and what it did are one transaction, so that each is done exactly once.
+//!
+//!     cargo run -p braid-examples --example queue
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+
+/// Jobs by the time from which they may be taken (milliseconds) and their number.
+#[derive(Clone)]
+struct Queue {
+    db: Database,
+    jobs: Table<(u64, u64), str>,
+    /// How often each text was worked on: what the jobs do.
+    done: Table<str, u64>,
+}
+
+/// A job that is taken, until its time is over.
+#[derive(Debug, PartialEq)]
+struct Taken {
+    key: (u64, u64),
+    text: String,
+}
+
+impl Queue {
+    async fn open(directory: &std::path::Path, options: Options) -> Result<Self, Error> {
+        let db = Database::open(directory, options)?;
+        let jobs = db.open_or_create_table("jobs").await?;
+        let done = db.open_or_create_table("done").await?;
+        Ok(Self { db, jobs, done })
+    }
+
+    async fn push(&self, number: u64, text: &str) -> Result<(), Error> {
+        self.db.insert(&self.jobs, &(0, number), text).await
+    }
+
+    /// Takes one of the jobs that are due first; it is due again after `lease`, if it is not finished by then.
+    ///
+    /// Any of a few, so that workers do not all want the same one. A snapshot is isolation enough: of two who delete a
+    /// job one meets a conflict, and it matters to nobody which others there were.
+    async fn take(&self, now: u64, lease: Duration) -> Result<Option<Taken>, Error> {
+        const CHOICE: usize = 64;
+        let queue = self.clone();
+        let options = RunOptions::default().isolation(Isolation::Snapshot);
+        let take = self.db.run_with(options, async move |tx| {
+            let mut due = tx.keys(&queue.jobs, ..(now + 1, 0))?.limit(CHOICE as u64);
+            let mut some = Vec::with_capacity(CHOICE);
+            while let Some(key) = due.next().await? {
+                some.push(key);
+            }
+            let Some(key) = fastrand::choice(some) else {
+                return Ok(None);
+            };
+            let text = tx.get(&queue.jobs, &key).await?.ok_or(Error::KeyNotFound)?.to_owned();
+            tx.delete(&queue.jobs, &key).await?;
+            let key = (now + lease.as_millis() as u64, key.1);
+            tx.insert(&queue.jobs, &key, &text).await?;
+            Ok(Some(Taken { key, text }))
+        });
+        Ok(take.await?.value)
+    }
+
+    /// Does a job and ends it, at once; `false` if its time was over and another took it.
+    async fn finish(&self, taken: &Taken) -> Result<bool, Error> {
+        let (queue, key, text) = (self.clone(), taken.key, taken.text.clone());
+        let finish = async move |tx: &braiddb::Transaction| {
+            if !tx.delete(&queue.jobs, &key).await? {
+                return Ok(false);
+            }
+            tx.fetch_update(&queue.done, &text, |count| Some(count.unwrap_or(0) + 1)).await?;
+            Ok(true)
+        };
+        self.db.run(finish).await
+    }
+}
+
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Takes and finishes jobs until there are none; how many they were.
+async fn work(queue: Queue) -> Result<u64, Error> {
+    let mut finished = 0;
+    while let Some(taken) = queue.take(clock(), Duration::from_secs(30)).await? {
+        finished += u64::from(queue.finish(&taken).await?);
+    }
+    Ok(finished)
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    const JOBS: u64 = 5000;
+    const WORKERS: usize = 128;
+    let directory = tempfile::tempdir()?;
+    let queue = Queue::open(directory.path(), Options::default()).await?;
+    let pushed = (0..JOBS).map(|number| {
+        let queue = queue.clone();
+        async move { queue.push(number, &format!("colour {}", number % 7)).await }
+    });
+    futures_util::future::try_join_all(pushed).await?;
+    let began = Instant::now();
+    let workers: Vec<_> = (0..WORKERS).map(|_| tokio::spawn(work(queue.clone()))).collect();
+    let mut finished = 0;
+    for worker in workers {
+        finished += worker.await??;
+    }
+    // Each was taken and finished in a durable transaction of its own; those of all workers share flushes.
+    let rate = finished as f64 / began.elapsed().as_secs_f64();
+    println!("{WORKERS} workers did {finished} jobs, {rate:.0} a second");
+    queue.db.close()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_job_is_done_exactly_once() {
+        const JOBS: u64 = 300;
+        let directory = tempfile::tempdir().unwrap();
+        let queue = Queue::open(directory.path(), Options::default().workers(2)).await.unwrap();
+        for number in 0..JOBS {
+            queue.push(number, &format!("colour {}", number % 7)).await.unwrap();
+        }
+        // A worker that takes a job and comes back too late.
+        let lost = queue.take(0, Duration::from_millis(1)).await.unwrap().unwrap();
+        let workers: Vec<_> = (0..8).map(|_| tokio::spawn(work(queue.clone()))).collect();
+        let mut finished = 0;
+        for worker in workers {
+            finished += worker.await.unwrap().unwrap();
+        }
+        assert_eq!(finished, JOBS);
+        assert!(!queue.finish(&lost).await.unwrap());
+        let done = queue.done.clone();
+        let sum = queue.db.run(async move |tx| {
+            let (mut scan, mut sum) = (tx.scan(&done, ..)?, 0);
+            while let Some((_, count)) = scan.next().await? {
+                sum += count;
+            }
+            Ok(sum)
+        });
+        assert_eq!(sum.await.unwrap(), JOBS);
+        queue.db.close().unwrap();
+    }
+}
