@@ -51,9 +51,9 @@ pub use database::{
     AbortStats, Backup, CheckReport, Checkpoint, Compaction, Contended, Database, Error, Index,
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
-    OpenProgress, OpenStage, Options, Outcome, Overload, Recovery, Result, RunOptions, Savepoint,
-    Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table, TableDescription,
-    TableOptions, TableSize, Transaction, WorkerStats,
+    OpenProgress, OpenStage, Options, Outcome, Overload, PageStats, Recovery, Result, RunOptions,
+    Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
+    TableDescription, TableOptions, TableSize, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

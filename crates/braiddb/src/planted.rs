@@ -54,6 +54,11 @@ pub enum Bug {
     VersionNotDurable,
     CheckpointBesidePages,
     DeletionByKeyNotReplayed,
+    OrphanAfterPlace,
+    PlaceBeforeImage,
+    PageLeavesThoughChanged,
+    PageNotCheckedAfterFault,
+    LoadWaitersNotWoken,
     // Found by models.
     #[cfg(test)]
     ChainLookedUpAfterValidation,
@@ -90,6 +95,15 @@ impl Bug {
         Self::ReclaimedBeforeDurable,
         Self::ErrorBeforeDurable,
         Self::StepBeforeDurable,
+    ];
+
+    /// Those of pages that leave memory and are loaded: schedules of several workers find them.
+    pub const PAGING: [Self; 5] = [
+        Self::OrphanAfterPlace,
+        Self::PlaceBeforeImage,
+        Self::PageLeavesThoughChanged,
+        Self::PageNotCheckedAfterFault,
+        Self::LoadWaitersNotWoken,
     ];
 
     /// Those that only a serializable transaction suffers from.

@@ -35,7 +35,8 @@ pub struct TableOptions {
     /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
-    /// So far all pages stay in memory; keys have up to 512 bytes, values up to 1 KiB, and there are no secondary
+    /// Half of what [`crate::Options::memory_budget`] leaves beside the log's ring is for pages; others are on disk, and are
+    /// loaded when they are needed; in a database in memory only all stay. So far keys have up to 512 bytes, values up to 1 KiB, and there are no secondary
     /// indexes. In a database with a log, paged tables are recovered by replaying the log from before they were
     /// created: until they are dropped, checkpoints and compaction are refused
     /// ([`Error::PagedTables`]), those that are due by themselves are not taken, and so the
@@ -151,7 +152,7 @@ impl Database {
     /// also by tables that are empty, the paged tables, with what was recovered of them, and the tables' indexes.
     /// Goes on with the deletion of what was dropped.
     pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<()> {
-        let no_pages = |error: PageError| Error::TableFull(error.to_string());
+        let no_pages = |error: PageError| Error::from(OperationError::from(error));
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;

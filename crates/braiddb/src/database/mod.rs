@@ -50,7 +50,8 @@ pub use stage::StagedTable;
 #[cfg(braid_simulation)]
 pub use stats::MemoryProbe;
 pub use stats::{
-    AbortStats, LogPositions, MemoryStats, Stats, SuspensionStats, TableSize, WorkerStats,
+    AbortStats, LogPositions, MemoryStats, PageStats, Stats, SuspensionStats, TableSize,
+    WorkerStats,
 };
 pub use table::{KeyRange, Table};
 pub use transaction::Transaction;
@@ -60,6 +61,7 @@ use crate::durability::{self, RecoveryError, Watch};
 use crate::io::{self, SimulatedDisk};
 use crate::log::{ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
+use crate::page;
 use crate::reclaim::Domain;
 #[cfg(any(test, braid_simulation))]
 use crate::sched::Width;
@@ -195,6 +197,7 @@ impl Database {
         let (log, reader) = Log::open(log_options)?;
         let store = log.cold_store();
         let files = log.files().expect("a log that was opened has files");
+        page::remove_zones(&files)?;
         let (log, unused_log) = match options.durability {
             Durability::Volatile => (Log::volatile(options.workers), Some(log)),
             Durability::Group | Durability::Relaxed => (log, None),
@@ -404,6 +407,7 @@ fn engine(
         interactive_age: options.interactive_age,
         certifier: options.certifier,
         memory_budget,
+        page_frames: options.page_frames,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,

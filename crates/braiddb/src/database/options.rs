@@ -51,6 +51,9 @@ pub struct Options {
     /// bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
     /// the machine has, or the process's control group allows.
     pub memory_budget: MemoryBudget,
+    /// Pages of paged tables that may be in memory, for tests. Default: none, and it follows from the budget.
+    #[doc(hidden)]
+    pub page_frames: Option<u32>,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait
     /// for the engine; further requests wait in order until one of those is over, or comes to wait for
     /// something outside the engine. As many again may wait for something outside, as a future of the
@@ -122,6 +125,7 @@ impl Default for Options {
             overload: Overload::default(),
             read_depth: 64,
             memory_budget: MemoryBudget::default(),
+            page_frames: None,
             max_open: 16 << 10,
             // What happens in a simulation must not depend on time.
             interactive_idle: (!SMALL).then_some(Duration::from_mins(5)),
@@ -192,6 +196,14 @@ impl Options {
     #[must_use]
     pub fn memory_budget(mut self, memory_budget: impl Into<MemoryBudget>) -> Self {
         self.memory_budget = memory_budget.into();
+        self
+    }
+
+    /// Sets [`Options::page_frames`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn page_frames(mut self, page_frames: Option<u32>) -> Self {
+        self.page_frames = page_frames;
         self
     }
 

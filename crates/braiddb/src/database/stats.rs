@@ -52,6 +52,8 @@ pub struct Stats {
     pub log: LogStats,
     /// Bytes in use.
     pub memory: MemoryStats,
+    /// The pages of paged tables.
+    pub pages: PageStats,
     /// What opening the database did; nothing for one in memory only.
     pub recovery: Recovery,
 }
@@ -164,6 +166,30 @@ pub struct MemoryStats {
     pub resident: u64,
 }
 
+/// The pages of paged tables: where they are, and how often they came and went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PageStats {
+    /// Pages that may be in memory; 0 as long as there was no paged table.
+    pub frames: u64,
+    /// Pages that are in memory.
+    pub resident: u64,
+    /// Of these, pages with changes that are in no image on disk.
+    pub dirty: u64,
+    /// Pages that are not in memory, and of whose records there are versions that somebody may still see.
+    pub orphaned: u64,
+    /// Times that a page was loaded from disk.
+    pub faults: u64,
+    /// Times that a page left memory.
+    pub evicted: u64,
+    /// Pages that were written to disk.
+    pub written: u64,
+    /// Writes that this took: pages are written several at a time.
+    pub writes: u64,
+    /// Bytes on disk of pages that are not in memory, or have not changed since they were.
+    pub zone_bytes: u64,
+}
+
 /// How large a table is, as far as that is known without looking at its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -223,6 +249,18 @@ impl Database {
         };
         stats.log = engine.log.stats();
         stats.memory = memory(engine);
+        let pages = engine.page_stats();
+        stats.pages = PageStats {
+            frames: pages.frames,
+            resident: pages.resident,
+            dirty: pages.dirty,
+            orphaned: pages.orphaned,
+            faults: pages.loaded,
+            evicted: pages.evicted,
+            written: pages.written,
+            writes: pages.writes,
+            zone_bytes: pages.zone_bytes,
+        };
         stats.recovery = self.shared.recovery;
         stats
     }

@@ -56,7 +56,7 @@ impl<'r> RecoveringPages<'r> {
         if let Some(tree) = trees.get(&id) {
             return Ok(tree.clone());
         }
-        let tree = Arc::new(self.engine.empty_pages(id)?);
+        let tree = Arc::new(run_now(self.engine.empty_pages(id))?);
         Ok(trees.entry(id).or_insert(tree).clone())
     }
 
@@ -79,7 +79,7 @@ impl RecoveredPages {
     /// # Errors
     /// When there are no pages for it.
     pub(crate) fn list(&mut self, engine: &Engine, id: TableId) -> Result<(), PageError> {
-        let pages = self.0.remove(&id).map_or_else(|| engine.empty_pages(id), Ok)?;
+        let pages = self.0.remove(&id).map_or_else(|| run_now(engine.empty_pages(id)), Ok)?;
         engine.list_recovered(id, pages);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordView, split_record};
 use super::segment::Segments;
-use super::{LARGE_BLOCK_BYTES, LogError, Lsn};
+use super::{LARGE_BLOCK_BYTES, LogError, Lsn, WeakLogFiles};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::sched;
 use zerocopy::FromBytes;
@@ -66,6 +66,11 @@ fn sector_of(lsn: Lsn) -> (Lsn, usize) {
 }
 
 impl ColdStore {
+    /// What stands beside the log in its directory.
+    pub(crate) fn files(&self) -> WeakLogFiles {
+        WeakLogFiles::new(self.0.clone())
+    }
+
     pub(super) fn new(segments: &Arc<Segments>) -> Self {
         Self(Arc::downgrade(segments))
     }

@@ -53,6 +53,20 @@ pub enum LogError {
         /// What is wrong there.
         reason: String,
     },
+    /// A page of a paged table that had left memory is not what was written.
+    #[error(
+        "a page of a paged table is damaged in {path} at offset {offset}: {reason}; \
+         close the database and open it again, which brings the records back from the log",
+        path = path.display()
+    )]
+    DamagedPage {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        reason: String,
+    },
     /// The directory does not hold a database.
     #[error("{path} does not hold a database: {reason}", path = path.display())]
     NotADatabase {

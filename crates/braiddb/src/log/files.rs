@@ -1,7 +1,7 @@
 //! The database's directory, for what stands beside the log in it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::identity::read_header;
 use super::reader::{Block, Window};
@@ -34,6 +34,21 @@ pub(super) fn copy(from: &File, to: &File, most: u64) -> Result<u64, LogError> {
 /// The directory of an open log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFiles(Arc<Segments>);
+
+/// The same, which does not keep the log open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakLogFiles(Weak<Segments>);
+
+impl WeakLogFiles {
+    pub(super) fn new(segments: Weak<Segments>) -> Self {
+        Self(segments)
+    }
+
+    /// The directory, as long as the log is open.
+    pub(crate) fn get(&self) -> Option<LogFiles> {
+        self.0.upgrade().map(LogFiles)
+    }
+}
 
 /// While it lives, what is held back of the disk may be lent.
 #[derive(Debug)]

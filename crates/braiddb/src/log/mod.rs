@@ -51,7 +51,7 @@ pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;
 use extent::Extent;
 pub(crate) use extent::Purpose;
-pub(crate) use files::LogFiles;
+pub(crate) use files::{LogFiles, WeakLogFiles};
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use identity::UNFINISHED;

@@ -1,9 +1,13 @@
 //! Why pages cannot be had.
 
+use std::sync::Arc;
+
+use super::map::PageId;
 use crate::latch::Restart;
+use crate::log::LogError;
 
 /// What an operation on pages tells its caller.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum PageError {
     /// All frames are taken.
     #[error(
@@ -29,6 +33,16 @@ pub(crate) enum PageError {
         /// What the operating system says.
         reason: String,
     },
+    /// A page could not be read, or not written so that another could take its place; or what was read is not
+    /// what was written.
+    #[error("{0}")]
+    Storage(Arc<LogError>),
+}
+
+impl From<LogError> for PageError {
+    fn from(error: LogError) -> Self {
+        Self::Storage(Arc::new(error))
+    }
 }
 
 /// Why something that does not wait came to no end.
@@ -36,8 +50,10 @@ pub(crate) enum PageError {
 pub(crate) enum Interrupted {
     /// What it met has changed: start again.
     Restart,
-    /// No frame is free.
-    OutOfFrames,
+    /// A page is not in memory.
+    Absent(PageId),
+    /// Not so many frames are free.
+    OutOfFrames { needed: usize },
     /// No page id is free.
     OutOfPageIds,
 }

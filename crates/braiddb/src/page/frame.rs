@@ -5,14 +5,17 @@
 //! a frame by a page id takes the latch's version, looks whether the frame still holds that page, and
 //! validates the version in the end.
 //!
-//! Invariant: the page id, the shape and what hangs on the frame change only while it is latched.
+//! Invariants: the page id, the shape, the place and what hangs on the frame change only while it is latched. A
+//! free frame holds page 0, so nobody latches it but who has taken it: whoever latches a frame has seen its page's
+//! id under the version that it latches with.
 
 use std::ops::Deref;
 
 use super::layout::{Page, Shape};
-use super::map::PageId;
+use super::map::{PageId, Place};
 use crate::latch::{Latch, LatchVersion, Latched, Restart};
 use crate::memory::Zero;
+use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What is known of a page in memory.
@@ -30,7 +33,15 @@ pub(in crate::page) struct Frame {
     dirty_since: AtomicU64,
     /// Bytes of the page that are kept free so that what is undecided can be undone.
     reserved_bytes: AtomicU64,
+    /// The word of the place of the newest image; 0: there is none. It is the page itself while it is not dirty.
+    place: AtomicU64,
+    marks: AtomicU64,
 }
+
+/// The page was looked at since the clock's hand last came by.
+const USED: u64 = 1;
+/// An image of the page is being written.
+const BEING_WRITTEN: u64 = 2;
 
 const _: () = assert!(cfg!(loom) || size_of::<Frame>() == 64, "a frame is a line");
 
@@ -46,15 +57,54 @@ unsafe impl Zero for Frame {
             shape: zero(),
             dirty_since: zero(),
             reserved_bytes: zero(),
+            place: zero(),
+            marks: zero(),
         }
     }
 }
 
-#[cfg(test)]
 impl Frame {
-    /// Whether it holds a page, while nobody changes that.
+    /// Whether it holds a page. A hint, while others may change that.
     pub(super) fn holds_page(&self) -> bool {
         self.page.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the page has changes that no image has. A hint, as above.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.dirty_since.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes that the page is of use.
+    #[inline(always)]
+    pub(super) fn note_use(&self) {
+        // Relaxed, as all of the marks: hints, but for that of writers, of whom one alone sets it. Not stored if it is
+        // there: the line stays shared.
+        if self.marks.load(Ordering::Relaxed) & USED == 0 {
+            self.marks.fetch_or(USED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the page was of use since the last call.
+    pub(super) fn take_use(&self) -> bool {
+        let used = self.marks.load(Ordering::Relaxed) & USED != 0;
+        if used {
+            self.marks.fetch_and(!USED, Ordering::Relaxed);
+        }
+        used
+    }
+
+    /// Marks an image of the page as being written; `false` if one is already.
+    pub(super) fn begin_writing(&self) -> bool {
+        self.marks.fetch_or(BEING_WRITTEN, Ordering::Relaxed) & BEING_WRITTEN == 0
+    }
+
+    /// Takes back the mark that the caller has set.
+    pub(super) fn end_writing(&self) {
+        self.marks.fetch_and(!BEING_WRITTEN, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_being_written(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) & BEING_WRITTEN != 0
     }
 }
 
@@ -74,7 +124,15 @@ impl<'s> ResidentPage<'s> {
         let version = self.frame.latch.version()?;
         // Relaxed: not older than the version (Acquire), and validated with it.
         let held = self.frame.page.load(Ordering::Relaxed);
-        if held == id.number() { Ok(version) } else { Err(Restart) }
+        let is_it = held == id.number() || is_planted(Bug::PageNotCheckedAfterFault);
+        if is_it { Ok(version) } else { Err(Restart) }
+    }
+
+    /// The page id that the frame holds, if it holds one. Means nothing until validated, unless latched.
+    pub(in crate::page) fn held(self) -> Option<PageId> {
+        // Relaxed: validated, or latched.
+        let number = self.frame.page.load(Ordering::Relaxed);
+        (number != 0).then(|| PageId::new(number))
     }
 
     /// Whether nothing has changed since `version` was taken.
@@ -133,14 +191,40 @@ impl<'s> LatchedPage<'s> {
     /// start again, and no image has the change. `cut` is the number of the last cut, seen while the
     /// page was latched.
     pub(in crate::page) fn changed(&mut self, cut: u64) {
-        if !self.is_changed {
-            self.is_changed = true;
-            self.latched.changed();
-        }
+        self.raise_version();
         // Relaxed, both: latched.
         if self.frame.dirty_since.load(Ordering::Relaxed) == 0 {
             self.frame.dirty_since.store(cut, Ordering::Relaxed);
         }
+    }
+
+    fn raise_version(&mut self) {
+        if !self.is_changed {
+            self.is_changed = true;
+            self.latched.changed();
+        }
+    }
+
+    /// Takes off what hangs on the frame, of a page that is about to leave.
+    pub(in crate::page) fn take_mapping(&mut self) -> u64 {
+        self.raise_version();
+        let word = self.mapping();
+        self.set_mapping(0);
+        word
+    }
+
+    /// The place of the newest image.
+    pub(in crate::page) fn place(&self) -> Option<Place> {
+        // Relaxed, here and below: latched.
+        Place::from_word(self.frame.place.load(Ordering::Relaxed))
+    }
+
+    /// Notes that the image in `place` is the page as it is; the place of the image before.
+    pub(in crate::page) fn set_written(&mut self, place: Place) -> Option<Place> {
+        let before = self.place();
+        self.frame.place.store(place.word(), Ordering::Relaxed);
+        self.frame.dirty_since.store(0, Ordering::Relaxed);
+        before
     }
 
     /// Hangs something else on the frame.
@@ -167,15 +251,26 @@ impl<'s> LatchedPage<'s> {
         assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
         self.changed(cut);
         self.frame.page.store(id.number(), Ordering::Relaxed);
+        self.frame.note_use();
+    }
+
+    /// Makes the empty frame that of a page that is about to be read from an image.
+    pub(super) fn hold_image(&mut self, id: PageId, place: Place) {
+        assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
+        self.raise_version();
+        self.frame.page.store(id.number(), Ordering::Relaxed);
+        self.frame.place.store(place.word(), Ordering::Relaxed);
+        self.frame.note_use();
     }
 
     /// Empties the frame; nothing hangs on it any more.
     pub(super) fn empty(mut self) {
-        self.changed(0);
+        self.raise_version();
         assert_eq!(self.mapping(), 0, "versions have moved away");
         self.frame.page.store(0, Ordering::Relaxed);
         self.frame.dirty_since.store(0, Ordering::Relaxed);
         self.frame.reserved_bytes.store(0, Ordering::Relaxed);
+        self.frame.place.store(0, Ordering::Relaxed);
     }
 
     #[cfg(test)]

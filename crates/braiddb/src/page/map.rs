@@ -4,6 +4,11 @@
 //! |---|---|
 //! | all 0 | free: no page has this id |
 //! | 0 to 1: 01 | in memory; above, the number of the frame |
+//! | 0 to 1: 10 | being loaded (`fault`) |
+//! | 0 to 1: 11 | on disk; above, 22 bits of the image's checksum, then 40 bits for the number of the place |
+//!
+//! A word goes from *in memory* to *on disk* under the frame's latch (`evict`), and from there to *loading* and on
+//! under the lock of its page's loads (`fault`).
 //!
 //! Ids of pages that are gone are used again at once: whoever follows an id it read earlier meets the
 //! frame's page id, and the page's own level, table and fences.
@@ -38,21 +43,71 @@ pub(in crate::page) enum Whereabouts {
     Free,
     /// In the frame with this number.
     Frame(u32),
+    /// On the way to a frame.
+    Loading,
+    /// On disk.
+    Place(Place),
+}
+
+/// A place on disk, and which image is there: a part of its checksum tells it from older ones of the same page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page) struct Place {
+    /// The number of the place among all of the zones.
+    pub(in crate::page) slot: u64,
+    check: u32,
 }
 
 const RESIDENT: u64 = 1;
+const LOADING: u64 = 2;
+const ON_DISK: u64 = 3;
 const TAG_BITS: u32 = 2;
+const TAG: u64 = (1 << TAG_BITS) - 1;
+const CHECK_BITS: u32 = 22;
+/// Places there can be.
+pub(in crate::page) const SLOT_LIMIT: u64 = 1 << (64 - TAG_BITS - CHECK_BITS);
+
+impl Place {
+    /// That of an image with this checksum.
+    pub(in crate::page) fn new(slot: u64, checksum: u32) -> Self {
+        assert!(slot < SLOT_LIMIT);
+        Self { slot, check: checksum >> (u32::BITS - CHECK_BITS) }
+    }
+
+    /// Whether an image with this checksum may be the one.
+    pub(in crate::page) fn may_be(self, checksum: u32) -> bool {
+        self.check == checksum >> (u32::BITS - CHECK_BITS)
+    }
+
+    /// In one word, which is never 0.
+    pub(in crate::page) fn word(self) -> u64 {
+        (self.slot << CHECK_BITS | u64::from(self.check)) << TAG_BITS | ON_DISK
+    }
+
+    /// The place of such a word; none of 0.
+    pub(in crate::page) fn from_word(word: u64) -> Option<Self> {
+        let (slot, check) = (word >> (TAG_BITS + CHECK_BITS), word >> TAG_BITS);
+        let check = (check & ((1 << CHECK_BITS) - 1)) as u32;
+        (word != 0).then_some(Self { slot, check })
+    }
+}
 
 impl Whereabouts {
     #[inline(always)]
     fn from_word(word: u64) -> Self {
-        if word == 0 { Self::Free } else { Self::Frame((word >> TAG_BITS) as u32) }
+        match word & TAG {
+            RESIDENT => Self::Frame((word >> TAG_BITS) as u32),
+            LOADING => Self::Loading,
+            ON_DISK => Place::from_word(word).map_or(Self::Free, Self::Place),
+            _ => Self::Free,
+        }
     }
 
     fn word(self) -> u64 {
         match self {
             Self::Free => 0,
             Self::Frame(number) => u64::from(number) << TAG_BITS | RESIDENT,
+            Self::Loading => LOADING,
+            Self::Place(place) => place.word(),
         }
     }
 }
@@ -117,7 +172,7 @@ impl PageMap {
         Whereabouts::from_word(self.word(id).load(Ordering::Acquire))
     }
 
-    /// Says where the page is; its frame, before or after, is latched.
+    /// Says where the page is; under what the head of this file says, or by who has the page alone.
     pub(in crate::page) fn set(&self, id: PageId, whereabouts: Whereabouts) {
         assert!(id.0 != 0 && id.0 < self.words.count() as u64);
         // Release pairs with the Acquire in `get`.

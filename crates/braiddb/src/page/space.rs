@@ -1,15 +1,21 @@
-//! A space of pages of one size: their map, their frames, and where the frames' pages lie.
+//! A space of pages of one size: their map, their frames, where the frames' pages lie, and the zones to which pages
+//! go that leave memory.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use super::error::{Interrupted, PageError};
+use super::fault::Loads;
 use super::frame::{Frame, LatchedPage, ResidentPage};
 use super::layout::{self, Page, WORD_BYTES};
 use super::map::{PageId, PageMap, Whereabouts};
-use crate::latch::Restart;
+use super::transit::{Transit, UnderWay};
+use super::versions::Orphans;
+use super::zone::Zones;
+use crate::log::WeakLogFiles;
 use crate::memory::Reserved;
-use crate::sync::SegQueue;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::statistic;
 
 /// Pages of one size, of any number of trees.
 #[derive(Debug)]
@@ -19,19 +25,61 @@ pub(crate) struct PageSpace {
     frames: Reserved<Frame>,
     /// The page of frame `n` is the `n`th run of as many words as a page has.
     words: Reserved<AtomicU64>,
-    /// The least number of a frame that was never taken, and those that are free again.
-    next_frame: AtomicU64,
-    free_frames: SegQueue<u32>,
+    /// The clock's hand: the next frame that is looked at for a page that may leave memory, counted on.
+    pub(super) hand: AtomicU64,
+    /// Free frames, and what is under way that brings about more.
+    pub(super) transit: Transit,
+    pub(super) loads: Loads,
+    pub(super) orphans: Orphans,
+    /// Where pages go that leave memory; without, all stay.
+    pub(super) zones: Option<Arc<Zones>>,
+    pub(super) counters: PageCounters,
     /// The number of the last cut; the first has number 1.
     cut: AtomicU64,
 }
 
+/// What was done with the pages of a space.
+#[derive(Debug, Default)]
+pub(super) struct PageCounters {
+    pub(super) loaded: statistic::AtomicU64,
+    pub(super) evicted: statistic::AtomicU64,
+    pub(super) written: statistic::AtomicU64,
+    pub(super) writes: statistic::AtomicU64,
+}
+
+/// How full a space of pages is, and what was done with them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PageStats {
+    /// Frames there are.
+    pub(crate) frames: u64,
+    /// Pages in memory, and how many of them have changes that are in no image.
+    pub(crate) resident: u64,
+    pub(crate) dirty: u64,
+    /// Pages that are not in memory, of whose records there are versions.
+    pub(crate) orphaned: u64,
+    /// Pages that were loaded.
+    pub(crate) loaded: u64,
+    /// Pages that left memory.
+    pub(crate) evicted: u64,
+    /// Images that were written, and in how many pieces.
+    pub(crate) written: u64,
+    pub(crate) writes: u64,
+    /// Bytes on disk that belong to pages.
+    pub(crate) zone_bytes: u64,
+}
+
 impl PageSpace {
-    /// A space of pages of `page_bytes`, of which so many may be in memory, and so many exist.
+    /// A space of pages of `page_bytes`, of which so many may be in memory, and so many exist; those that are not in
+    /// memory are in zones beside the log, or all stay.
     ///
     /// # Errors
     /// [`PageError::NoMemory`], when the operating system has no addresses for them.
-    pub(crate) fn new(page_bytes: usize, frames: u32, pages: u64) -> Result<Arc<Self>, PageError> {
+    pub(crate) fn new(
+        page_bytes: usize,
+        frames: u32,
+        pages: u64,
+        files: Option<WeakLogFiles>,
+    ) -> Result<Arc<Self>, PageError> {
         assert!(layout::is_page_size(page_bytes));
         let page_words = page_bytes / WORD_BYTES;
         let no_memory = |error: std::io::Error| PageError::NoMemory {
@@ -44,10 +92,19 @@ impl PageSpace {
             map: PageMap::new(pages).map_err(no_memory)?,
             frames: Reserved::new(frames as usize).map_err(no_memory)?,
             words: Reserved::new(frames as usize * page_words).map_err(no_memory)?,
-            next_frame: AtomicU64::new(0),
-            free_frames: SegQueue::new(),
+            hand: AtomicU64::new(0),
+            transit: Transit::new(frames),
+            loads: Loads::new(),
+            orphans: Orphans::new(),
+            zones: files.map(|files| Zones::new(files, page_bytes)),
+            counters: PageCounters::default(),
             cut: AtomicU64::new(1),
         }))
+    }
+
+    /// Bytes that a frame takes with a page of so many bytes.
+    pub(crate) fn frame_bytes(page_bytes: usize) -> u64 {
+        (page_bytes + size_of::<Frame>()) as u64
     }
 
     /// Bytes of a page.
@@ -58,9 +115,45 @@ impl PageSpace {
     /// Bytes of memory that its frames take: those that hold pages, and those that did; theirs is kept for pages to
     /// come.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Relaxed: a statistic.
-        let taken = self.next_frame.load(Ordering::Relaxed).min(self.frames.count() as u64);
-        taken * (self.page_bytes() + size_of::<Frame>()) as u64
+        self.frames_taken() * Self::frame_bytes(self.page_bytes())
+    }
+
+    /// Frames there are.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames.count() as u64
+    }
+
+    /// Frames that were taken once; the others hold no page.
+    pub(super) fn frames_taken(&self) -> u64 {
+        self.transit.frames_taken()
+    }
+
+    /// How full it is, and what was done. Looks at all frames.
+    pub(crate) fn stats(&self) -> PageStats {
+        let (mut resident, mut dirty) = (0, 0);
+        for number in 0..self.frames_taken() {
+            let frame = self.frames.at(number as usize);
+            resident += u64::from(frame.holds_page());
+            dirty += u64::from(frame.holds_page() && frame.is_dirty());
+        }
+        // Relaxed: statistics.
+        let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
+        PageStats {
+            frames: self.frames(),
+            resident,
+            dirty,
+            orphaned: self.orphans.count(),
+            loaded: counted(&self.counters.loaded),
+            evicted: counted(&self.counters.evicted),
+            written: counted(&self.counters.written),
+            writes: counted(&self.counters.writes),
+            zone_bytes: self.zones.as_ref().map_or(0, |zones| zones.bytes()),
+        }
+    }
+
+    /// Removes the files of pages that are not in memory, when nobody uses any page any more.
+    pub(crate) fn remove_zones(&self) {
+        self.zones.iter().for_each(|zones| zones.remove());
     }
 
     /// The number of the last cut.
@@ -85,55 +178,81 @@ impl PageSpace {
 
     /// The frame that a page is in, or was a moment ago.
     #[inline(always)]
-    pub(in crate::page) fn resident(&self, id: PageId) -> Result<ResidentPage<'_>, Restart> {
+    pub(in crate::page) fn resident(&self, id: PageId) -> Result<ResidentPage<'_>, Interrupted> {
         match self.map.get(id) {
             Whereabouts::Frame(number) => Ok(self.frame(number)),
-            Whereabouts::Free => Err(Restart),
+            Whereabouts::Free => Err(Interrupted::Restart),
+            Whereabouts::Loading | Whereabouts::Place(_) => Err(Interrupted::Absent(id)),
         }
     }
 
-    /// Takes a page id and a frame for a new page; never while anything is latched.
-    pub(in crate::page) fn take(&self) -> Result<NewPage<'_>, Interrupted> {
-        let frame = self.take_frame().ok_or(Interrupted::OutOfFrames)?;
-        let Some(id) = self.map.take() else {
-            self.free_frames.push(frame);
-            return Err(Interrupted::OutOfPageIds);
-        };
-        Ok(NewPage { space: self, id, frame, is_used: false })
+    /// Takes a page id and a frame for a new page, one of `needed`; never while anything is latched.
+    pub(in crate::page) fn take(&self, needed: usize) -> Result<NewPage<'_>, Interrupted> {
+        let frame = self.take_frame().ok_or(Interrupted::OutOfFrames { needed })?;
+        let id = self.map.take().ok_or(Interrupted::OutOfPageIds)?;
+        Ok(NewPage { id: Some(id), frame })
     }
 
-    fn take_frame(&self) -> Option<u32> {
-        if let Some(frame) = self.free_frames.pop() {
-            return Some(frame);
-        }
-        let limit = self.frames.count() as u64;
-        // Relaxed, both: only uniqueness matters.
-        if self.next_frame.load(Ordering::Relaxed) >= limit {
-            return None;
-        }
-        let number = self.next_frame.fetch_add(1, Ordering::Relaxed);
-        (number < limit).then_some(number as u32)
+    /// A free frame, if there is one.
+    pub(super) fn take_frame(&self) -> Option<FreeFrame<'_>> {
+        let (number, under_way) = self.transit.take()?;
+        Some(FreeFrame { space: self, number: Some(number), _under_way: under_way })
     }
 
     /// Takes a page out of the space, to which nothing leads any more, and on whose frame nothing hangs.
     pub(in crate::page) fn free(&self, page: LatchedPage<'_>) {
-        let (id, number) = (page.id(), page.number);
+        let (id, number, place) = (page.id(), page.number, page.place());
+        let under_way = self.transit.begin();
         self.map.set(id, Whereabouts::Free);
         page.empty();
-        self.free_frames.push(number);
+        drop(FreeFrame { space: self, number: Some(number), _under_way: under_way });
         self.map.give_back(id);
+        if let (Some(zones), Some(place)) = (&self.zones, place) {
+            zones.free(place.slot);
+        }
     }
 
-    /// What to tell a caller that can go on only when there is more room.
+    /// Empties a frame whose page has left memory, or never came to be there.
+    pub(super) fn empty(&self, page: LatchedPage<'_>) -> FreeFrame<'_> {
+        let (number, under_way) = (page.number, self.transit.begin());
+        page.empty();
+        FreeFrame { space: self, number: Some(number), _under_way: under_way }
+    }
+
+    /// Waits until what interrupted an operation is mended: a page is loaded, a frame is free. Boxed, so that looking
+    /// up what is in memory does not carry the state of reading what is not.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    #[cold]
+    pub(in crate::page) fn mend(
+        &self,
+        interrupted: Interrupted,
+    ) -> Pin<Box<dyn Future<Output = Result<(), PageError>> + '_>> {
+        Box::pin(async move {
+            match interrupted {
+                Interrupted::Absent(id) => self.load(id).await,
+                Interrupted::OutOfFrames { needed } => self.make_room(needed).await,
+                Interrupted::Restart | Interrupted::OutOfPageIds => {
+                    self.error(interrupted).map_or(Ok(()), Err)
+                }
+            }
+        })
+    }
+
+    /// What to tell a caller that can go on only when there is more room; `None` if it can go on by itself, perhaps
+    /// after waiting.
     pub(in crate::page) fn error(&self, interrupted: Interrupted) -> Option<PageError> {
         match interrupted {
-            Interrupted::Restart => None,
-            Interrupted::OutOfFrames => {
-                let frames = self.frames.count() as u64;
-                Some(PageError::OutOfFrames { frames, page_bytes: self.page_bytes() })
-            }
+            Interrupted::Restart | Interrupted::Absent(_) => None,
+            Interrupted::OutOfFrames { .. } if self.zones.is_some() => None,
+            Interrupted::OutOfFrames { .. } => Some(self.out_of_frames()),
             Interrupted::OutOfPageIds => Some(PageError::OutOfPageIds),
         }
+    }
+
+    pub(super) fn out_of_frames(&self) -> PageError {
+        PageError::OutOfFrames { frames: self.frames(), page_bytes: self.page_bytes() }
     }
 
     /// Frames that hold a page, while nobody changes that.
@@ -144,39 +263,68 @@ impl PageSpace {
     }
 }
 
+/// A frame that holds no page, and is the holder's; given back if it is not used.
+#[derive(Debug)]
+pub(in crate::page) struct FreeFrame<'s> {
+    space: &'s PageSpace,
+    /// None once it is used.
+    number: Option<u32>,
+    /// Dropped last: who waits for a frame then finds this one, or the page that it holds.
+    _under_way: UnderWay<'s>,
+}
+
+impl<'s> FreeFrame<'s> {
+    /// Latches the frame, to be filled.
+    pub(super) fn latch(&self) -> LatchedPage<'s> {
+        let frame = self.space.frame(self.number.expect("not used yet"));
+        // The frame is free, so nobody latches it: who comes by an old way finds another page id.
+        let version = frame.frame.latch.version().expect("frames are never obsolete");
+        frame.acquire(version).expect("nobody else latches a free frame")
+    }
+
+    /// The frame holds a page now.
+    pub(super) fn used(mut self) {
+        self.number = None;
+    }
+}
+
+impl Drop for FreeFrame<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.space.transit.give_back(number);
+        }
+    }
+}
+
 /// A page id and a frame for it, taken before anything is latched; given back if they are not used.
 #[derive(Debug)]
 pub(in crate::page) struct NewPage<'s> {
-    space: &'s PageSpace,
-    id: PageId,
-    frame: u32,
-    is_used: bool,
+    /// None once it is used.
+    id: Option<PageId>,
+    frame: FreeFrame<'s>,
 }
 
 impl<'s> NewPage<'s> {
     pub(in crate::page) fn id(&self) -> PageId {
-        self.id
+        self.id.expect("not used yet")
     }
 
     /// Makes them a page, latched, that the map leads to; nothing else does yet. `cut` as in
     /// [`LatchedPage::changed`].
     pub(in crate::page) fn into_latched(mut self, cut: u64) -> LatchedPage<'s> {
-        self.is_used = true;
-        let frame = self.space.frame(self.frame);
-        // The frame is free, so nobody latches it: who comes by an old way finds another page id.
-        let version = frame.frame.latch.version().expect("frames are never obsolete");
-        let mut latched = frame.acquire(version).expect("nobody else latches a free frame");
-        latched.hold(self.id, cut);
-        self.space.map.set(self.id, Whereabouts::Frame(self.frame));
+        let id = self.id.take().expect("used once");
+        let mut latched = self.frame.latch();
+        latched.hold(id, cut);
+        self.frame.space.map.set(id, Whereabouts::Frame(latched.number));
+        self.frame.number = None;
         latched
     }
 }
 
 impl Drop for NewPage<'_> {
     fn drop(&mut self) {
-        if !self.is_used {
-            self.space.free_frames.push(self.frame);
-            self.space.map.give_back(self.id);
+        if let Some(id) = self.id {
+            self.frame.space.map.give_back(id);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::error::PageError;
+use super::error::{Interrupted, PageError};
 use super::layout::{Slot, SlotFlags};
 use super::space::PageSpace;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room};
@@ -97,12 +97,12 @@ impl PagedTable {
     ///
     /// # Errors
     /// When there is no page for it.
-    pub(crate) fn create(
+    pub(crate) async fn create(
         space: Arc<PageSpace>,
         id: TableId,
         memory: Arc<MemoryCounters>,
     ) -> Result<Self, PageError> {
-        Ok(Self { tree: Some(PageTree::create(space, id)?), id, memory })
+        Ok(Self { tree: Some(PageTree::create(space, id).await?), id, memory })
     }
 
     pub(super) fn tree(&self) -> &PageTree {
@@ -270,30 +270,50 @@ impl PagedTable {
     }
 
     /// Takes back what aborted transactions wrote to a record, and what is left of settled ones beside it.
-    pub(crate) fn roll_back(&self, key: &[u8], status: &StatusTable) {
-        let mut leaf = self.latch_now(key);
+    ///
+    /// # Errors
+    /// When the record's page is not in memory: see [`Self::mend`].
+    pub(crate) fn roll_back(&self, key: &[u8], status: &StatusTable) -> Result<(), Interrupted> {
+        let mut leaf = self.tree().try_latch(key, Room::NONE)?;
         self.roll_back_on(&mut leaf, key, status);
         prune_on(&mut leaf);
         // SAFETY: latched.
         let bytes = unsafe { reserved_bytes(leaf.mapping()) };
         leaf.set_reserved_bytes(bytes);
+        Ok(())
+    }
+
+    /// What waits until what interrupted an operation on the table is mended. It does not keep the table.
+    pub(crate) fn mend(
+        &self,
+        interrupted: Interrupted,
+    ) -> impl Future<Output = Result<(), PageError>> + use<> {
+        let space = self.tree().space().clone();
+        async move { space.mend(interrupted).await }
     }
 
     /// Takes the chains off the leaf of `key` that nobody needs any more, and the slots of deleted records.
     pub(crate) fn prune(&self, key: &[u8]) {
-        let is_sparse = {
-            let mut leaf = self.latch_now(key);
-            prune_on(&mut leaf);
-            leaf.is_sparse()
-        };
-        if is_sparse {
-            self.tree().merge_near(key);
+        loop {
+            let is_sparse = match self.tree().try_latch(key, Room::NONE) {
+                Ok(mut leaf) => {
+                    prune_on(&mut leaf);
+                    leaf.is_sparse()
+                }
+                Err(Interrupted::Absent(id)) => {
+                    // The slots of deleted records stay on the page until it is loaded.
+                    if self.tree().space().prune_absent(id) {
+                        return;
+                    }
+                    continue;
+                }
+                Err(why) => unreachable!("without need of room it is not interrupted by {why:?}"),
+            };
+            if is_sparse {
+                self.tree().merge_near(key);
+            }
+            return;
         }
-    }
-
-    /// Latches the leaf of a key, without suspending: all pages are in memory.
-    fn latch_now(&self, key: &[u8]) -> LatchedLeaf<'_> {
-        self.tree().try_latch(key, Room::NONE).expect("no page is needed")
     }
 
     /// A cursor over a range of keys.

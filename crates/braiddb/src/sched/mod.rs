@@ -40,9 +40,9 @@ pub(crate) use panics::{
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
-pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
+pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write, write_shared};
 pub(crate) use suspend::{
     Interleaved, count_failed_attempt, count_steps, park, prefetch, run_now, suspend_memory, touch,
     upkeep, yield_now,
 };
-pub(crate) use waiter::{Waiter, current_waiter, resume};
+pub(crate) use waiter::{RemoteWaiter, Waiter, current_waiter, resume, wait_remotely};

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use super::local::{Cause, local};
 use super::panics::FailOnPanic;
 use super::waiter::Waiter;
-use crate::io::{AlignedBuffer, Completion, Device, File, Operation, WriteSource};
+use crate::io::{AlignedBuffer, Completion, Device, File, MappedPointer, Operation, WriteSource};
 
 /// Marks the tokens of housekeeping's operations among those of a worker's device; the others are
 /// tasks' transfers.
@@ -191,6 +191,23 @@ pub(crate) async fn read(
 /// Off the workers.
 pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -> io::Result<()> {
     let source = WriteSource::Buffer(buffer);
+    let (result, _) = Transfer::new(Operation::Write { file, offset, source, sync: false }).await;
+    result.map(drop)
+}
+
+/// As [`write`], of bytes that others hold too: they stay, with all that `mapping` is, until the write completes,
+/// whatever becomes of this future.
+///
+/// # Panics
+/// Off the workers.
+pub(crate) async fn write_shared<M: AsRef<[u8]> + Send + Sync + 'static>(
+    file: Arc<File>,
+    offset: u64,
+    mapping: Arc<M>,
+) -> io::Result<()> {
+    let bytes = (*mapping).as_ref();
+    let (pointer, bytes) = (MappedPointer(bytes.as_ptr()), bytes.len());
+    let source = WriteSource::Mapped { mapping, pointer, bytes };
     let (result, _) = Transfer::new(Operation::Write { file, offset, source, sync: false }).await;
     result.map(drop)
 }

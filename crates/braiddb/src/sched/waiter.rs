@@ -8,8 +8,9 @@
 
 use std::task::{Context, Poll, Waker};
 
-use super::local::{SlotId, WorkerLocal, local};
+use super::local::{Cause, SlotId, WorkerLocal, local};
 use super::panics::{Contained, Panic, contain};
+use crate::sync::yield_thread;
 
 /// A task, or a part of one, that waits on a worker.
 #[derive(Debug)]
@@ -65,6 +66,43 @@ impl Waiter {
             _ => *self = Self::polled(local, context),
         }
     }
+}
+
+/// A task, or a part of one, that any thread can let go on.
+#[derive(Debug)]
+pub(crate) struct RemoteWaiter(PartWaker);
+
+impl RemoteWaiter {
+    /// Lets it look again at what it waits for.
+    pub(crate) fn wake(self) {
+        self.0.wake();
+    }
+}
+
+/// Waits until `look` finds something. What it is given it leaves, in one stretch with finding nothing, where it will
+/// be found and woken by whoever brings something about, on any thread. It may look for nothing. Off the workers
+/// there is nobody to be woken: it looks again and again.
+pub(crate) async fn wait_remotely<T>(
+    cause: Cause,
+    mut look: impl FnMut(Option<RemoteWaiter>) -> Option<T>,
+) -> T {
+    assert!(!cause.is_hot(), "{cause:?} is not waited for");
+    std::future::poll_fn(move |context| {
+        if !local(|local| local.is_some()) {
+            loop {
+                if let Some(found) = look(None) {
+                    return Poll::Ready(found);
+                }
+                yield_thread();
+            }
+        }
+        let found = look(PartWaker::of(context).map(RemoteWaiter));
+        if found.is_none() {
+            local(|local| local.expect("looked above").suspend(cause));
+        }
+        found.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// The task, or the part of one, that awaits this.

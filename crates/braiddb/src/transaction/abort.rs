@@ -147,14 +147,10 @@ impl Transaction {
             // SAFETY: the transaction's own, not retired yet.
             unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
         }
-        let engine = self.engine();
+        let worker = self.worker();
         for write in undone {
-            // SAFETY: tables live as long as the engine, and the change is not retired yet.
-            let (table, (_, key)) = unsafe { (write.table.get(), write.change.record()) };
-            let paged = table.paged().expect("a write to a paged table");
-            paged.roll_back(key, &engine.status);
-            // SAFETY: stamped and rolled back above, with the page latched; in no list any more.
-            unsafe { write.change.retire_aborted(&engine.memory) };
+            // SAFETY: the transaction's own, stamped above; in no list any more.
+            unsafe { worker.take_back(write.table, write.change) };
         }
     }
 

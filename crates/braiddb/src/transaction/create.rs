@@ -61,16 +61,14 @@ impl Transaction {
             engine.allow_paged()?;
         }
         let new = NewId { engine, id: engine.take_table_id() };
+        // Before its row, for it may take waiting: nothing is there yet if the future is dropped meanwhile.
+        let pages = if paged { Some(engine.empty_pages(new.id).await?) } else { None };
         let (key, description) = row(new.id);
         self.write(catalog, &key, Intent::Insert(&description)).await?;
         // From here on the id is taken back with the write.
-        let table = match paged {
-            // It is listed, and is not there: the transaction is not to commit.
-            true => {
-                let made = engine.paged_table(new.id);
-                made.map_err(|error| self.fail_halfway(error.into()))?
-            }
-            false => engine.table(new.id),
+        let table = match pages {
+            Some(pages) => engine.add_paged_table(new.id, pages),
+            None => engine.table(new.id),
         };
         std::mem::forget((new, counted));
         table.reserve_for(self.name());
@@ -114,6 +112,7 @@ impl Transaction {
             table.close_to_all();
             if table.paged().is_some() {
                 self.engine().checkpoints.remove_paged_table();
+                self.worker().forget_aborted(&table);
             }
             let listed = self.engine().give_table_id_back(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");

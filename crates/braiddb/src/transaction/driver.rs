@@ -108,13 +108,18 @@ impl WorkerDriver {
         {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
+        let (take_back, take_back_at) = self.worker.take_back_job();
+        if let Some(job) = take_back {
+            self.handles.get(self.worker.number()).give(job);
+        }
         self.worker.release_grace_period_waiters();
         if self.worker.timers.earliest().is_some() {
             self.worker.timers.release(clock::now());
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        (garbage_left || eviction.at_once, eviction.at)
+        let due = [eviction.at, take_back_at].into_iter().flatten().min();
+        (garbage_left || eviction.at_once, due)
     }
 }
 
@@ -123,7 +128,7 @@ impl Driver for WorkerDriver {
         let waits = !self.worker.commits.borrow().is_empty();
         let wanted = waits || self.worker.engine().durability == Durability::Relaxed;
         let pending = self.flush(device, wanted);
-        let (more, eviction_due) = self.collect(idle);
+        let (more, housekeeping_due) = self.collect(idle);
         self.worker.reads.unblock(idle);
         let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
@@ -138,7 +143,7 @@ impl Driver for WorkerDriver {
         let busy = pending || more;
         let memory_due = if busy { None } else { self.worker.give_memory_back() };
         let timer_due = self.worker.timers.earliest();
-        let due = [garbage_due, eviction_due, memory_due, timer_due];
+        let due = [garbage_due, housekeeping_due, memory_due, timer_due];
         let deadline = due.into_iter().flatten().min();
         Turn { busy, waits, deadline }
     }
@@ -191,7 +196,7 @@ impl Drop for WorkerDriver {
         self.publish_begins(Lsn::MAX);
         let engine = self.worker.engine();
         engine.horizon.publish(self.worker.number(), Lsn::MAX);
-        engine.leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));
+        engine.leave(self.worker.garbage.take(), self.worker.aborted.take());
         self.worker.uninstall();
     }
 }

@@ -11,13 +11,13 @@ use super::counters::WorkerCounters;
 use super::error::OperationError;
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
-use super::recent::RecentCommits;
+use super::recent::{RecentChange, RecentCommits};
 use super::safety_net::SafetyNet;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
 use crate::memory::MemoryCounters;
-use crate::page::{PageError, PageSpace, PagedTable};
+use crate::page::{PageError, PageSpace, PageStats, PagedTable};
 use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
@@ -31,6 +31,12 @@ const PAGE_BYTES: usize = 4096;
 /// Pages of paged tables in memory, at most: address space is reserved for them, memory is taken as they
 /// are used.
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
+/// Pages there are, at most.
+const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
+/// What part of a memory budget pages may take; they keep what they once took.
+const PAGES_SHARE: u64 = 2;
+/// Frames there are however small the budget is.
+const FEWEST_FRAMES: u64 = 64;
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -66,6 +72,8 @@ pub(crate) struct EngineOptions {
     pub(crate) certifier: Certifier,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
+    /// Pages of paged tables that may be in memory, if that does not follow from the budget.
+    pub(crate) page_frames: Option<u32>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
     pub(crate) shed_beyond: Option<usize>,
     /// Bytes of log after which a checkpoint is written.
@@ -104,8 +112,8 @@ pub(crate) struct Engine {
     tables: Tables,
     /// Held shared by blocking calls that use the log's files.
     files_usable: RwLock<bool>,
-    /// Garbage of workers that have stopped.
-    leftovers: Mutex<Vec<GarbageList>>,
+    /// Garbage of workers that have stopped, and changes that were not taken back.
+    leftovers: Mutex<Vec<(GarbageList, Vec<RecentChange>)>>,
     /// Workers that have no task left and will get none.
     drained: AtomicU32,
     pub(super) waiting: WaitingWorkers,
@@ -116,6 +124,8 @@ pub(crate) struct Engine {
     snapshots: AtomicU32,
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
+    /// Pages of paged tables that may be in memory, if others can be on disk.
+    page_frames: u32,
     /// The pages of paged tables, once there is one.
     pages: OnceLock<Arc<PageSpace>>,
 }
@@ -161,6 +171,9 @@ impl Engine {
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
+            page_frames: options.page_frames.unwrap_or_else(|| {
+                page_frames(memory_budget.map(|bytes| bytes.saturating_sub(ring_bytes)))
+            }),
             pages: OnceLock::new(),
         }
     }
@@ -179,17 +192,10 @@ impl Engine {
         self.tables.get_or_make(id, make)
     }
 
-    /// The table with this id, with its records on pages, made if it is not there yet.
-    ///
-    /// # Errors
-    /// When there are no pages for it.
-    pub(crate) fn paged_table(&self, id: TableId) -> Result<Arc<Records>, PageError> {
-        if let Some(table) = self.tables.get(id) {
-            return Ok(table);
-        }
-        let pages = self.empty_pages(id)?;
+    /// Lists a new table whose records are on these pages.
+    pub(super) fn add_paged_table(&self, id: TableId, pages: PagedTable) -> Arc<Records> {
         let make = || Records::new(id, self.memory.clone(), None, false).on_pages(pages);
-        Ok(self.tables.get_or_make(id, make))
+        self.tables.get_or_make(id, make)
     }
 
     /// Counts a snapshot until what is returned is dropped.
@@ -219,8 +225,8 @@ impl Engine {
     ///
     /// # Errors
     /// When there are no pages for it.
-    pub(crate) fn empty_pages(&self, id: TableId) -> Result<PagedTable, PageError> {
-        PagedTable::create(self.page_space()?.clone(), id, self.memory.clone())
+    pub(crate) async fn empty_pages(&self, id: TableId) -> Result<PagedTable, PageError> {
+        PagedTable::create(self.page_space()?.clone(), id, self.memory.clone()).await
     }
 
     /// Lists a table whose records are on these pages, after recovery, and before anybody uses it. Counts it.
@@ -245,8 +251,16 @@ impl Engine {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
-        let new = PageSpace::new(PAGE_BYTES, FRAMES, FRAMES.into())?;
+        // A database in memory only has nowhere to put pages: all stay.
+        let files = self.store.as_ref().map(|store| store.files());
+        let frames = if files.is_some() { self.page_frames } else { FRAMES };
+        let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
         Ok(self.pages.get_or_init(|| new))
+    }
+
+    /// How full the pages of paged tables are, and what was done with them.
+    pub(crate) fn page_stats(&self) -> PageStats {
+        self.pages.get().map(|pages| pages.stats()).unwrap_or_default()
     }
 
     /// Bytes that the pages of paged tables take in memory.
@@ -361,6 +375,7 @@ impl Engine {
     pub(crate) fn release_files(&self) {
         let mut usable = self.files_usable.write();
         if std::mem::replace(&mut usable, false) {
+            self.pages.get().into_iter().for_each(|pages| pages.remove_zones());
             self.log.release(self.failure.message().is_none());
         }
     }
@@ -378,8 +393,8 @@ impl Engine {
     }
 
     /// Takes over the garbage of a worker that stops.
-    pub(super) fn leave(&self, garbage: GarbageList) {
-        self.leftovers.lock().push(garbage);
+    pub(super) fn leave(&self, garbage: GarbageList, aborted: Vec<RecentChange>) {
+        self.leftovers.lock().push((garbage, aborted));
     }
 }
 
@@ -392,11 +407,23 @@ impl Drop for Engine {
             // SAFETY: no worker is left, and what was retired is freed.
             unsafe { recent.free_leftovers(&self.memory) };
         }
-        for mut garbage in self.leftovers.get_mut().drain(..) {
+        for (mut garbage, aborted) in self.leftovers.get_mut().drain(..) {
             // SAFETY: no worker is left, so no transaction is or will be.
             unsafe { garbage.free_leftovers(&self.memory) };
+            for one in aborted {
+                // SAFETY: stamped by its transaction, and freed here only.
+                unsafe { one.change.free_aborted_at_end(&self.status, &self.memory) };
+            }
         }
     }
+}
+
+/// Pages of paged tables that may be in memory within what is left of a budget beside the log's ring.
+fn page_frames(left: Option<u64>) -> u32 {
+    let frames = left.map_or(u64::MAX, |bytes| {
+        (bytes / PAGES_SHARE / PageSpace::frame_bytes(PAGE_BYTES)).max(FEWEST_FRAMES)
+    });
+    frames.min(FRAMES.into()) as u32
 }
 
 /// A snapshot, counted as long as it is open.

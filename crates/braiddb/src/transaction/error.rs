@@ -127,7 +127,10 @@ impl From<IndexError> for OperationError {
 
 impl From<PageError> for OperationError {
     fn from(error: PageError) -> Self {
-        Self::Pages(Box::new(error))
+        match error {
+            PageError::Storage(error) => Self::Storage(error),
+            error => Self::Pages(Box::new(error)),
+        }
     }
 }
 

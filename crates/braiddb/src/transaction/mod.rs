@@ -38,6 +38,7 @@ mod safety_net;
 mod scan;
 mod stale;
 mod tables;
+mod take_back;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timers;

@@ -70,11 +70,6 @@ impl Tables {
         list.replaced.extend(before);
     }
 
-    /// The table with this id, if it is there.
-    pub(super) fn get(&self, id: TableId) -> Option<Arc<Records>> {
-        self.list.read().by_id.get(id.0 as usize).cloned().flatten()
-    }
-
     /// An id that no table has.
     pub(super) fn take_id(&self) -> TableId {
         let mut list = self.list.write();

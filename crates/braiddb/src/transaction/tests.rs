@@ -36,6 +36,7 @@ impl Bench {
             interactive_age: None,
             certifier: Certifier::default(),
             memory_budget: None,
+            page_frames: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,
             checkpoint_job: || panic!("nothing is logged, so no checkpoint is due"),
@@ -59,7 +60,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         // As a worker's driver does when it ends.
-        self.worker.engine().leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));
+        self.worker.engine().leave(self.worker.garbage.take(), self.worker.aborted.take());
         self.worker.uninstall();
     }
 }

@@ -6,6 +6,7 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::begins::Begins;
 use super::context::{Transaction, TransactionContext};
@@ -16,6 +17,7 @@ use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::isolation::Mode;
 use super::reading::Reads;
+use super::recent::RecentChange;
 use super::timers::Timers;
 use crate::log::Lsn;
 use crate::sched::Waiter;
@@ -39,6 +41,11 @@ pub(crate) struct WorkerTransactions {
     pub(super) garbage: RefCell<GarbageList>,
     /// Commits to paged tables whose changes are to be collected.
     pub(super) commits_waiting: Cell<usize>,
+    /// Changes of aborted transactions that are to be taken back, as their pages were not in memory; whether a task does
+    /// it; and when it is to be tried again.
+    pub(super) aborted: RefCell<Vec<RecentChange>>,
+    pub(super) taking_back: Cell<bool>,
+    pub(super) take_back_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
     pub(super) reads: Rc<Reads>,
     /// Turns of housekeeping so far.
@@ -74,6 +81,9 @@ impl WorkerTransactions {
             interactive: Cell::new(0),
             garbage: RefCell::default(),
             commits_waiting: Cell::new(0),
+            aborted: RefCell::default(),
+            taking_back: Cell::new(false),
+            take_back_at: Cell::new(None),
             commits: RefCell::default(),
             reads,
             turns: Cell::new(0),

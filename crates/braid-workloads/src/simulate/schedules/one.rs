@@ -46,6 +46,9 @@ pub(super) struct Counts {
     /// Schedules with paged tables, and their transactions that committed.
     pub(super) with_paged_tables: u64,
     pub(super) committed_beside_pages: u64,
+    /// Pages that left memory, and that were loaded again.
+    pub(super) pages_evicted: u64,
+    pub(super) page_faults: u64,
 }
 
 impl Counts {
@@ -68,6 +71,8 @@ impl Counts {
         self.histories_recovered += other.histories_recovered;
         self.with_paged_tables += other.with_paged_tables;
         self.committed_beside_pages += other.committed_beside_pages;
+        self.pages_evicted += other.pages_evicted;
+        self.page_faults += other.page_faults;
     }
 }
 
@@ -183,8 +188,13 @@ impl Schedule {
         if self.seed % 4 == 2 { self.seed / 4 + 1 } else { 0 }
     }
 
+    /// Pages that may be in memory: about as many as there are tables, each of which has one at least.
+    fn page_frames(&self) -> Option<u32> {
+        (self.seed / 16 % 4 > 0).then_some(4 + (self.seed / 64 % 4) as u32)
+    }
+
     fn options(&mut self) -> Options {
-        let certifier = self.certifier();
+        let (certifier, page_frames) = (self.certifier(), self.page_frames());
         let random = &mut self.random;
         let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
         let segments = [16 << 10, 32 << 10, 64 << 10];
@@ -202,6 +212,7 @@ impl Schedule {
             .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
             // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
             .memory_budget(budget)
+            .page_frames(page_frames)
             .log_room_bytes(room)
     }
 
@@ -367,6 +378,8 @@ impl Schedule {
             stale_reads: stats.aborted.stale_read,
             snapshots_extended: stats.snapshots_extended,
             evicted: stats.versions_evicted,
+            pages_evicted: stats.pages.evicted,
+            page_faults: stats.pages.faults,
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,
             reclaimed: stats.records_reclaimed,

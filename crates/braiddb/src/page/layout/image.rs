@@ -13,6 +13,8 @@ const CHECKSUM_BYTES: usize = 4;
 pub(in crate::page) enum PageDamage {
     #[error("its checksum is {found:#010x}, not {expected:#010x}")]
     Checksum { expected: u32, found: u32 },
+    #[error("it is an older image of the page: its checksum is {found:#010x}")]
+    OlderImage { found: u32 },
     #[error("it says that it is page {found}, not {expected}")]
     AnotherPage { expected: u64, found: u64 },
     #[error("it is of no known kind")]
@@ -21,9 +23,15 @@ pub(in crate::page) enum PageDamage {
     Bounds,
 }
 
+/// The checksum that an image says it has.
+pub(in crate::page) fn image_checksum(image: &[u8]) -> u32 {
+    u32::from_le_bytes(*image.first_chunk().expect("images are as long as pages"))
+}
+
 impl<W: PageWord> Page<'_, W> {
-    /// Copies the page's image to `out`, which is as long as the page.
-    pub(in crate::page) fn write_image(self, out: &mut [u8]) {
+    /// Copies the page's image to `out`, which is as long as the page, and returns its checksum. Of a page that may be
+    /// changing it means nothing, until that is validated.
+    pub(in crate::page) fn write_image(self, out: &mut [u8]) -> u32 {
         assert_eq!(out.len(), self.bytes());
         let gap = ENTRIES_AT + self.count() * ENTRY_WORDS..self.heap_start();
         for (number, bytes) in out.chunks_exact_mut(WORD_BYTES).enumerate() {
@@ -40,6 +48,7 @@ impl<W: PageWord> Page<'_, W> {
         }
         let checksum = crc32c::crc32c(&out[CHECKSUM_BYTES..]);
         out[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        checksum
     }
 
     /// Makes this page what an image of page `number` says.

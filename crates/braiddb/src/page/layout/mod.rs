@@ -36,8 +36,7 @@ use smallvec::SmallVec;
 pub(in crate::page) use entry::{PAGE_ID_LIMIT, SlotFlags};
 use header::PageKind;
 pub(in crate::page) use header::{Format, Shape};
-#[cfg(all(test, not(loom)))]
-use image::PageDamage;
+pub(in crate::page) use image::{PageDamage, image_checksum};
 pub(in crate::page) use leaf::Slot;
 pub(in crate::page) use rebuild::SplitPoint;
 pub(in crate::page) use search::Suffix;

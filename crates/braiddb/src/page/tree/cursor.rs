@@ -82,7 +82,7 @@ impl PageCursor<'_> {
         assert!(most > 0);
         while let Some(start) = &self.next {
             match self.visit(start, most, &mut look).await {
-                Err(interrupted) => self.tree.again(interrupted)?,
+                Err(interrupted) => self.tree.again(interrupted).await?,
                 Ok(Visited { result: Some(result), after }) => {
                     self.after = after;
                     return Ok(Some(result));

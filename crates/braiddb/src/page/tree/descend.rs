@@ -89,7 +89,7 @@ impl PageTree {
         loop {
             match self.try_read(key, &mut look).await {
                 Ok(result) => return Ok(result),
-                Err(interrupted) => self.again(interrupted)?,
+                Err(interrupted) => self.again(interrupted).await?,
             }
         }
     }
@@ -171,6 +171,7 @@ impl PageTree {
             }
             let shape = page.shape();
             if shape.level == 0 {
+                page.frame.note_use();
                 return Ok((id, page, version));
             }
             let child = page.page.child(target.child_place(page.page, shape));

@@ -21,7 +21,7 @@ impl PageTree {
                 leaf.and_then(|(_, leaf, version)| self.latch_leaf(leaf, version, key, room));
             match latched {
                 Ok(latched) => return Ok(latched),
-                Err(interrupted) => self.again(interrupted)?,
+                Err(interrupted) => self.again(interrupted).await?,
             }
         }
     }

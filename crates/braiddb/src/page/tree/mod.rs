@@ -62,9 +62,14 @@ impl PageTree {
     ///
     /// # Errors
     /// When no frame, or no page id, is free.
-    pub(crate) fn create(space: Arc<PageSpace>, table: TableId) -> Result<Self, PageError> {
+    pub(crate) async fn create(space: Arc<PageSpace>, table: TableId) -> Result<Self, PageError> {
         let root = {
-            let new = space.take().map_err(|why| space.error(why).expect("nothing has changed"))?;
+            let new = loop {
+                match space.take(1) {
+                    Ok(new) => break new,
+                    Err(why) => space.mend(why).await?,
+                }
+            };
             let root = new.into_latched(space.cut());
             let page = root.id().number();
             root.page.format(&Format { level: 0, page, table, low: &[], high: None });
@@ -72,6 +77,10 @@ impl PageTree {
         };
         let pages = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
         Ok(Self { space, root, table, cold_levels: AtomicU64::new(0), pages })
+    }
+
+    pub(in crate::page) fn space(&self) -> &Arc<PageSpace> {
+        &self.space
     }
 
     /// The root's page id, for the life of the tree.
@@ -117,12 +126,16 @@ impl PageTree {
         counts.take_while(|count| *count > 0).collect()
     }
 
-    /// `Ok` if the caller is to start again.
+    /// Returns when the caller is to start again: what interrupted it is mended, or was nothing but a change.
     ///
     /// # Errors
-    /// When starting again does not help.
-    fn again(&self, interrupted: Interrupted) -> Result<(), PageError> {
-        self.space.error(interrupted).map_or(Ok(()), Err)
+    /// When that cannot be.
+    #[inline]
+    pub(in crate::page) async fn again(&self, interrupted: Interrupted) -> Result<(), PageError> {
+        match interrupted {
+            Interrupted::Restart => Ok(()),
+            other => self.space.mend(other).await,
+        }
     }
 
     /// Gives all pages of the tree back, to which nobody else comes any more, and what hangs on their frames to
@@ -132,17 +145,31 @@ impl PageTree {
     }
 
     fn free_below(&self, id: PageId, free: &mut impl FnMut(u64)) {
-        let page = self.space.resident(id).expect("nobody changes the tree");
-        let version = page.version(id).expect("nobody changes the tree");
-        let mut latched = page.acquire(version).expect("nobody changes the tree");
+        loop {
+            // Others may let leaves leave meanwhile, or load them, who came by an old way.
+            match self.try_free_below(id, free) {
+                Ok(()) => return,
+                Err(Interrupted::Absent(_)) => {
+                    if self.space.free_absent(id, &mut *free) {
+                        return;
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn try_free_below(&self, id: PageId, free: &mut impl FnMut(u64)) -> Result<(), Interrupted> {
+        let page = self.space.resident(id)?;
+        let version = page.version(id)?;
+        let mut latched = page.acquire(version)?;
         if page.page.level() > 0 {
             for place in 0..page.page.count() {
                 self.free_below(PageId::new(page.page.child(place)), free);
             }
         }
-        latched.changed(self.space.cut());
-        free(latched.mapping());
-        latched.set_mapping(0);
+        free(latched.take_mapping());
         self.space.free(latched);
+        Ok(())
     }
 }

@@ -58,8 +58,8 @@ fn scan(tree: &PageTree, reverse: bool) -> Vec<u8> {
 
 /// An empty tree.
 fn empty() -> PageTree {
-    let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, u64::from(FRAMES)).unwrap();
-    PageTree::create(space, TableId(1)).unwrap()
+    let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, u64::from(FRAMES), None).unwrap();
+    run_now(PageTree::create(space, TableId(1))).unwrap()
 }
 
 /// Two leaves below a root: the key 10, and from the separator 30 on the key 50.
@@ -76,7 +76,7 @@ fn leaves(first_keys: u8) -> PageTree {
     let tree = empty();
     {
         let cut = tree.space.cut();
-        let new = [tree.space.take().unwrap(), tree.space.take().unwrap()];
+        let new = [tree.space.take(1).unwrap(), tree.space.take(1).unwrap()];
         let step = *tree.path(&[], 0).unwrap().last().unwrap();
         let mut root = step.page.acquire(step.version).unwrap();
         root.changed(cut);

@@ -78,7 +78,7 @@ impl PageTree {
         let cut = self.space.cut();
         let mut new = [const { None }; PAGES];
         for page in &mut new {
-            *page = Some(self.space.take()?);
+            *page = Some(self.space.take(PAGES)?);
         }
         let new = new.map(|page| page.expect("each was taken"));
         Ok(StructureChange { cut, new })

@@ -17,8 +17,8 @@ const SMALL: usize = LEAST_PAGE_BYTES;
 const USUAL: usize = 4096;
 
 fn tree(page_bytes: usize, frames: u32) -> PageTree {
-    let space = PageSpace::new(page_bytes, frames, u64::from(frames)).unwrap();
-    PageTree::create(space, TableId(3)).unwrap()
+    let space = PageSpace::new(page_bytes, frames, u64::from(frames), None).unwrap();
+    run_now(PageTree::create(space, TableId(3))).unwrap()
 }
 
 fn number_in(value: &[u8]) -> u64 {
@@ -246,8 +246,8 @@ fn loading_in_order_fills_pages() {
 #[test]
 fn frames_and_page_ids_that_are_used_up_are_told() {
     for (frames, pages) in [(8, 100), (100, 8)] {
-        let space = PageSpace::new(SMALL, frames, pages).unwrap();
-        let tree = PageTree::create(space.clone(), TableId(1)).unwrap();
+        let space = PageSpace::new(SMALL, frames, pages, None).unwrap();
+        let tree = run_now(PageTree::create(space.clone(), TableId(1))).unwrap();
         let mut kept = Vec::new();
         let refused = loop {
             let key = (kept.len() as u64 * 7919 % 1000).to_be_bytes();
@@ -414,8 +414,9 @@ fn threads_and_trees_do_not_disturb_each_other() {
     const THREADS: u64 = 3;
     const KEYS: u64 = 600;
     const ROUNDS: u64 = if cfg!(debug_assertions) { 10_000 } else { 60_000 };
-    let space = PageSpace::new(SMALL, 1000, 1000).unwrap();
-    let trees = [1, 2].map(|table| PageTree::create(space.clone(), TableId(table)).unwrap());
+    let space = PageSpace::new(SMALL, 1000, 1000, None).unwrap();
+    let trees =
+        [1, 2].map(|table| run_now(PageTree::create(space.clone(), TableId(table))).unwrap());
     let still = |number: u64| number % (THREADS + 1) == THREADS;
     for tree in &trees {
         for number in (0..KEYS).filter(|n| still(*n)) {

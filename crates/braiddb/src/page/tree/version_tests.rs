@@ -93,8 +93,8 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
         let me = domain.participate();
         let status = StatusTable::new(1, 1);
         let name = status.begin(0, 0);
-        let space = PageSpace::new(LEAST_PAGE_BYTES, 1000, 1000).unwrap();
-        let tree = PageTree::create(space, TABLE).unwrap();
+        let space = PageSpace::new(LEAST_PAGE_BYTES, 1000, 1000, None).unwrap();
+        let tree = run_now(PageTree::create(space, TABLE)).unwrap();
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut model, mut changes) = (BTreeMap::new(), BTreeMap::new());
         let mut newest = 0_u16;

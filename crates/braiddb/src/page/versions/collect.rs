@@ -8,6 +8,7 @@ use crate::memory::MemoryCounters;
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
 use crate::sync::atomic::Ordering;
+use crate::version::StatusTable;
 
 /// The chain of a change that was collected, which it keeps allocated.
 #[derive(Debug)]
@@ -101,5 +102,36 @@ impl ChangeRef {
         unsafe { self.retire(memory) };
         // SAFETY: the change's reference.
         unsafe { chain.release(memory) };
+    }
+
+    /// As `retire_aborted`, of a change that is on no page any more that anybody looks at.
+    ///
+    /// # Safety
+    /// The caller's transaction made it, with these counters, and stamped it aborted; nobody uses the record's table
+    /// any more. It is retired once.
+    pub(crate) unsafe fn retire_unrestored(self, status: &StatusTable, memory: &MemoryCounters) {
+        // SAFETY: the change's reference; nobody looks at the page, or changes it.
+        unsafe { self.get().chain().get().roll_back(status, |_| {}) };
+        // SAFETY: the caller's contract, and rolled back above.
+        unsafe { self.retire_aborted(memory) };
+    }
+
+    /// The same, when nobody uses the database any more: frees at once.
+    ///
+    /// # Safety
+    /// The change is stamped aborted, was made with these counters, and is freed once; nobody else comes to the chain
+    /// meanwhile, and no operation holds anything of it.
+    pub(crate) unsafe fn free_aborted_at_end(self, status: &StatusTable, memory: &MemoryCounters) {
+        // SAFETY: not freed before the end of this call.
+        let chain = unsafe { self.get() }.chain();
+        // SAFETY: the change's reference; nobody looks at the page, or changes it.
+        unsafe { chain.get().roll_back(status, |_| {}) };
+        // SAFETY: taken out above, if not before.
+        unsafe { self.free(memory) };
+        // SAFETY: the change's reference.
+        if unsafe { chain.take_back(1) } {
+            // SAFETY: the last reference was taken back; it has no changes.
+            unsafe { chain.free(memory) };
+        }
     }
 }

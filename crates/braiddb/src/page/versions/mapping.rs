@@ -245,6 +245,17 @@ impl Mapping {
         unsafe { reclaim::retire_block(self.memory(), Kind::Change, self.0.cast(), layout) }
     }
 
+    /// Calls `each` with the keys of all chains.
+    ///
+    /// # Safety
+    /// The caller has the page latched, and loaded `word` meanwhile.
+    pub(crate) unsafe fn each_key(word: u64, mut each: impl FnMut(&[u8])) {
+        // SAFETY: the caller's contract.
+        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
+        // SAFETY: the table counts it.
+        mapping.each(|_, chain| each(unsafe { chain.get() }.key()));
+    }
+
     /// Takes the chains out that are empty, and calls `gone` with the key of each, whose slot needs the flag
     /// no longer. Returns the word to be stored in the frame.
     ///

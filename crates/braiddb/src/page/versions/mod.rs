@@ -7,6 +7,7 @@ mod collect;
 mod mapping;
 #[cfg(all(test, loom))]
 mod model;
+mod orphan;
 #[cfg(test)]
 mod test_page;
 #[cfg(all(test, not(loom)))]
@@ -18,3 +19,4 @@ pub(crate) use collect::LeftChain;
 pub(crate) use mapping::{
     Mapping, merge_mappings, reserved_bytes, reserved_bytes_of, split_mapping,
 };
+pub(in crate::page) use orphan::Orphans;

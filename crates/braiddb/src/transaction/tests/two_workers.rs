@@ -30,6 +30,7 @@ fn engine() -> Arc<Engine> {
         interactive_age: None,
         certifier: Certifier::default(),
         memory_budget: Some(1),
+        page_frames: None,
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
         checkpoint_job: || unreachable!("nothing is logged"),
@@ -83,7 +84,7 @@ impl Hand {
 impl Drop for Hand {
     fn drop(&mut self) {
         let engine = self.worker.engine();
-        engine.leave(std::mem::take(&mut *self.worker.garbage.borrow_mut()));
+        engine.leave(self.worker.garbage.take(), self.worker.aborted.take());
         self.worker.uninstall();
     }
 }

@@ -1,0 +1,106 @@
+//! Free frames, and what brings about by itself that there are more, or that more pages may leave memory: loads,
+//! writes, structure changes under way. Who needs a frame and finds neither a free one nor a page that may leave waits
+//! for the end of any of them.
+
+use crate::sched::{Cause, RemoteWaiter, wait_remotely};
+use crate::sync::Mutex;
+
+/// The free frames of a space, and what is under way.
+#[derive(Debug)]
+pub(super) struct Transit(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Frames that held a page before.
+    free: Vec<u32>,
+    /// The least number of a frame that was never taken, of so many.
+    next: u32,
+    frames: u32,
+    under_way: usize,
+    /// How much has ended.
+    ended: u64,
+    waiters: Vec<RemoteWaiter>,
+}
+
+/// Something under way; those who wait are woken when it is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay<'t>(&'t Transit);
+
+impl Transit {
+    /// All of so many frames are free.
+    pub(super) fn new(frames: u32) -> Self {
+        let (free, waiters) = Default::default();
+        Self(Mutex::new(State { free, next: 0, frames, under_way: 0, ended: 0, waiters }))
+    }
+
+    pub(super) fn begin(&self) -> UnderWay<'_> {
+        self.0.lock().under_way += 1;
+        UnderWay(self)
+    }
+
+    /// A free frame, if there is one; what becomes of it is under way.
+    pub(super) fn take(&self) -> Option<(u32, UnderWay<'_>)> {
+        let mut state = self.0.lock();
+        let number = match state.free.pop() {
+            Some(number) => number,
+            None if state.next < state.frames => {
+                state.next += 1;
+                state.next - 1
+            }
+            None => return None,
+        };
+        state.under_way += 1;
+        Some((number, UnderWay(self)))
+    }
+
+    /// Gives a frame back that holds no page.
+    pub(super) fn give_back(&self, number: u32) {
+        self.0.lock().free.push(number);
+    }
+
+    /// Frames that were taken once; the others never held a page.
+    pub(super) fn frames_taken(&self) -> u64 {
+        self.0.lock().next.into()
+    }
+
+    /// How much has ended.
+    pub(super) fn ended(&self) -> u64 {
+        self.0.lock().ended
+    }
+
+    /// Waits until more has ended than `seen`, or `needed` frames are free; `false` if that is not so, and nothing is
+    /// under way.
+    ///
+    /// None waits for ever: what is under way was counted when this looked, under the lock under which the waiter
+    /// was left; and its end wakes all.
+    pub(super) async fn wait_since(&self, seen: u64, needed: usize) -> bool {
+        wait_remotely(Cause::Storage, |waiter| {
+            let mut state = self.0.lock();
+            let mended = state.ended != seen || state.free.len() >= needed;
+            if mended || state.under_way == 0 {
+                return Some(mended);
+            }
+            state.waiters.extend(waiter);
+            None
+        })
+        .await
+    }
+
+    /// Whether so many frames are free.
+    pub(super) fn has(&self, needed: usize) -> bool {
+        let state = self.0.lock();
+        state.free.len() + (state.frames - state.next) as usize >= needed
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let waiters = {
+            let mut state = self.0.0.lock();
+            state.under_way -= 1;
+            state.ended += 1;
+            std::mem::take(&mut state.waiters)
+        };
+        waiters.into_iter().for_each(RemoteWaiter::wake);
+    }
+}

@@ -1,0 +1,79 @@
+//! Orphans: the mapping tables of pages that are not in memory (Umbra MVCC §3.3).
+//!
+//! A page that leaves memory gives its mapping table to the orphans *before* its place is stored in the map: so
+//! who finds the place and loads the page finds the table here. It is taken back, and the map told where the
+//! page is, in one stretch under the lock here: so whoever finds nothing here for a page that is not in memory
+//! then knows that it has no versions.
+//!
+//! Invariant: the mapping table of a page that is not in memory is here, and changes under the lock here only.
+
+use std::collections::BTreeMap;
+
+use super::mapping::Mapping;
+use crate::page::map::PageId;
+use crate::sync::Mutex;
+use crate::sync::statistic::{AtomicU64, Ordering};
+
+const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// The mapping tables, by page.
+#[derive(Debug)]
+pub(in crate::page) struct Orphans {
+    shards: Box<[Mutex<BTreeMap<PageId, u64>>]>,
+    count: AtomicU64,
+}
+
+impl Orphans {
+    pub(in crate::page) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), count: AtomicU64::new(0) }
+    }
+
+    fn shard(&self, id: PageId) -> &Mutex<BTreeMap<PageId, u64>> {
+        &self.shards[id.number() as usize % SHARDS]
+    }
+
+    /// How many there are.
+    pub(in crate::page) fn count(&self) -> u64 {
+        // Relaxed, as below: a statistic.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Takes over the mapping table of a page that is about to leave memory, and is latched.
+    pub(in crate::page) fn put(&self, id: PageId, word: u64) {
+        if word == 0 {
+            return;
+        }
+        let before = self.shard(id).lock().insert(id, word);
+        assert!(before.is_none(), "a page leaves memory once");
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives the mapping table of a page back, or 0, to `publish`, which hangs it on the page's frame and says that
+    /// the page is in memory.
+    pub(in crate::page) fn take(&self, id: PageId, publish: impl FnOnce(u64)) {
+        let mut shard = self.shard(id).lock();
+        let word = shard.remove(&id);
+        publish(word.unwrap_or(0));
+        if word.is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the chains off the mapping table of a page that nobody needs any more, if `is_absent` says that the page
+    /// is not in memory; whether it was so.
+    pub(in crate::page) fn prune(&self, id: PageId, is_absent: impl FnOnce() -> bool) -> bool {
+        let mut shard = self.shard(id).lock();
+        if !is_absent() {
+            return false;
+        }
+        if let Some(word) = shard.get_mut(&id) {
+            // SAFETY: the table is changed under this lock only, as long as it is here; it was loaded under it.
+            *word = unsafe { Mapping::prune(*word, |_| {}) };
+            if *word == 0 {
+                shard.remove(&id);
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,163 @@
+//! Paged tables that are larger than memory: their pages come and go, and nothing of that is to be seen.
+
+mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use braiddb::{Database, Durability, Error, Options, Table};
+use common::with_limit;
+use table_kind::create_table;
+
+const LIMIT_SECONDS: u64 = 240;
+const FRAMES: u32 = 32;
+const THREADS: u64 = 4;
+/// Pages that the records take, about, for each that may be in memory.
+const TIMES_LARGER: u64 = 20;
+const VALUE_BYTES: usize = 400;
+/// About two thirds of a page are used.
+const RECORDS: u64 = TIMES_LARGER * FRAMES as u64 * 4096 * 2 / 3 / VALUE_BYTES as u64;
+
+type Records = Table<u64, [u8]>;
+type Model = BTreeMap<u64, Vec<u8>>;
+
+fn options() -> Options {
+    Options::default().workers(3).page_frames(Some(FRAMES)).log_segment_bytes(1 << 20)
+}
+
+fn contents(db: &Database, table: &Records, reverse: bool) -> Vec<(u64, Vec<u8>)> {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+        let mut scan = if reverse { scan.rev() } else { scan };
+        while let Some((key, value)) = scan.next().await? {
+            found.push((key, value.to_vec()));
+        }
+        Ok::<_, Error>(found)
+    });
+    found.unwrap()
+}
+
+fn value(random: &mut fastrand::Rng) -> Vec<u8> {
+    vec![random.u8(..); random.usize(VALUE_BYTES / 2..VALUE_BYTES * 3 / 2)]
+}
+
+/// Loads every record of one thread's, whose keys are its number modulo how many threads there are; then changes,
+/// deletes, reads and scans some in many transactions, one in four of which is taken back.
+fn work(db: &Database, table: &Records, thread: u64, transactions: u64) -> Model {
+    let mut model = Model::new();
+    let mut random = fastrand::Rng::with_seed(thread);
+    let mut keys: Vec<_> = (0..RECORDS).filter(|key| key % THREADS == thread).collect();
+    random.shuffle(&mut keys);
+    for keys in keys.chunks(20) {
+        let some: Vec<_> = keys.iter().map(|key| (*key, value(&mut random))).collect();
+        model.extend(some.iter().cloned());
+        let table = table.clone();
+        let write = async move |tx: &braiddb::Transaction| {
+            for (key, value) in &some {
+                tx.insert(&table, key, value).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        db.run_blocking(write).unwrap();
+    }
+    for number in 0..transactions {
+        let (table, before) = (table.clone(), model.clone());
+        let seed = thread << 32 | number;
+        let result = db.run_blocking(async move |tx| {
+            let (mut random, mut model) = (fastrand::Rng::with_seed(seed), before.clone());
+            for _ in 0..random.usize(1..30) {
+                let key = random.u64(..RECORDS / THREADS) * THREADS + thread;
+                match random.u8(..6) {
+                    0 => {
+                        let gone = tx.delete(&table, &key).await?;
+                        assert_eq!(gone, model.remove(&key).is_some());
+                    }
+                    1 | 2 => {
+                        let value = value(&mut random);
+                        tx.put(&table, &key, &value[..]).await?;
+                        model.insert(key, value);
+                    }
+                    3 => {
+                        let mut scan = tx.scan(&table, key..key + 40)?;
+                        let mut mine = model.range(key..key + 40);
+                        while let Some((found, value)) = scan.next().await? {
+                            if found % THREADS == thread {
+                                assert_eq!(mine.next(), Some((&found, &value.to_vec())));
+                            }
+                        }
+                        assert_eq!(mine.next(), None);
+                    }
+                    _ => {
+                        let found = tx.get(&table, &key).await?.map(|value| value.to_vec());
+                        assert_eq!(found.as_ref(), model.get(&key));
+                    }
+                }
+            }
+            if random.u8(..4) > 0 { Ok(model) } else { Err(Error::KeyNotFound) }
+        });
+        match result {
+            Ok(after) => model = after,
+            Err(Error::KeyNotFound) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    model
+}
+
+fn zones(directory: &Path) -> usize {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().ends_with(".zone")).count()
+}
+
+fn table_larger_than_memory(options: Options, transactions: u64) {
+    with_limit(LIMIT_SECONDS, move |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = create_table(&db, "records", true);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (db, table) = (db.clone(), table.clone());
+                std::thread::spawn(move || work(&db, &table, thread, transactions))
+            })
+            .collect();
+        let models = threads.into_iter().map(|thread| thread.join().unwrap());
+        let model: Model = models.flatten().collect();
+        let mut expected: Vec<_> = model.into_iter().collect();
+        assert!(contents(&db, &table, false) == expected, "what is there is what was written");
+        let pages = db.stats().pages;
+        assert_eq!(pages.frames, FRAMES.into());
+        assert!(pages.resident <= pages.frames);
+        assert!(pages.faults > RECORDS / 20 && pages.evicted > RECORDS / 20, "{pages:?}");
+        assert!(pages.written > RECORDS / 20 && pages.writes < pages.written, "{pages:?}");
+        assert!(pages.zone_bytes > (TIMES_LARGER / 2) * u64::from(FRAMES) * 4096, "{pages:?}");
+        expected.reverse();
+        assert!(contents(&db, &table, true) == expected);
+        assert_eq!(zones(directory.path()), 1);
+        db.close().unwrap();
+        assert_eq!(zones(directory.path()), 0, "they are removed with the last user");
+        if options.durability == Durability::Volatile {
+            return;
+        }
+        // As if the process had died.
+        std::fs::write(directory.path().join("pages-000003.zone"), "left behind").unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap();
+        assert_eq!(zones(directory.path()), 1, "recovery takes more than memory too");
+        expected.reverse();
+        let table = pollster::block_on(db.open_table("records")).unwrap();
+        assert!(contents(&db, &table, false) == expected);
+    });
+}
+
+#[test]
+fn a_table_larger_than_memory_is_as_it_was_written() {
+    table_larger_than_memory(options().durability(Durability::Volatile), 400);
+}
+
+#[test]
+fn a_logged_table_larger_than_memory_is_as_it_was_written_and_recovered() {
+    table_larger_than_memory(options(), 100);
+}
