@@ -71,6 +71,54 @@ fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
     });
 }
 
+/// Insertions and deletions that take turns, meet conflicts and are recovered: the count is that of a scan.
+#[test]
+fn tables_know_how_many_records_they_have() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Database::open(directory.path(), Options::default().workers(2)).unwrap();
+        let db = open();
+        let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+        assert!(block_on(db.is_empty(&table)).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(thread);
+                    for _ in 0..300 {
+                        let (table, key) = (table.clone(), random.u64(..60));
+                        let changed = db.run_blocking(async move |tx| {
+                            if !tx.delete(&table, &key).await? {
+                                tx.put(&table, &key, &1).await?;
+                                tx.delete(&table, &key).await?;
+                                tx.put(&table, &key, &2).await?;
+                            }
+                            Ok(())
+                        });
+                        assert!(
+                            changed.as_ref().is_err_and(Error::is_retryable) || changed.is_ok()
+                        );
+                    }
+                });
+            }
+        });
+        let counted = |db: &Database, table: &Table<u64, u64>| {
+            let scanned = table.clone();
+            let scanned = db.run_blocking(async move |tx| tx.count(&scanned, ..).await).unwrap();
+            assert!(scanned > 0 && scanned < 60);
+            assert_eq!(block_on(db.len(table)).unwrap(), scanned);
+            scanned
+        };
+        let before = counted(&db, &table);
+        db.close().unwrap();
+        assert!(matches!(block_on(db.len(&table)), Err(Error::Closed)));
+        let other = open();
+        assert!(matches!(block_on(other.len(&table)), Err(Error::ForeignTable(_))));
+        let table = block_on(other.open_table("t")).unwrap();
+        assert_eq!(counted(&other, &table), before);
+    });
+}
+
 #[test]
 fn what_is_not_expected_is_not_replaced() {
     with_limit(LIMIT_SECONDS, |_| {

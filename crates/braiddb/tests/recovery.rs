@@ -93,6 +93,7 @@ fn write(db: &Database, round: u64) {
 
 fn read(db: &Database) -> BTreeMap<u64, u64> {
     let table = table(db);
+    let records = block_on(db.len(&table)).unwrap();
     let found = db.run_blocking(async move |tx| {
         let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
         while let Some((key, value)) = scan.next().await? {
@@ -100,7 +101,9 @@ fn read(db: &Database) -> BTreeMap<u64, u64> {
         }
         Ok(found)
     });
-    found.unwrap()
+    let found = found.unwrap();
+    assert_eq!(records, found.len() as u64);
+    found
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn one_after_the_other(db: &Database, seed: u64, rounds: u64, paged: bool) {
         let used = table.clone();
         let now = db.run_blocking(async move |tx| contents(tx, &used).await).unwrap();
         assert_eq!(now, before, "round {round}");
+        assert_eq!(pollster::block_on(db.len(&table)).unwrap(), before.len() as u64);
     }
 }
 

@@ -193,11 +193,11 @@ fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     let table: Records = create_table(&db, "model", paged);
     let mut committed = Model::new();
     for (steps, commit) in batches {
-        let (table, before) = (table.clone(), committed.clone());
+        let (used, before) = (table.clone(), committed.clone());
         let result = db.run_blocking(async move |tx| {
             let mut model = before.clone();
             for step in &steps {
-                apply(tx, &table, &mut model, step).await?;
+                apply(tx, &used, &mut model, step).await?;
             }
             if commit { Ok(model) } else { Err(Error::Options("taken back".into())) }
         });
@@ -205,6 +205,9 @@ fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
             Ok(model) => committed = model,
             Err(error) => assert!(!commit, "{error}"),
         }
+        let records = pollster::block_on(db.len(&table)).unwrap();
+        assert_eq!(records, committed.len() as u64);
+        assert_eq!(pollster::block_on(db.is_empty(&table)).unwrap(), records == 0);
     }
     let all = db.run_blocking(async move |tx| collect(tx.scan(&table, ..)?).await).unwrap();
     assert!(committed.iter().eq(all.iter().map(|(k, v)| (k, v))));

@@ -164,6 +164,18 @@ impl Transaction {
         Ok(deleted)
     }
 
+    /// Whether a table has no record.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn is_empty<K, V>(&self, table: &Table<K, V>) -> Result<bool>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        Ok(self.keys(table, ..)?.limit(1).next_encoded().await?.is_none())
+    }
+
     /// How many records a range of keys has; they are visited one by one, their values are not read.
     ///
     /// # Errors

@@ -3,12 +3,13 @@
 use std::future::Future;
 
 use super::Database;
-use super::error::Result;
+use super::error::{Error, Result};
 use super::options::RunOptions;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use super::write::EncodedWrite;
 use crate::sched::engine_code;
+use crate::transaction::{OperationError, WorkerTransactions};
 use crate::types::{Key, Value};
 
 impl Database {
@@ -42,6 +43,69 @@ impl Database {
         async move {
             let key = key?;
             let body = async move |tx: &Transaction| tx.get_owned(&table, &key).await;
+            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+        }
+    }
+
+    /// How many records a table has, without visiting them: exact, but that of transactions which commit just now
+    /// some may be counted and others not. [`Transaction::count`] counts what one snapshot has, and visits all.
+    /// Records of paged tables are visited here too.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// db.put(&cities, "Ljubljana", &285_605).await?;
+    /// assert_eq!(db.len(&cities).await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ForeignTable`](super::Error::ForeignTable); as [`Database::run`].
+    pub fn len<K, V>(
+        &self,
+        table: &Table<K, V>,
+    ) -> impl Future<Output = Result<u64>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (db, table) = (self.clone(), table.clone());
+        async move {
+            if !db.shared.engine.owns(&table.core) {
+                return Err(Error::ForeignTable(table.name().to_owned()));
+            }
+            if table.core.paged().is_some() {
+                let body = async move |tx: &Transaction| tx.count(&table, ..).await;
+                return Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value);
+            }
+            let records = table.core.clone();
+            db.on_worker(async move || {
+                let count = records.count().get();
+                WorkerTransactions::current().wait_for_all_before().await?;
+                Ok::<_, OperationError>(count)
+            })
+            .await
+        }
+    }
+
+    /// Whether a table has no record, in a transaction of its own.
+    ///
+    /// # Errors
+    /// As [`Transaction::is_empty`] and [`Database::run`].
+    pub fn is_empty<K, V>(
+        &self,
+        table: &Table<K, V>,
+    ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (db, table) = (self.clone(), table.clone());
+        async move {
+            let body = async move |tx: &Transaction| tx.is_empty(&table).await;
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
         }
     }

@@ -211,15 +211,16 @@ impl Share<'_> {
     }
 }
 
-/// Takes back the ids of records that are deleted, and of those that never were.
+/// Takes back the ids of records that are deleted, and of those that never were; counts the others.
 fn give_back_ids(engine: &Engine) {
     for table in engine.tables() {
         engine.raise_table_id(TableId(table.id.0));
+        let mut records = 0;
         for rid in (0..table.rids().handed_out()).map(Rid::new) {
             match table.array().load(rid) {
                 IndirectionEntry::Dead => unreachable!("replay leaves no dead records"),
                 IndirectionEntry::Empty => table.rids().give_back(rid),
-                IndirectionEntry::Address(_) => {}
+                IndirectionEntry::Address(_) => records += 1,
                 IndirectionEntry::Version(tombstone) => {
                     table.array().clear(rid);
                     table.rids().give_back(rid);
@@ -228,5 +229,6 @@ fn give_back_ids(engine: &Engine) {
                 }
             }
         }
+        table.count().add(0, records);
     }
 }

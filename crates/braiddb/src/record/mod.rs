@@ -9,6 +9,7 @@ mod certify_model;
 mod chunks;
 mod cold;
 mod copies;
+mod count;
 mod evict;
 mod indirection;
 #[cfg(all(test, loom))]

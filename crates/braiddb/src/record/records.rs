@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use super::access::AccessStamps;
+use super::count::RecordCount;
 use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
@@ -46,6 +47,7 @@ pub(crate) struct Records {
     /// Who last read its records, where the serial safety net certifies.
     access: Option<Box<AccessStamps>>,
     rids: RidAllocator,
+    count: RecordCount,
     memory: Arc<MemoryCounters>,
     /// Where evicted records are read; none without a log.
     store: Option<ColdStore>,
@@ -83,6 +85,7 @@ impl Records {
             array,
             access: None,
             rids,
+            count: RecordCount::default(),
             memory,
             store,
             users,
@@ -91,6 +94,11 @@ impl Records {
             caches,
             hand,
         }
+    }
+
+    /// How many records are committed; of tables on pages, nothing.
+    pub(crate) fn count(&self) -> &RecordCount {
+        &self.count
     }
 
     /// The table with its records on pages.

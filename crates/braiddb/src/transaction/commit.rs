@@ -257,6 +257,17 @@ impl Transaction {
         let mut garbage = self.worker().garbage.borrow_mut();
         let mut writes = self.writes().borrow_mut();
         for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
+            let more = match write.kind {
+                WriteKind::Insert => 1,
+                // One that it inserted itself was never counted.
+                WriteKind::Delete => -i64::from(write.existed()),
+                WriteKind::Update | WriteKind::Void => 0,
+            };
+            if more != 0 {
+                // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
+                let table = unsafe { write.table.get() };
+                table.count().add(self.worker().number(), more);
+            }
             // SAFETY: in flight until stamped here, so nobody else can have superseded it.
             let version = unsafe { write.version.get() };
             version.set_record(lsn, write.logged.get());

@@ -69,6 +69,15 @@ impl WorkerTransactions {
         Ok(())
     }
 
+    /// Waits until an answer may leave that stands on whatever was committed by now.
+    ///
+    /// # Errors
+    /// As [`Self::wait_to_answer`].
+    pub(crate) async fn wait_for_all_before(&self) -> Result<(), OperationError> {
+        // The tail is behind the last block.
+        self.wait_to_answer(Lsn(self.engine().log.tail().0 - 1)).await
+    }
+
     /// Whether [`Self::wait_to_answer`] has to wait, or to look whether the log has failed.
     #[inline(always)]
     pub(super) fn has_to_wait(&self, lsn: Lsn) -> bool {
