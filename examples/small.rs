@@ -1,0 +1,47 @@
+//! The smallest program that does something: opens a database, moves money, reads a range, counts. The same program with
+//! other stores stands in `docs/compared.md`.
+//!
+//!     cargo run -p braid-examples --example small
+
+use std::path::Path;
+
+use braiddb::{Database, Error, Options, Table};
+use futures_util::TryStreamExt;
+
+async fn bank(path: &Path) -> Result<(Vec<(u64, u64)>, u64), Error> {
+    let db = Database::open(path, Options::default())?;
+    let accounts: Table<u64, u64> = db.open_or_create_table("accounts").await?;
+    for id in 1..=9 {
+        db.put(&accounts, &id, &100).await?;
+    }
+    let table = accounts.clone();
+    db.run(async move |tx| {
+        tx.update_with(&table, &1, |cents| cents - 30).await?;
+        tx.update_with(&table, &2, |cents| cents + 30).await
+    })
+    .await?;
+    let table = accounts.clone();
+    let first =
+        db.run(async move |tx| tx.scan(&table, 1..=3)?.into_stream().try_collect().await).await?;
+    Ok((first, db.len(&accounts).await?))
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (first, accounts) = bank(directory.path()).await?;
+    println!("{first:?}, {accounts} accounts");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn money_moves() {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, accounts) = bank(directory.path()).await.unwrap();
+        assert_eq!((first, accounts), (vec![(1, 70), (2, 130), (3, 100)], 9));
+    }
+}
