@@ -7,7 +7,7 @@ mod table_kind;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use braiddb::{Database, Durability, Error, Options, Table};
+use braiddb::{Database, Durability, Error, LogError, Options, Table};
 use common::with_limit;
 use table_kind::create_table;
 
@@ -160,4 +160,62 @@ fn a_table_larger_than_memory_is_as_it_was_written() {
 #[test]
 fn a_logged_table_larger_than_memory_is_as_it_was_written_and_recovered() {
     table_larger_than_memory(options(), 100);
+}
+
+/// Turns a bit of a file over.
+fn flip(path: &Path, place: u64, bit: u8) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place).unwrap();
+    file.write_all_at(&[byte[0] ^ 1 << bit], place).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Whatever bit of a page on disk is wrong, who reads it is told where it is, or nothing is wrong with what is read; and
+/// once the bit is right again, so is all.
+#[test]
+fn damaged_pages_are_told_with_their_place() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options().durability(Durability::Volatile);
+        let db = Database::open(directory.path(), options).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = create_table(&db, "records", true);
+        let model = work(&db, &table, 0, 0);
+        let expected: Vec<_> = model.into_iter().collect();
+        // After this no page is dirty, so none is written to another place.
+        (0..2).for_each(|_| assert!(contents(&db, &table, false) == expected));
+        let zone = directory.path().join("pages-000000.zone");
+        let (mut random, mut told) = (fastrand::Rng::with_seed(1), 0);
+        let flips = 400;
+        for _ in 0..flips {
+            let place = random.u64(..std::fs::metadata(&zone).unwrap().len());
+            let bit = random.u8(..8);
+            flip(&zone, place, bit);
+            let scanned = table.clone();
+            let found = db.run_blocking(async move |tx| {
+                let (mut scan, mut found) = (tx.scan(&scanned, ..)?, Vec::new());
+                while let Some((key, value)) = scan.next().await? {
+                    found.push((key, value.to_vec()));
+                }
+                Ok(found)
+            });
+            match found {
+                Ok(found) => assert!(found == expected, "byte {place}"),
+                Err(Error::Log(error)) => match &*error {
+                    LogError::DamagedPage { path, offset, .. } => {
+                        assert_eq!((path, *offset), (&zone, place / 4096 * 4096));
+                        told += 1;
+                    }
+                    error => panic!("{error}"),
+                },
+                Err(error) => panic!("{error}"),
+            }
+            flip(&zone, place, bit);
+        }
+        // Places that are free mean nothing, and pages that are in memory are not read.
+        assert!(told > flips / 20, "{told}");
+        assert!(contents(&db, &table, false) == expected);
+    });
 }

@@ -8,7 +8,7 @@ mod table_kind;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{Database, Durability, Error, Options, Table, Transaction};
 use common::{Limit, with_limit};
 use proptest::prelude::*;
 use table_kind::create_table;
@@ -188,9 +188,20 @@ fn on_pages(mut batches: Vec<(Vec<Step>, bool)>) -> Vec<(Vec<Step>, bool)> {
 
 /// Runs batches of steps, each a transaction that commits or is taken back.
 fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
-    let db = Database::in_memory(Options::default().workers(1)).unwrap();
-    limit.watch(&db, Database::stats);
-    let table: Records = create_table(&db, "model", paged);
+    check_in(limit, &Database::in_memory(Options::default().workers(1)).unwrap(), batches, paged);
+}
+
+/// The same, on pages of which few are in memory.
+fn check_with_few_frames(limit: &Limit, batches: Vec<(Vec<Step>, bool)>) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().workers(1).durability(Durability::Volatile);
+    let options = options.log_segment_bytes(64 << 10).page_frames(Some(12));
+    check_in(limit, &Database::open(directory.path(), options).unwrap(), batches, true);
+}
+
+fn check_in(limit: &Limit, db: &Database, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
+    limit.watch(db, Database::stats);
+    let table: Records = create_table(db, "model", paged);
     let mut committed = Model::new();
     for (steps, commit) in batches {
         let (used, before) = (table.clone(), committed.clone());
@@ -223,7 +234,8 @@ proptest! {
     ) {
         with_limit(LIMIT_SECONDS, move |limit| {
             check(limit, batches.clone(), false);
-            check(limit, on_pages(batches), true);
+            check(limit, on_pages(batches.clone()), true);
+            check_with_few_frames(limit, on_pages(batches));
         });
     }
 }

@@ -282,7 +282,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
         // Fewer than there are pages, soon.
-        .page_frames((random.u32(0..4) > 0).then(|| random.u32(6..20)))
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(4..12)))
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.

@@ -106,9 +106,16 @@ impl PageSpace {
     /// Moves the hand until it comes by a page that may leave, or by enough dirty ones.
     fn sweep(&self) -> Swept<'_> {
         let frames = self.frames_taken();
+        // Of few pages not all leave at once.
+        let most = (self.frames() as usize / 8).clamp(1, RUN_SLOTS);
         let mut busy = false;
         let mut batch: Option<Batch<'_>> = None;
-        for _ in 0..ROUNDS * frames {
+        for step in 0..ROUNDS * frames {
+            // Dirty pages that were of no use give way before clean ones that were: else a page that was just loaded is
+            // what leaves for the frame that its loader needs besides, again and again.
+            if batch.is_some() && step.is_multiple_of(frames) {
+                break;
+            }
             // Relaxed: only where it stands matters, and that little.
             let number = self.hand.fetch_add(1, Ordering::Relaxed) % frames;
             let page = self.frame(number as u32);
@@ -118,11 +125,11 @@ impl PageSpace {
                 Met::Nothing => {}
                 Met::Dirty(version) => {
                     let batch = batch.get_or_insert_with(|| Batch {
-                        pages: Vec::with_capacity(RUN_SLOTS),
+                        pages: Vec::with_capacity(most),
                         _under_way: self.transit.begin(),
                     });
                     batch.pages.push((page, version));
-                    if batch.pages.len() == RUN_SLOTS {
+                    if batch.pages.len() == most {
                         break;
                     }
                 }
@@ -170,15 +177,17 @@ impl PageSpace {
     pub(super) fn leave<'s>(&'s self, mut latched: LatchedPage<'s>, place: Place) -> FreeFrame<'s> {
         let id = latched.id();
         let word = latched.take_mapping();
-        if !is_planted(Bug::OrphanAfterPlace) {
+        let late = is_planted(Bug::OrphanAfterPlace);
+        if !late {
             self.orphans.put(id, word);
         }
         self.map.set(id, Whereabouts::Place(place));
-        if is_planted(Bug::OrphanAfterPlace) {
-            self.orphans.put(id, word);
-        }
         // Relaxed: a statistic.
         self.counters.evicted.fetch_add(1, statistic::Ordering::Relaxed);
-        self.empty(latched)
+        let frame = self.empty(latched);
+        if late {
+            self.orphans.put(id, word);
+        }
+        frame
     }
 }

@@ -190,7 +190,7 @@ impl Schedule {
 
     /// Pages that may be in memory: about as many as there are tables, each of which has one at least.
     fn page_frames(&self) -> Option<u32> {
-        (self.seed / 16 % 4 > 0).then_some(4 + (self.seed / 64 % 4) as u32)
+        (self.seed / 16 % 4 > 0).then_some(3 + u32::from(self.seed / 64 % 4 == 0))
     }
 
     fn options(&mut self) -> Options {

@@ -3,3 +3,6 @@
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod full_disk;
+mod paged_disk;
+#[path = "../../../tests/common/polls.rs"]
+mod polls;

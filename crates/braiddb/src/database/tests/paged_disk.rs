@@ -1,0 +1,240 @@
+//! Paged tables larger than memory on a simulated disk: futures that are dropped while pages are loaded and written,
+//! reads and writes that fail, a disk that runs full. What is there is always what was written.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use futures_util::future::join_all;
+use pollster::block_on;
+
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::common::{Limit, with_limit};
+use super::polls::poll_at_most;
+use crate::io::{Faults, SimulatedDisk};
+use crate::log::LogError;
+use crate::transaction::Durability;
+
+/// Longest a test may take, in seconds.
+const LIMIT: u64 = 300;
+const FRAMES: u32 = 8;
+const RECORDS: u64 = 600;
+const TASKS: u64 = 6;
+
+type Records = Table<u64, [u8]>;
+type Model = BTreeMap<u64, Vec<u8>>;
+
+fn value(key: u64, version: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(key << 16 ^ version);
+    (0..random.usize(200..600)).map(|_| random.u8(..)).collect()
+}
+
+/// A table without a log, so that only pages are written and read.
+fn open(limit: &Limit, seed: u64) -> (SimulatedDisk, Database, Records) {
+    let disk = SimulatedDisk::new(seed);
+    let options = Options::default().durability(Durability::Volatile).page_frames(Some(FRAMES));
+    let db = Database::open_simulated(&disk, options, seed).unwrap();
+    limit.watch(&db, Database::stats);
+    let paged = TableOptions::default().paged();
+    let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
+    let table = db.run_blocking(create).unwrap();
+    (disk, db, table)
+}
+
+fn fill(db: &Database, table: &Records) -> Model {
+    let model: Model = (0..RECORDS).map(|key| (key, value(key, 0))).collect();
+    for some in model.clone().into_iter().collect::<Vec<_>>().chunks(50) {
+        let (table, some) = (table.clone(), some.to_vec());
+        let insert = async move |tx: &Transaction| {
+            for (key, value) in &some {
+                tx.insert(&table, key, value).await?;
+            }
+            Ok(())
+        };
+        db.run_blocking(insert).unwrap();
+    }
+    model
+}
+
+async fn contents(tx: &Transaction, table: &Records) -> Result<Model, Error> {
+    let (mut scan, mut found) = (tx.scan(table, ..)?, Model::new());
+    while let Some((key, value)) = scan.next().await? {
+        found.insert(key, value.to_vec());
+    }
+    Ok(found)
+}
+
+fn check(db: &Database, table: &Records, model: &Model) {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| contents(tx, &table).await).unwrap();
+    assert!(found == *model, "what is there is what was written");
+}
+
+/// Lets the worker's other tasks and its transfers go on.
+async fn give_way() {
+    let mut gave_way = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut gave_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    dropped: u64,
+    failed: u64,
+}
+
+/// Whether the disk's fault is told.
+fn is_of_disk(error: &Error) -> bool {
+    matches!(error, Error::Log(error) if matches!(**error, LogError::Io { .. }))
+}
+
+/// Calls operations on one task's keys again and again, each dropped after one more poll, until it is ready and the
+/// disk has not failed it; in transactions of which some are taken back.
+async fn work(
+    db: &Database,
+    table: &Records,
+    task: u64,
+    mut model: Model,
+) -> Result<(Model, Counts), Error> {
+    let mut random = fastrand::Rng::with_seed(task);
+    let mut counts = Counts::default();
+    for version in 1..40 {
+        let (table, before) = (table.clone(), model.clone());
+        let (seed, commits) = (random.u64(..), random.u8(..3) > 0);
+        let body = async move |tx: &Transaction| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut model, mut counts) = (before.clone(), Counts::default());
+            for _ in 0..10 {
+                let key = random.u64(..RECORDS / TASKS) * TASKS + task;
+                let (bytes, which, mut polls) = (value(key, version), random.u8(..3), 1);
+                loop {
+                    give_way().await;
+                    let done = match which {
+                        0 => {
+                            poll_at_most(tx.put(&table, &key, &bytes[..]), polls).await.map(|put| {
+                                put?;
+                                model.insert(key, bytes.clone());
+                                Ok(())
+                            })
+                        }
+                        1 => poll_at_most(tx.delete(&table, &key), polls).await.map(|deleted| {
+                            assert_eq!(deleted?, model.remove(&key).is_some());
+                            Ok(())
+                        }),
+                        _ => poll_at_most(tx.get(&table, &key), polls).await.map(|found| {
+                            assert_eq!(found?, model.get(&key).map(Vec::as_slice));
+                            Ok(())
+                        }),
+                    };
+                    match done {
+                        None => (counts.dropped, polls) = (counts.dropped + 1, polls + 1),
+                        Some(Err(error)) if is_of_disk(&error) => counts.failed += 1,
+                        Some(result) => break result?,
+                    }
+                }
+            }
+            if commits { Ok((model, counts)) } else { Err(Error::KeyNotFound) }
+        };
+        match db.run(body).await {
+            Ok((after, more)) => {
+                model = after;
+                counts.dropped += more.dropped;
+                counts.failed += more.failed;
+            }
+            Err(Error::KeyNotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((model, counts))
+}
+
+fn work_of_all(db: &Database, table: &Records, model: &Model) -> (Model, Counts) {
+    let tasks = (0..TASKS).map(|task| {
+        let of_task = |(key, _): &(&u64, &Vec<u8>)| **key % TASKS == task;
+        let mine = model.iter().filter(of_task).map(|(key, value)| (*key, value.clone()));
+        work(db, table, task, mine.collect())
+    });
+    let (mut all, mut counts) = (Model::new(), Counts::default());
+    for result in block_on(join_all(tasks)) {
+        let (model, more) = result.unwrap();
+        all.extend(model);
+        counts.dropped += more.dropped;
+        counts.failed += more.failed;
+    }
+    (all, counts)
+}
+
+#[test]
+fn operations_that_are_dropped_at_any_poll_leave_pages_as_they_were() {
+    for seed in 0..4 {
+        with_limit(LIMIT, move |limit| {
+            let (disk, db, table) = open(limit, seed);
+            let model = fill(&db, &table);
+            disk.set_faults(Faults { most_delay: 10, short_transfers: 5, ..Faults::default() });
+            let (model, counts) = work_of_all(&db, &table, &model);
+            assert!(counts.dropped > 1000, "{counts:?}");
+            let pages = db.stats().pages;
+            assert!(pages.faults > 500 && pages.written > 200, "{pages:?}");
+            check(&db, &table, &model);
+            db.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn reads_and_writes_of_pages_that_fail_are_told_and_may_be_tried_again() {
+    for seed in 0..4 {
+        with_limit(LIMIT, move |limit| {
+            let (disk, db, table) = open(limit, seed);
+            let model = fill(&db, &table);
+            disk.set_faults(Faults { errors: 10, most_delay: 10, ..Faults::default() });
+            let (model, counts) = work_of_all(&db, &table, &model);
+            let faults = disk.counts();
+            assert!(counts.failed > 20, "{counts:?}, {faults:?}");
+            assert!(faults.read_errors > 10 && faults.write_errors > 10, "{faults:?}");
+            disk.set_faults(Faults::default());
+            check(&db, &table, &model);
+            db.close().unwrap();
+        });
+    }
+}
+
+/// Where there is no room to write pages to, what needs a frame is refused; nothing is lost, and what is in memory
+/// is read.
+#[test]
+fn a_full_disk_refuses_what_needs_a_frame() {
+    with_limit(LIMIT, move |limit| {
+        let (disk, db, table) = open(limit, 7);
+        let mut model = fill(&db, &table);
+        disk.set_faults(Faults { capacity: 1, ..Faults::default() });
+        let (mut refused, mut key) = (0, RECORDS);
+        while refused < 20 {
+            let (into, bytes) = (table.clone(), value(key, 1));
+            let result = db.run_blocking(async move |tx| tx.put(&into, &key, &bytes[..]).await);
+            match result {
+                Ok(_) => _ = model.insert(key, value(key, 1)),
+                Err(Error::DiskFull(_)) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            key += 1;
+        }
+        // The last leaf is in memory.
+        let (last, expected) =
+            model.last_key_value().map(|(key, value)| (*key, value.clone())).unwrap();
+        let from = table.clone();
+        let found = db.run_blocking(async move |tx| {
+            Ok::<_, Error>(tx.get(&from, &last).await?.map(<[u8]>::to_vec))
+        });
+        assert_eq!(found.unwrap(), Some(expected));
+        disk.set_faults(Faults::default());
+        check(&db, &table, &model);
+        db.close().unwrap();
+    });
+}
