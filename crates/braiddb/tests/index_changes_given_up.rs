@@ -4,17 +4,18 @@
 #![cfg(braid_simulation)]
 
 mod common;
+#[path = "common/settled.rs"]
+mod settled;
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, IndexStage, Options, RunOptions, Table,
 };
 use common::with_limit;
+use settled::poll_settled;
 
 type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;
@@ -39,22 +40,6 @@ fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
 
 async fn attach(db: &Database, table: &Records) -> Result<Digits, Error> {
     db.index(table, NAME, IndexOptions::default(), digits).await
-}
-
-/// Polls a future so often at most; before each poll but the first, all that is under way ends.
-fn poll_settled<T>(
-    disk: &SimulatedDisk,
-    mut future: Pin<&mut impl Future<Output = T>>,
-    polls: usize,
-) -> Option<T> {
-    let mut context = Context::from_waker(Waker::noop());
-    for _ in 0..polls {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
-        }
-        disk.settle();
-    }
-    None
 }
 
 fn put_all(db: &Database, table: &Records, records: std::ops::Range<u64>) {
@@ -111,11 +96,7 @@ fn a_creation_that_is_given_up_is_gone_on_with_by_the_next_call() {
             let disk = SimulatedDisk::new(polls as u64);
             let (db, table) = open(&disk, 1);
             put_all(&db, &table, 0..400);
-            let over = {
-                let creation = Box::pin(attach(&db, &table));
-                let mut creation = creation;
-                poll_settled(&disk, creation.as_mut(), polls)
-            };
+            let over = poll_settled(&disk, attach(&db, &table), polls);
             given_up += u32::from(over.is_none());
             let index = over
                 .as_ref()
@@ -147,10 +128,7 @@ fn a_dropping_that_is_given_up_goes_on() {
             put_all(&db, &table, 0..400);
             let index = attached_again(&db, &table);
             works(&db, &table, &index, 3);
-            let over = {
-                let mut dropping = Box::pin(db.drop_index(&table, NAME));
-                poll_settled(&disk, dropping.as_mut(), 1)
-            };
+            let over = poll_settled(&disk, db.drop_index(&table, NAME), 1);
             // Over already only if this thread was held up after it had handed the work over.
             assert!(matches!(over, None | Some(Ok(()))), "{over:?}");
             for key in 0..beside {
