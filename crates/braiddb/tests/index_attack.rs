@@ -8,14 +8,14 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, MemoryBudget, Options, RunOptions, Table,
-    Transaction,
+    TableOptions, Transaction,
 };
 use common::{Limit, with_limit};
 use fastrand::Rng;
@@ -56,7 +56,7 @@ async fn attach(
     db.index(table, name, IndexOptions::default().unique(unique), extract).await
 }
 
-fn open(limit: &Limit, directory: &Path) -> (Database, Records) {
+fn open(limit: &Limit, directory: &Path, paged: bool) -> (Database, Records) {
     let options = Options::default()
         .workers(WORKERS)
         .pin(false)
@@ -67,7 +67,10 @@ fn open(limit: &Limit, directory: &Path) -> (Database, Records) {
     let db = Database::open(directory, options).unwrap();
     let watched = db.clone();
     limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
-    let table = block_on(db.open_or_create_table("records")).unwrap();
+    let options = TableOptions::default();
+    let options = if paged { options.paged() } else { options };
+    let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", options).await;
+    let table = db.run_blocking(open).unwrap();
     (db, table)
 }
 
@@ -83,13 +86,18 @@ fn poll_at_most<T>(mut future: Pin<&mut impl Future<Output = T>>, polls: u32) ->
     None
 }
 
-async fn some_writes(tx: &Transaction, table: &Records, random: &mut Rng) -> Result<(), Error> {
+async fn some_writes(
+    tx: &Transaction,
+    table: &Records,
+    longest: usize,
+    random: &mut Rng,
+) -> Result<(), Error> {
     let mut savepoint = tx.savepoint();
     for _ in 0..random.u32(1..6) {
         let key = random.u64(0..KEYS);
         let number = if random.u32(0..60) == 0 { BAD } else { random.u64(0..9 * KEYS) };
         let mut value = number.to_le_bytes().to_vec();
-        value.resize(random.usize(8..2_000), 7);
+        value.resize(random.usize(8..longest), 7);
         let written = match random.u32(0..8) {
             0..3 => tx.put(table, &key, &value).await,
             3 => tx.insert(table, &key, &value).await,
@@ -148,19 +156,20 @@ fn expected(error: &Error) -> bool {
             | Error::Closed
             | Error::TransactionOver
             | Error::CheckpointUnderWay
+            | Error::PagedTables
             | Error::IndexBusy { .. }
             | Error::IndexNotFound { .. }
             | Error::DuplicateKey { .. }
     )
 }
 
-fn client(db: &Database, table: &Records, counts: &Counts, seed: u64) {
+fn client(db: &Database, table: &Records, longest: usize, counts: &Counts, seed: u64) {
     let mut random = Rng::with_seed(seed);
     loop {
         let (table, seed, polls) = (table.clone(), random.u64(..), random.u32(1..5));
         let body = async move |tx: &Transaction| {
             let random = &mut Rng::with_seed(seed ^ u64::from(tx.attempt()));
-            some_writes(tx, &table, random).await
+            some_writes(tx, &table, longest, random).await
         };
         let done = match random.u32(0..6) {
             0..3 => Some(block_on(db.run(body))),
@@ -295,19 +304,34 @@ fn take_bad_values_away(db: &Database, table: &Records) {
 
 #[test]
 fn indexes_are_what_their_table_is_whatever_goes_on() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    attack(false);
+}
+
+#[test]
+fn indexes_of_a_paged_table_are_what_it_is_whatever_goes_on() {
+    attack(true);
+}
+
+/// What one takes of memory is held against the budget of the other too.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn attack(paged: bool) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    // Up to as long as a value on a page may be.
+    let longest = if paged { 1_024 } else { 2_000 };
+    with_limit(LIMIT_SECONDS, move |limit| {
         let directory = tempfile::tempdir().unwrap();
         let counts = Arc::new(Counts::default());
         let (mut evicted, mut freed) = (0, 0);
         for round in 0..ROUNDS {
-            let (db, table) = open(limit, &directory.path().join("db"));
+            let (db, table) = open(limit, &directory.path().join("db"), paged);
             all_is_right(&db, &table);
             take_bad_values_away(&db, &table);
             all_is_right(&db, &table);
             std::thread::scope(|scope| {
                 let (db, table, counts) = (&db, &table, &*counts);
                 for seed in 0..4 {
-                    scope.spawn(move || client(db, table, counts, round << 8 | seed));
+                    scope.spawn(move || client(db, table, longest, counts, round << 8 | seed));
                 }
                 for seed in 0..2 {
                     scope.spawn(move || changer(db, table, counts, round << 16 | seed));
@@ -333,9 +357,10 @@ fn indexes_are_what_their_table_is_whatever_goes_on() {
             let backups = directory.path().join(format!("round-{round}"));
             std::fs::remove_dir_all(backups).unwrap();
         }
-        assert!(evicted > 0 && freed > 0, "{evicted} {freed} {counts:?}");
+        // Neither is there with paged tables, so far.
+        assert_eq!(evicted > 0 && freed > 0, !paged, "{evicted} {freed} {counts:?}");
         assert!(counts.given_up.load(Ordering::Relaxed) > 0, "{counts:?}");
-        let (db, table) = open(limit, &directory.path().join("db"));
+        let (db, table) = open(limit, &directory.path().join("db"), paged);
         all_is_right(&db, &table);
         take_bad_values_away(&db, &table);
         all_is_right(&db, &table);

@@ -5,6 +5,7 @@
 //! 2 if the table is paged.
 //! Rows of indexes stand beside (`index/row.rs`), and of tables that are being dropped (`drop.rs`).
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -36,8 +37,8 @@ pub struct TableOptions {
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
     /// Half of what [`crate::Options::memory_budget`] leaves beside the log's ring is for pages; others are on disk, and are
-    /// loaded when they are needed; in a database in memory only all stay. So far keys have up to 512 bytes, values up to 1 KiB, and there are no secondary
-    /// indexes. In a database with a log, paged tables are recovered by replaying the log from before they were
+    /// loaded when they are needed; in a database in memory only all stay. So far keys have up to 512 bytes, and so have
+    /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, paged tables are recovered by replaying the log from before they were
     /// created: until they are dropped, checkpoints and compaction are refused
     /// ([`Error::PagedTables`]), those that are due by themselves are not taken, and so the
     /// log grows. With its first paged table a database becomes one of format version 2, which earlier builds do not
@@ -156,6 +157,7 @@ impl Database {
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
+        let (mut indexes, mut paged) = (Vec::new(), BTreeSet::new());
         for row in self.run(all).await? {
             match row {
                 Row::Table(table) => {
@@ -165,19 +167,32 @@ impl Database {
                     }
                     if table.options.paged {
                         pages.list(engine, TableId(table.id)).map_err(no_pages)?;
+                        paged.insert(table.id);
                     }
                 }
                 Row::Index(index) => {
                     engine.raise_table_id(TableId(index.id));
-                    match index.stage {
-                        IndexStage::Dropping => self.clear_later(index.catalog_row(engine))?,
-                        IndexStage::Building | IndexStage::Ready => index.list(engine),
-                    }
+                    indexes.push(index);
                 }
                 Row::DroppedTable(table) => {
                     engine.raise_table_id(TableId(table.id));
                     pages.list_dropped(engine, TableId(table.id)).map_err(no_pages)?;
                     self.clear_later(table.catalog_row(engine))?;
+                }
+            }
+        }
+        for index in indexes {
+            match index.stage {
+                IndexStage::Dropping => {
+                    // The row of the table that it is of may be gone.
+                    pages.list_dropped(engine, TableId(index.id)).map_err(no_pages)?;
+                    self.clear_later(index.catalog_row(engine))?;
+                }
+                IndexStage::Building | IndexStage::Ready => {
+                    if paged.contains(&index.table_id) {
+                        pages.list(engine, TableId(index.id)).map_err(no_pages)?;
+                    }
+                    index.list(engine);
                 }
             }
         }

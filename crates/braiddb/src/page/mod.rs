@@ -13,6 +13,7 @@ mod fault;
 mod frame;
 mod layout;
 mod map;
+mod now;
 mod replay;
 mod space;
 mod table;
@@ -23,7 +24,8 @@ mod write_back;
 mod zone;
 
 pub(crate) use error::PageError;
+pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};
-pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, Written};
+pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, ValueBytes, Written};
 pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};
 pub(crate) use zone::remove_zones;

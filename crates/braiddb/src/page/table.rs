@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
 use super::layout::{Slot, SlotFlags};
+use super::now::Interruptions;
 use super::space::PageSpace;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room};
 use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
@@ -22,6 +23,7 @@ use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::types::KeyBuffer;
 use crate::version::{Stamp, StatusTable, Undecided, View};
 
@@ -38,6 +40,9 @@ pub(crate) struct PagedTable {
     tree: Option<PageTree>,
     id: TableId,
     memory: Arc<MemoryCounters>,
+    pub(super) interruptions: Interruptions,
+    /// Whether it counts as a paged table that there is.
+    counts: AtomicBool,
 }
 
 /// What a transaction sees of a record.
@@ -46,6 +51,12 @@ pub(crate) struct PagedRecord {
     /// `None`: there is no record.
     pub(crate) value: Option<ValueBytes>,
     pub(crate) told: Told,
+}
+
+impl PagedRecord {
+    /// What is seen of a key that no record can have.
+    pub(super) const NONE: Self =
+        Self { value: None, told: Told { committed: None, own: false, below_newer: false } };
 }
 
 /// Why a transaction sees what it sees.
@@ -87,7 +98,7 @@ pub(crate) enum Written<E> {
 }
 
 /// A slot, as it was copied within one version of its leaf.
-struct Copied<'o> {
+pub(super) struct Copied<'o> {
     on_page: Option<ValueBytes>,
     start: Start<'o>,
 }
@@ -102,11 +113,20 @@ impl PagedTable {
         id: TableId,
         memory: Arc<MemoryCounters>,
     ) -> Result<Self, PageError> {
-        Ok(Self { tree: Some(PageTree::create(space, id).await?), id, memory })
+        let tree = Some(PageTree::create(space, id).await?);
+        let (interruptions, counts) = (Interruptions::default(), AtomicBool::new(true));
+        Ok(Self { tree, id, memory, interruptions, counts })
     }
 
     pub(super) fn tree(&self) -> &PageTree {
         self.tree.as_ref().expect("present until the table is dropped")
+    }
+
+    /// Notes that it does not count any more as a paged table that there is; whether it did before. Several may come
+    /// to its end: who drops it, and who finds it being dropped.
+    pub(crate) fn ends_to_count(&self) -> bool {
+        // Relaxed: only who gets `true` does anything.
+        self.counts.swap(false, Ordering::Relaxed)
     }
 
     /// The longest key, in bytes.
@@ -130,14 +150,9 @@ impl PagedTable {
         operation: &OperationGuard,
     ) -> Result<Result<PagedRecord, Undecided>, PageError> {
         if key.len() > self.max_key_bytes() {
-            // No record can have it.
-            let told = Told { committed: None, own: false, below_newer: false };
-            return Ok(Ok(PagedRecord { value: None, told }));
+            return Ok(Ok(PagedRecord::NONE));
         }
-        let copied = self.tree().read(key, |leaf, slot| match slot {
-            Slot::At(place) => copy_slot(leaf, place, || key, operation),
-            Slot::Before(_) => Copied { on_page: None, start: Start::NONE },
-        });
+        let copied = self.tree().read(key, |leaf, slot| Copied::of(leaf, slot, key, operation));
         Ok(copied.await?.seen_by(view))
     }
 
@@ -155,8 +170,20 @@ impl PagedTable {
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
     ) -> Result<Result<Written<E>, Refusal>, PageError> {
         let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
-        let mut leaf = self.tree().latch(key, room).await?;
-        let view = view();
+        let leaf = self.tree().latch(key, room).await?;
+        Ok(self.write_latched(leaf, key, value, view(), operation, decide))
+    }
+
+    /// Writes a record, on whose leaf there is room for the value.
+    pub(super) fn write_latched<E>(
+        &self,
+        mut leaf: LatchedLeaf<'_>,
+        key: &[u8],
+        value: Option<&[u8]>,
+        view: View<'_>,
+        operation: &OperationGuard,
+        decide: impl FnOnce(Met<'_>) -> Decision<E>,
+    ) -> Result<Written<E>, Refusal> {
         self.roll_back_on(&mut leaf, key, view.status);
         let slot = leaf.find(key);
         let flags = match slot {
@@ -170,12 +197,12 @@ impl PagedTable {
             // SAFETY: latched, and rolled back above.
             Some(chain) => match unsafe { chain.base(view, operation) } {
                 Ok(base) => base,
-                Err(refusal) => return Ok(Err(refusal)),
+                Err(refusal) => return Err(refusal),
             },
             None => Base::Settled,
         };
         let pushed = match decide(Met { exists, base }) {
-            Decision::Not(why) => return Ok(Ok(Written::Not(why))),
+            Decision::Not(why) => return Ok(Written::Not(why)),
             Decision::Overwrite => None,
             Decision::Push(position) => {
                 Some(self.push(&mut leaf, key, view, exists.then_some(slot), position))
@@ -183,7 +210,7 @@ impl PagedTable {
         };
         self.put_on(&mut leaf, key, value);
         self.tidy(&mut leaf);
-        Ok(Ok(pushed.map_or(Written::Overwritten, Written::Pushed)))
+        Ok(pushed.map_or(Written::Overwritten, Written::Pushed))
     }
 
     /// Puts a change in front of a record's chain, which has the value in `slot` now, or is absent.
@@ -358,8 +385,21 @@ fn copy_slot<'o, 'k>(
     Copied { on_page, start }
 }
 
-impl Copied<'_> {
-    fn seen_by(self, view: View<'_>) -> Result<PagedRecord, Undecided> {
+impl<'o> Copied<'o> {
+    /// The slot of a key, and where its chain begins.
+    pub(super) fn of(
+        leaf: LeafView<'_>,
+        slot: Slot,
+        key: &[u8],
+        operation: &'o OperationGuard,
+    ) -> Self {
+        match slot {
+            Slot::At(place) => copy_slot(leaf, place, || key, operation),
+            Slot::Before(_) => Copied { on_page: None, start: Start::NONE },
+        }
+    }
+
+    pub(super) fn seen_by(self, view: View<'_>) -> Result<PagedRecord, Undecided> {
         let Seen { value, committed, own, below_newer } = self.start.see(view)?;
         let value = match value {
             SeenValue::OnPage => self.on_page,

@@ -142,7 +142,7 @@ impl Transaction {
     }
 
     /// Takes writes to paged tables back, which the transaction will not commit.
-    fn take_back_from_pages(&self, undone: &[PagedWrite]) {
+    pub(super) fn take_back_from_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
             // SAFETY: the transaction's own, not retired yet.
             unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);

@@ -65,9 +65,7 @@ pub(crate) async fn clear_dropped(
                 }
                 gone => gone?,
             }
-            if records.paged().is_some() {
-                worker.engine().checkpoints.remove_paged_table();
-            }
+            worker.engine().uncount_paged(&records);
             return Ok(true);
         }
     }

@@ -111,7 +111,7 @@ impl Transaction {
         for table in created.into_iter().chain(undone) {
             table.close_to_all();
             if table.paged().is_some() {
-                self.engine().checkpoints.remove_paged_table();
+                self.engine().uncount_paged(&table);
                 self.worker().forget_aborted(&table);
             }
             let listed = self.engine().give_table_id_back(table.id);

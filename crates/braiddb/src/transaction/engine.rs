@@ -236,6 +236,13 @@ impl Engine {
         self.checkpoints.add_paged_table();
     }
 
+    /// A table that may be paged is gone.
+    pub(super) fn uncount_paged(&self, table: &Records) {
+        if table.paged().is_some_and(|pages| pages.ends_to_count()) {
+            self.checkpoints.remove_paged_table();
+        }
+    }
+
     /// Lets records of paged tables be logged.
     ///
     /// # Errors

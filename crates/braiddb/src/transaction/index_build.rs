@@ -5,10 +5,9 @@ use std::ops::Bound;
 
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
-use super::index_changes::keys_of;
+use super::index_changes::{check_entry, keys_of};
 use super::scan::Bounds;
 use super::write::Intent;
-use crate::index::MAX_KEY_BYTES;
 use crate::record::{Records, Secondary};
 use crate::types::KeyBuffer;
 
@@ -70,9 +69,7 @@ impl Transaction {
         primary: &[u8],
     ) -> Result<(), OperationError> {
         let (entries, key) = (index.entries(), index.entry_key(part, primary));
-        if key.len() > MAX_KEY_BYTES {
-            return Err(OperationError::KeyTooLong(key.len()));
-        }
+        check_entry(index, &key, primary)?;
         let value = index.entry_value(primary);
         if !index.is_unique() {
             if !self.contains(entries, &key).await? {

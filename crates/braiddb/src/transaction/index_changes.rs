@@ -14,6 +14,10 @@
 //! record whose entry is missing leaves a deletion there; and if a unique key's entry is another record's,
 //! writes it as it is. So it and whoever would enter that key for the record as it was before cannot both
 //! commit (first updater wins).
+//!
+//! Of a paged table, the entries are records of paged tables too. Where a page is not in memory when it is to be
+//! written, what this write had written is taken back, in the same stretch, the pages are brought near, and all
+//! begins anew (`transaction/paged_now.rs`).
 
 use std::cmp::Ordering as Order;
 use std::pin::Pin;
@@ -22,8 +26,11 @@ use std::sync::Arc;
 
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
+use super::paged::check_fits;
+use super::paged_now::not_now;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
+use crate::page::{PageError, ValueBytes};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Base, ColdVersion, NotReady, Records, Refusal, Secondary};
@@ -52,28 +59,62 @@ enum EntryWrite {
 }
 
 /// What a transaction sees of a record, as long as an operation guard is held.
-#[derive(Clone, Copy, Debug)]
-struct Sight<'o> {
-    value: Option<&'o [u8]>,
-    rid: Option<Rid>,
-    /// Tells values apart: where one lies in memory, or in the log.
+#[derive(Clone, Debug)]
+pub(super) struct Sight<'o> {
+    pub(super) value: Option<SeenBytes<'o>>,
+    pub(super) rid: Option<Rid>,
+    /// Tells values apart: where one lies in memory, or in the log. Copies are told apart by what they are.
     location: (Option<NonNull<u8>>, Option<ColdVersion>),
+}
+
+/// A value that was seen.
+#[derive(Clone, Debug)]
+pub(super) enum SeenBytes<'o> {
+    Borrowed(&'o [u8]),
+    /// From a page.
+    Copied(ValueBytes),
+}
+
+impl Sight<'_> {
+    /// That of a record on a page.
+    pub(super) fn copied(value: Option<ValueBytes>) -> Self {
+        Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None) }
+    }
+
+    fn bytes(&self) -> Option<&[u8]> {
+        match self.value.as_ref()? {
+            SeenBytes::Borrowed(value) => Some(value),
+            SeenBytes::Copied(value) => Some(value),
+        }
+    }
+
+    /// Whether nothing has changed since `before` was seen under the same guard.
+    fn is_same_as(&self, before: &Self) -> bool {
+        match (&self.value, &before.value) {
+            (Some(SeenBytes::Copied(now)), Some(SeenBytes::Copied(before))) => now == before,
+            (now, before_value) => {
+                now.is_some() == before_value.is_some() && self.location == before.location
+            }
+        }
+    }
 }
 
 /// Values that were read from the log.
 type Fetched = Vec<(ColdVersion, Vec<u8>)>;
 
 /// What keeps a write from being carried out now.
-enum Wait<'t> {
+pub(super) enum Wait<'t> {
     /// A value is to be read from the log.
     Fetch(&'t Records, Rid, ColdVersion),
     /// Another worker is about to decide something.
     Undecided,
     /// The record was written meanwhile, by the transaction itself.
     Again,
+    /// A page is to be brought near.
+    Interrupted,
 }
 
-type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
+pub(super) type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
 
 impl Transaction {
     /// Carries out a write to a table with secondary indexes, and to those.
@@ -86,13 +127,15 @@ impl Transaction {
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
-            let indexes = table.secondaries();
-            if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
-                let (table, index) = (table.name().to_string(), index.name().to_owned());
-                return Err(IndexError::IndexDetached { table, index }.into());
-            }
             let mut fetched = Fetched::new();
             loop {
+                // Looked up anew when the snapshot was extended: then records may be seen that were written since one
+                // was dropped, and whose entries were not.
+                let indexes = table.secondaries();
+                if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
+                    let (table, index) = (table.name().to_string(), index.name().to_owned());
+                    return Err(IndexError::IndexDetached { table, index }.into());
+                }
                 let before = self.moment();
                 let attempt = self.try_write(table, &indexes, key, intent, &fetched);
                 match attempt.await {
@@ -101,6 +144,8 @@ impl Transaction {
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
+                    // All pages are brought near again.
+                    Err(Wait::Interrupted) => sched::yield_now(Cause::Memory).await,
                     Err(Wait::Fetch(table, rid, location)) => {
                         let (record, _permit) = self.fetch(table, rid, location).await?;
                         fetched.push((location, record.view().value.to_vec()));
@@ -118,18 +163,30 @@ impl Transaction {
         intent: Intent<'_>,
         fetched: &Fetched,
     ) -> Attempt<'t, bool> {
+        let value_bytes = intent.value().map_or(0, <[u8]>::len);
+        if let Some(paged) = table.paged() {
+            if let Err(error) = check_fits(paged, key, value_bytes) {
+                return Ok(Err(error));
+            }
+            if let Err(error) = paged.bring_near(key, value_bytes).await {
+                return Ok(Err(error.into()));
+            }
+        }
         let operation = reclaim::enter();
         sched::count_steps(1).await;
-        if let Some(rid) = table.index.get(key, &operation).await {
+        if table.paged().is_none()
+            && let Some(rid) = table.index.get(key, &operation).await
+        {
             // SAFETY: the guard above, and `self` is active.
             unsafe { table.prefetch_head(rid).await };
         }
+        let begin = self.begin();
         let old = self.see(table, key, fetched, &operation)?;
         if !intent.applies(old.value.is_some()) {
             // Then it says so: what a transaction sees changes by its own writes only.
-            return Ok(run_now(self.write_record(table, key, intent)));
+            return self.write_now(table, key, intent, self.writes_to_keep(), &operation);
         }
-        let changes = match changes(table, indexes, key, old.value, intent.value()) {
+        let changes = match changes(table, indexes, key, old.bytes(), intent.value()) {
             Ok(changes) => changes,
             Err(error) => {
                 self.note_sight(table, key, &old);
@@ -137,11 +194,18 @@ impl Transaction {
             }
         };
         if !changes.is_empty() {
-            let near =
-                changes.iter().map(|change| bring_near(change.index.entries(), &change.entry));
-            Interleaved::new(near).await;
+            let near = changes.iter().map(|change| {
+                let value = change.index.entry_value(key);
+                bring_near(change.index.entries(), &change.entry, value.len())
+            });
+            let near: Result<Vec<()>, _> = Interleaved::new(near).await.into_iter().collect();
+            if let Err(error) = near {
+                return Ok(Err(error.into()));
+            }
             // Under one guard, so what lies at the same address is the same.
-            if self.see(table, key, fetched, &operation)?.location != old.location {
+            if self.has_moved_on_from(begin)
+                || !self.see(table, key, fetched, &operation)?.is_same_as(&old)
+            {
                 return Err(Wait::Again);
             }
         }
@@ -159,6 +223,9 @@ impl Transaction {
     where
         Self: 'o,
     {
+        if let Some(paged) = table.paged() {
+            return self.see_on_page(paged, key, operation);
+        }
         let absent = Sight { value: None, rid: None, location: (None, None) };
         let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
         // SAFETY: the transaction is active for as long as the caller runs, which borrows it.
@@ -168,7 +235,7 @@ impl Transaction {
                 // SAFETY: found under the guard, which is held for `'o`, by a transaction that is active.
                 let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
                 let location = (value.map(|value| NonNull::from(value).cast()), None);
-                Ok(Sight { value, rid: Some(rid), location })
+                Ok(Sight { value: value.map(SeenBytes::Borrowed), rid: Some(rid), location })
             }
             Err(NotReady::Undecided) => Err(Wait::Undecided),
             Err(NotReady::InLog(location)) => {
@@ -176,14 +243,16 @@ impl Transaction {
                     return Err(Wait::Fetch(table, rid, location));
                 };
                 self.note_lsn(location.lsn());
-                Ok(Sight { value: Some(value), rid: Some(rid), location: (None, Some(location)) })
+                let (value, location) = (SeenBytes::Borrowed(value), (None, Some(location)));
+                Ok(Sight { value: Some(value), rid: Some(rid), location })
             }
         }
     }
 
     /// Notes that the transaction is told what it saw of a record.
     fn note_sight(&self, table: &Records, key: &[u8], sight: &Sight<'_>) {
-        match (sight.rid, sight.value) {
+        match (sight.rid, &sight.value) {
+            _ if table.paged().is_some() => self.note_key(table, key),
             (Some(rid), Some(_)) => self.note_record(table, rid, key),
             _ => self.note_absence(table, key),
         }
@@ -214,15 +283,37 @@ impl Transaction {
                 }
             }
         }
-        match run_now(self.write_record(table, key, intent)) {
+        let (keep, value_bytes) =
+            (self.writes_to_keep(), self.writes().borrow().paged_value_bytes());
+        let written = self.write_all(table, key, intent, changes, writes, operation);
+        if matches!(written, Err(_) | Ok(Err(OperationError::Pages(_)))) {
+            self.undo_paged_writes(keep, value_bytes);
+        }
+        written
+    }
+
+    /// Writes a record and its entries; of paged tables, all or nothing of it is for the caller to see to.
+    fn write_all<'t>(
+        &self,
+        table: &'t Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        changes: &[Change<'t>],
+        writes: Vec<EntryWrite>,
+        operation: &OperationGuard,
+    ) -> Attempt<'t, bool> {
+        let keep = self.writes_to_keep();
+        match self.write_now(table, key, intent, keep, operation)? {
             Ok(true) => {}
             refused => return Ok(refused),
         }
         for (change, write) in changes.iter().zip(writes) {
-            match self.write_entry(table, key, change, write) {
+            match self.write_entry(table, key, change, write, keep, operation)? {
                 Ok(()) => {}
-                // The transaction may not commit then, as after any conflict.
-                Err(conflict @ OperationError::Conflict(_)) => return Ok(Err(conflict)),
+                // The transaction may not commit then, as after any conflict; or all is taken back.
+                Err(error @ (OperationError::Conflict(_) | OperationError::Pages(_))) => {
+                    return Ok(Err(error));
+                }
                 // The record is written, and its entries are not.
                 Err(error) => return Ok(Err(self.fail_halfway(error))),
             }
@@ -242,14 +333,14 @@ impl Transaction {
         let index = change.index;
         if change.gained {
             let free =
-                if index.is_unique() { self.check_free(table, change, operation) } else { Ok(()) };
+                if index.is_unique() { self.check_free(table, change, operation)? } else { Ok(()) };
             return Ok(free.map(|()| EntryWrite::Insert));
         }
         if index.is_built() {
             return Ok(Ok(EntryWrite::Remove));
         }
         let there = self.see(index.entries(), &change.entry, fetched, operation)?;
-        Ok(Ok(match there.value {
+        Ok(Ok(match there.bytes() {
             None => EntryWrite::Bury,
             Some(owner) if index.is_unique() && owner != key => EntryWrite::Keep(owner.to_vec()),
             Some(_) => EntryWrite::Remove,
@@ -263,58 +354,101 @@ impl Transaction {
     ///
     /// # Errors
     /// `UniqueViolation`; `Conflict`.
-    fn check_free(
+    fn check_free<'t>(
         &self,
         table: &Records,
-        change: &Change<'_>,
+        change: &Change<'t>,
         operation: &OperationGuard,
-    ) -> Result<(), OperationError> {
-        let entries = change.index.entries();
-        let found = run_now(entries.index.get(&change.entry, operation));
-        let Some(rid) = found else { return Ok(()) };
+    ) -> Attempt<'t, ()> {
+        let entries: &'t Records = change.index.entries();
+        let there = match entries.paged() {
+            Some(paged) => self.is_there_now(entries, paged, &change.entry, operation)?,
+            None => self.is_there(entries, &change.entry, operation),
+        };
+        Ok(there.and_then(|there| {
+            if !there {
+                return Ok(());
+            }
+            let (table, index) = (table.name().to_string(), change.index.name().to_owned());
+            let key = change.entry.to_vec();
+            Err(IndexError::UniqueViolation { table, index, key }.into())
+        }))
+    }
+
+    /// Whether a record is there for a writer; that it is, is noted.
+    fn is_there(
+        &self,
+        entries: &Records,
+        key: &[u8],
+        operation: &OperationGuard,
+    ) -> Result<bool, OperationError> {
+        let found = run_now(entries.index.get(key, operation));
+        let Some(rid) = found else { return Ok(false) };
         // SAFETY: the operation guard, and `self` is active.
         let base = match unsafe { entries.base(rid, self.view()) } {
             Ok(base) => base,
-            Err(Refusal::Dead) => return Ok(()),
-            Err(Refusal::Conflict) => return Err(self.conflict_at(entries, &change.entry)),
-            Err(Refusal::Newer) => return Err(self.conflict_with_newer(entries, &change.entry)),
+            Err(Refusal::Dead) => return Ok(false),
+            Err(Refusal::Conflict) => return Err(self.conflict_at(entries, key)),
+            Err(Refusal::Newer) => return Err(self.conflict_with_newer(entries, key)),
         };
         if let Base::Committed(_, lsn) = base {
             self.note_lsn(lsn);
         }
         if base.is_tombstone() {
-            return Ok(());
+            return Ok(false);
         }
-        self.note_record(entries, rid, &change.entry);
-        let (table, index) = (table.name().to_string(), change.index.name().to_owned());
-        Err(IndexError::UniqueViolation { table, index, key: change.entry.to_vec() }.into())
+        self.note_record(entries, rid, key);
+        Ok(true)
     }
 
-    fn write_entry(
+    fn write_entry<'t>(
         &self,
         table: &Records,
         key: &[u8],
-        change: &Change<'_>,
+        change: &Change<'t>,
         write: EntryWrite,
-    ) -> Result<(), OperationError> {
+        keep: u32,
+        operation: &OperationGuard,
+    ) -> Attempt<'t, ()> {
         let (index, entry) = (change.index, &change.entry);
         let value = index.entry_value(key);
-        let write_now = |intent| run_now(self.write_record(index.entries(), entry, intent));
+        let write_now = |intent| self.write_now(index.entries(), entry, intent, keep, operation);
         let as_expected = match write {
             EntryWrite::Keep(owner) => write_now(Intent::Update(&owner))?,
-            EntryWrite::Insert => match write_now(Intent::Insert(value)) {
-                Err(OperationError::KeyExists) => false,
-                inserted => inserted?,
+            EntryWrite::Insert => match write_now(Intent::Insert(value))? {
+                Err(OperationError::KeyExists) => Ok(false),
+                inserted => inserted,
             },
             EntryWrite::Remove => write_now(Intent::Delete)?,
-            EntryWrite::Bury if is_planted(Bug::MissingEntryNotBuried) => true,
-            EntryWrite::Bury => {
-                write_now(Intent::Insert(value))?;
-                write_now(Intent::Delete)?
-            }
+            EntryWrite::Bury if is_planted(Bug::MissingEntryNotBuried) => Ok(true),
+            EntryWrite::Bury => match write_now(Intent::Insert(value))? {
+                Ok(_) => write_now(Intent::Delete)?,
+                refused => refused,
+            },
         };
         self.worker().counters().index_entries.add(1);
-        if as_expected { Ok(()) } else { Err(inconsistent(table, index)) }
+        Ok(as_expected.and_then(|as_expected| match as_expected {
+            true => Ok(()),
+            false => Err(inconsistent(table, index)),
+        }))
+    }
+
+    /// Carries out a write to one table alone, without suspensions. Nothing of the first `keep` writes to paged
+    /// tables is overwritten.
+    pub(super) fn write_now<'t>(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        keep: u32,
+        operation: &OperationGuard,
+    ) -> Attempt<'t, bool> {
+        match table.paged() {
+            Some(paged) => {
+                self.write_paged_now(table, paged, key, intent, keep, operation).or_else(not_now)
+            }
+            None => Ok(run_now(self.write_record(table, key, intent))),
+        }
     }
 }
 
@@ -325,11 +459,15 @@ fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
 }
 
 /// Brings the way to an entry near.
-async fn bring_near(entries: &Records, key: &[u8]) {
+async fn bring_near(entries: &Records, key: &[u8], value_bytes: usize) -> Result<(), PageError> {
+    if let Some(paged) = entries.paged() {
+        return paged.bring_near(key, value_bytes).await;
+    }
     let operation = reclaim::enter();
     if let Some(rid) = entries.index.get(key, &operation).await {
         entries.bring_near(std::iter::once(rid)).await;
     }
+    Ok(())
 }
 
 /// The keys that a record gains and loses in its table's indexes when its value changes.
@@ -360,13 +498,27 @@ fn changes<'i>(
                 }
             };
             let entry = index.entry_key(part.expect("peeked"), key);
-            if entry.len() > MAX_KEY_BYTES {
-                return Err(OperationError::KeyTooLong(entry.len()));
-            }
+            check_entry(index, &entry, key)?;
             changes.push(Change { index, entry, gained });
         }
     }
     Ok(changes)
+}
+
+/// Checks that the entry of the record with the key `primary` is not too long.
+///
+/// # Errors
+/// `KeyTooLong`, `TooLongForPage`.
+pub(super) fn check_entry(
+    index: &Secondary,
+    entry: &[u8],
+    primary: &[u8],
+) -> Result<(), OperationError> {
+    match index.entries().paged() {
+        Some(paged) => check_fits(paged, entry, index.entry_value(primary).len()),
+        None if entry.len() > MAX_KEY_BYTES => Err(OperationError::KeyTooLong(entry.len())),
+        None => Ok(()),
+    }
 }
 
 /// The keys under which a record with a value is in an index, encoded as parts of tuples, in order.

@@ -34,6 +34,9 @@ impl WriteSet {
     }
 
     fn paged_log_bytes(&self, write: &PagedWrite) -> usize {
+        if write.replaced {
+            return 0;
+        }
         log::record_bytes(self.paged_key(write).len(), self.paged_value(write).len())
     }
 
@@ -76,6 +79,9 @@ fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
 }
 
 fn append_paged(block: &mut Reservation<'_>, writes: &WriteSet, write: &PagedWrite) {
+    if write.replaced {
+        return;
+    }
     let kind = if write.deleted { RecordKind::DeleteByKey } else { RecordKind::PutByKey };
     // SAFETY: tables live as long as the engine.
     let table = unsafe { write.table.get() }.id;

@@ -27,6 +27,7 @@ mod index_scan;
 mod isolation;
 mod log_writes;
 mod paged;
+mod paged_now;
 mod paged_scan;
 mod prune;
 mod read;

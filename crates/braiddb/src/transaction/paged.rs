@@ -1,6 +1,7 @@
 //! Reads and writes of paged tables: what they note, and what they come to. What happens on a page is
 //! `page/table.rs`'s.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use super::context::Transaction;
@@ -9,8 +10,8 @@ use super::error::{OperationError, TooLong, TooLongPart};
 use super::found::Found;
 use super::read::SeenRecord;
 use super::write::Intent;
-use crate::page::{Base, Decision, Met, PagedRecord, PagedTable, Refusal, Written};
-use crate::reclaim;
+use crate::page::{Base, Decision, Met, NotNow, PagedRecord, PagedTable, Refusal, Written};
+use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
 use crate::sched::{self, Cause};
 
@@ -93,25 +94,45 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
-        let value_bytes = intent.value().map_or(0, <[u8]>::len);
-        for (what, bytes, limit) in [
-            (TooLongPart::Key, key.len(), paged.max_key_bytes()),
-            (TooLongPart::Value, value_bytes, paged.max_value_bytes()),
-        ] {
-            if bytes > limit {
-                return Err(OperationError::TooLongForPage(Box::new(TooLong {
-                    what,
-                    bytes,
-                    limit,
-                })));
-            }
-        }
+        check_fits(paged, key, intent.value().map_or(0, <[u8]>::len))?;
         let operation = reclaim::enter();
         sched::count_steps(1).await;
-        let decide = |met: Met<'_>| self.decide_write(table, key, intent, met);
+        let (replaced, keep) = (Cell::new(None), self.savepoints().newest_paged());
+        let decide = |met: Met<'_>| self.decide_write(table, key, intent, met, keep, &replaced);
         let written = paged.write(key, intent.value(), || self.view(), &operation, decide).await?;
         // From here on nothing suspends.
-        let writes = &mut *self.writes().borrow_mut();
+        self.come_to(table, key, intent, written, replaced.get())
+    }
+
+    /// As `write_paged`, without suspensions, and to be undone: nothing of the first `keep` writes to paged tables
+    /// is overwritten.
+    pub(super) fn write_paged_now(
+        &self,
+        table: &Records,
+        paged: &PagedTable,
+        key: &[u8],
+        intent: Intent<'_>,
+        keep: u32,
+        operation: &OperationGuard,
+    ) -> Result<Result<bool, OperationError>, NotNow> {
+        if let Err(error) = check_fits(paged, key, intent.value().map_or(0, <[u8]>::len)) {
+            return Ok(Err(error));
+        }
+        let replaced = Cell::new(None);
+        let decide = |met: Met<'_>| self.decide_write(table, key, intent, met, keep, &replaced);
+        let written = paged.write_now(key, intent.value(), self.view(), operation, decide)?;
+        Ok(self.come_to(table, key, intent, written, replaced.get()))
+    }
+
+    /// What a write to a page came to, noted.
+    fn come_to(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        written: Result<Written<Result<bool, OperationError>>, Refusal>,
+        replaced: Option<u32>,
+    ) -> Result<bool, OperationError> {
         match written {
             Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
@@ -119,20 +140,24 @@ impl Transaction {
             Ok(Written::Overwritten) => Ok(true),
             Ok(Written::Pushed(change)) => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
-                writes.push_paged(RecordsRef::new(table), change, deleted, value);
+                let writes = &mut *self.writes().borrow_mut();
+                writes.push_paged(RecordsRef::new(table), change, deleted, value, replaced);
                 Ok(true)
             }
         }
     }
 
     /// Whether, and how, a record is written, now that it is known what is there: in one stretch with the
-    /// write.
+    /// write. The first `keep` writes to paged tables are not overwritten; one of them that no savepoint needs, and
+    /// that this takes the place of, is told in `replaced`.
     fn decide_write(
         &self,
         table: &Records,
         key: &[u8],
         intent: Intent<'_>,
         met: Met<'_>,
+        keep: u32,
+        replaced: &Cell<Option<u32>>,
     ) -> Decision<Result<bool, OperationError>> {
         // Whether the record is there is told by what the write comes to.
         if let Base::Committed(lsn) = met.base {
@@ -153,12 +178,19 @@ impl Transaction {
         }
         let mut writes = self.writes().borrow_mut();
         match met.base {
-            Base::Own(own) if own.position() >= self.savepoints().newest_paged() => {
+            Base::Own(own) if own.position() >= keep => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 writes.overwrite_paged(own.position(), deleted, value);
                 Decision::Overwrite
             }
-            _ => Decision::Push(writes.next_paged_position()),
+            base => {
+                if let Base::Own(own) = base
+                    && own.position() >= self.savepoints().newest_paged()
+                {
+                    replaced.set(Some(own.position()));
+                }
+                Decision::Push(writes.next_paged_position())
+            }
         }
     }
 
@@ -179,4 +211,24 @@ impl Transaction {
             self.reads().note_key(RecordsRef::new(table), key);
         }
     }
+}
+
+/// Checks that a record fits on a page of its table.
+///
+/// # Errors
+/// `TooLongForPage`.
+pub(super) fn check_fits(
+    paged: &PagedTable,
+    key: &[u8],
+    value_bytes: usize,
+) -> Result<(), OperationError> {
+    for (what, bytes, limit) in [
+        (TooLongPart::Key, key.len(), paged.max_key_bytes()),
+        (TooLongPart::Value, value_bytes, paged.max_value_bytes()),
+    ] {
+        if bytes > limit {
+            return Err(OperationError::TooLongForPage(Box::new(TooLong { what, bytes, limit })));
+        }
+    }
+    Ok(())
 }

@@ -70,7 +70,8 @@ pub(crate) struct WriteSet {
     pub(super) overwrites: usize,
 }
 
-/// A write to a record of a paged table. A record has several, if savepoints lie between.
+/// A write to a record of a paged table. A record has several, if savepoints lie between, or if the table has
+/// secondary indexes.
 ///
 /// Invariant: a change's position is its write's place in the set.
 #[derive(Clone, Debug)]
@@ -78,6 +79,10 @@ pub(super) struct PagedWrite {
     pub(super) table: RecordsRef,
     pub(super) change: ChangeRef,
     pub(super) deleted: bool,
+    /// The write of the same record whose place it took, and that no savepoint needs.
+    replaces: Option<u32>,
+    /// Whether a later one took its place, so that it is not to be logged.
+    pub(super) replaced: bool,
     /// Where the value is among the set's.
     value: Range<usize>,
 }
@@ -109,7 +114,8 @@ impl WriteSet {
     /// Whether nothing is written but deletions.
     pub(crate) fn only_deletes(&self) -> bool {
         let deletes = |write: &Write| matches!(write.kind, WriteKind::Delete | WriteKind::Void);
-        self.writes.iter().all(deletes) && self.paged.iter().all(|write| write.deleted)
+        self.writes.iter().all(deletes)
+            && self.paged.iter().all(|write| write.deleted || write.replaced)
     }
 
     /// The position of the next write.
@@ -122,16 +128,21 @@ impl WriteSet {
         u32::try_from(self.paged.len()).expect("a transaction writes fewer than 2^32 records")
     }
 
-    /// Adds a write to a paged table, which left `value`, if that is to be logged.
+    /// Adds a write to a paged table, which left `value`, if that is to be logged, and took the place of the write
+    /// `replaces`.
     pub(super) fn push_paged(
         &mut self,
         table: RecordsRef,
         change: ChangeRef,
         deleted: bool,
         value: &[u8],
+        replaces: Option<u32>,
     ) {
+        if let Some(position) = replaces {
+            self.paged[position as usize].replaced = true;
+        }
         let value = self.keep_value(value);
-        self.paged.push(PagedWrite { table, change, deleted, value });
+        self.paged.push(PagedWrite { table, change, deleted, replaces, replaced: false, value });
     }
 
     /// A later write of the same transaction took the place of a write to a paged table.
@@ -163,7 +174,13 @@ impl WriteSet {
     /// them; the writes.
     pub(super) fn split_off_paged(&mut self, keep: usize, value_bytes: usize) -> Vec<PagedWrite> {
         self.paged_values.truncate(value_bytes);
-        self.paged.split_off(keep)
+        let undone = self.paged.split_off(keep);
+        for position in undone.iter().filter_map(|write| write.replaces) {
+            if let Some(kept) = self.paged.get_mut(position as usize) {
+                kept.replaced = false;
+            }
+        }
+        undone
     }
 
     /// The key of a write to a paged table.

@@ -9,7 +9,7 @@ use braiddb::{Database, Error, IndexOptions, Isolation, Options, RunOptions, Tra
 use pollster::block_on;
 
 use crate::common::{Limit, with_limit};
-use crate::numbers::{Records, attach, check_now, in_memory, keys_of, scan, write};
+use crate::numbers::{Records, attach, check_now, create_table, in_memory, keys_of, scan, write};
 
 const RECORDS: u64 = 40;
 
@@ -108,7 +108,7 @@ fn a_unique_index_is_what_its_table_is_beside_writers() {
 /// Created and dropped again and again while others write: each time it is exactly what the table is.
 fn create_beside_writers(limit: &Limit, unique: bool, records: u64) {
     let db = Database::in_memory(Options::default().workers(3)).unwrap();
-    let table: Records = block_on(db.create_table("records")).unwrap();
+    let table: Records = create_table(&db, "records");
     let watched = db.clone();
     limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
     for key in 0..records {

@@ -7,7 +7,9 @@ use braiddb::{Database, Error, IndexOptions, IndexStage, Options, Transaction};
 use pollster::block_on;
 
 use crate::common::with_limit;
-use crate::numbers::{ALL, Records, attach, check_now, extract, in_memory, open, scan, write};
+use crate::numbers::{
+    ALL, Records, attach, check_now, create_table, extract, in_memory, open, scan, write,
+};
 
 #[test]
 fn an_index_is_there_again_after_opening_once_it_is_attached() {
@@ -50,12 +52,14 @@ fn an_index_is_there_again_after_opening_once_it_is_attached() {
             write(&db, &table, &[(round, None)]).unwrap();
             write(&db, &table, &[(0, Some("0"))]).unwrap();
             check_now(&db, &table, &index);
-            if round == 1 {
-                block_on(db.checkpoint()).unwrap();
-            }
-            if round == 2 {
-                block_on(db.compact()).unwrap();
-            }
+            let done = match round {
+                1 => block_on(db.checkpoint()).map(drop),
+                2 => block_on(db.compact()).map(drop),
+                _ => Ok(()),
+            };
+            // With paged tables there are neither, so far.
+            assert!(matches!(done, Ok(()) | Err(Error::PagedTables)), "{done:?}");
+            assert!(done.is_ok() || crate::PAGED);
             let report = db.check().unwrap();
             assert!(report.problems.is_empty(), "{:?}", report.problems);
             db.close().unwrap();
@@ -65,7 +69,7 @@ fn an_index_is_there_again_after_opening_once_it_is_attached() {
 
 fn dropped_space(db: &Database) -> u64 {
     let memory = db.stats().memory;
-    memory.index_nodes + memory.versions + memory.keys
+    memory.index_nodes + memory.versions + memory.keys + memory.pages
 }
 
 #[test]
@@ -90,13 +94,21 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
         // Deleted records are reclaimed some turns later.
         let freed = || dropped_space(&db) < empty + (indexed - empty) / 2;
         for _ in 0..1000 {
-            if freed() {
+            if freed() || crate::PAGED {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        assert!(freed(), "{empty}, {indexed}, {}", dropped_space(&db));
+        assert!(freed() || crate::PAGED, "{empty}, {indexed}, {}", dropped_space(&db));
         write(&db, &table, &[(1, Some("6 7"))]).unwrap();
+        if crate::PAGED {
+            // The memory of pages is kept for pages to come.
+            for round in 0..8 {
+                attach(&db, &table, IndexOptions::default().version(round)).unwrap();
+                block_on(db.drop_index(&table, "numbers")).unwrap();
+            }
+            assert!(dropped_space(&db) < 2 * indexed, "{indexed}, {}", dropped_space(&db));
+        }
         let options = IndexOptions::default().unique(true).version(1);
         let duplicate = attach(&db, &table, options).unwrap_err();
         assert!(matches!(duplicate, Error::DuplicateKey { .. }), "{duplicate:?}");
@@ -111,7 +123,7 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
 fn who_is_active_when_an_index_is_created_is_waited_for() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        let table: Records = block_on(db.create_table("records")).unwrap();
+        let table: Records = create_table(&db, "records");
         let writer = block_on(db.begin()).unwrap();
         block_on(writer.put(&table, &1, "1")).unwrap();
         let filling = Arc::new(AtomicBool::new(false));

@@ -8,7 +8,9 @@ use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, T
 use pollster::block_on;
 
 use crate::common::with_limit;
-use crate::numbers::{ALL, Range, Records, check_now, extract, in_memory, scan, write};
+use crate::numbers::{
+    ALL, Range, Records, check_now, create_table, extract, in_memory, scan, write,
+};
 
 #[test]
 fn an_index_finds_what_has_a_key() {
@@ -46,7 +48,7 @@ fn an_index_finds_what_has_a_key() {
 fn keys_of_text_are_found_by_prefix_and_in_order() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        let table: Table<str, str> = block_on(db.create_table("words")).unwrap();
+        let table: Table<str, str> = create_table(&db, "words");
         let index: Index<str, str, str> = block_on(db.index(
             &table,
             "words",
@@ -136,7 +138,7 @@ fn phantoms_through_an_index_are_certified() {
 fn who_began_before_an_index_was_built_does_not_read_it() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        let table: Records = block_on(db.create_table("records")).unwrap();
+        let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("1"))]).unwrap();
         let progress = Arc::new(AtomicU64::new(0));
         // It waits for transactions that are active: so this one begins while it is built.

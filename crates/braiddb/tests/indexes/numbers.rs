@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, Transaction};
+use braiddb::{
+    Database, Error, Index, IndexKeys, IndexOptions, Key, Options, Table, TableOptions,
+    Transaction, Value,
+};
 use pollster::block_on;
 
 /// A value of tests: the keys it has in indexes, as decimal numbers in between blanks.
@@ -20,9 +23,20 @@ pub(crate) type Records = Table<u64, str>;
 
 pub(crate) type Numbers = Index<u64, u64, str>;
 
+/// Makes a table of the kind that these tests are of.
+pub(crate) fn create_table<K, V>(db: &Database, name: &'static str) -> Table<K, V>
+where
+    K: Key + ?Sized + 'static,
+    V: Value + ?Sized + 'static,
+{
+    let options = TableOptions::default();
+    let options = if crate::PAGED { options.paged() } else { options };
+    db.run_blocking(async move |tx| tx.open_or_create_table_with(name, options).await).unwrap()
+}
+
 pub(crate) fn in_memory(workers: usize, unique: bool) -> (Database, Records, Numbers) {
     let db = Database::in_memory(Options::default().workers(workers)).unwrap();
-    let table = block_on(db.create_table("records")).unwrap();
+    let table = create_table(&db, "records");
     let options = IndexOptions::default().unique(unique);
     let index = block_on(db.index(&table, "numbers", options, extract)).unwrap();
     (db, table, index)
@@ -101,7 +115,7 @@ pub(crate) fn check_now(db: &Database, table: &Records, index: &Numbers) -> usiz
 pub(crate) fn open(directory: &std::path::Path) -> (Database, Records) {
     let options = Options::default().workers(2).log_segment_bytes(1 << 20);
     let db = Database::open(directory, options).unwrap();
-    let table = block_on(db.open_or_create_table("records")).unwrap();
+    let table = create_table(&db, "records");
     (db, table)
 }
 

@@ -7,7 +7,7 @@ use braiddb::{Database, Error, IndexKeys, IndexOptions, Isolation, Options, RunO
 use pollster::block_on;
 
 use crate::common::with_limit;
-use crate::numbers::{Records, attach, check_now, extract, in_memory, write};
+use crate::numbers::{Records, attach, check_now, create_table, extract, in_memory, write};
 
 #[test]
 fn a_unique_index_refuses_a_second_record_and_nothing_of_it_is_there() {
@@ -120,7 +120,7 @@ fn a_panic_of_what_gives_the_keys_leaves_nothing() {
 fn one_that_gives_other_keys_for_the_same_value_is_told() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        let table: Records = block_on(db.create_table("records")).unwrap();
+        let table: Records = create_table(&db, "records");
         let calls = Arc::new(AtomicU64::new(0));
         let changing = move |_: &str, keys: &mut IndexKeys<'_, u64>| {
             keys.push(&calls.fetch_add(1, Ordering::Relaxed));
@@ -165,7 +165,7 @@ fn a_refusal_is_certified() {
 fn duplicates_are_named_when_a_unique_index_is_created() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        let table: Records = block_on(db.create_table("records")).unwrap();
+        let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("1")), (2, Some("2 7")), (3, Some("7"))]).unwrap();
         let refused = attach(&db, &table, IndexOptions::default().unique(true)).unwrap_err();
         let Error::DuplicateKey { key, records, .. } = &refused else { panic!("{refused:?}") };
@@ -184,7 +184,7 @@ fn duplicates_are_named_when_a_unique_index_is_created() {
 fn an_entry_of_another_record_is_kept_by_who_loses_the_key() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        let table: Records = block_on(db.create_table("records")).unwrap();
+        let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("7"))]).unwrap();
         let mut looked = false;
         let watch = |_| {

@@ -13,7 +13,7 @@ use braiddb::{
 };
 use fastrand::Rng;
 
-use super::super::work::{ABORTED_ON_PURPOSE, WRONG};
+use super::super::work::{ABORTED_ON_PURPOSE, WRONG, kind};
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 
 type Records = Table<u64, u64>;
@@ -55,8 +55,10 @@ impl Handles {
 impl Indexed {
     /// # Errors
     /// As for opening a table.
-    pub(super) async fn open(db: &Database) -> Result<Self, Error> {
-        Ok(Self { table: db.open_or_create_table(TABLE).await?, handles: Default::default() })
+    pub(super) async fn open(db: &Database, paged: bool) -> Result<Self, Error> {
+        let open =
+            async move |tx: &Transaction| tx.open_or_create_table_with(TABLE, kind(paged)).await;
+        Ok(Self { table: db.run(open).await?, handles: Default::default() })
     }
 }
 
@@ -268,7 +270,8 @@ impl Clients {
 /// # Errors
 /// What keeps it from reading them.
 pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
-    let table = pollster(Indexed::open(db))?.table;
+    // Of the kind that it was created as.
+    let table = pollster(Indexed::open(db, false))?.table;
     // A dropping whose caller gave up has begun, or changes nothing any more.
     pause(5000);
     for number in 0..INDEXES.len() {

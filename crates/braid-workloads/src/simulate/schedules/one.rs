@@ -275,12 +275,12 @@ impl Schedule {
         let mix = Mix::draw(self.seed, random);
         let is_indexed = mix == Mix::History && random.bool();
         let name = if mix == Mix::History { histories::NAME } else { "records" };
-        let noted = open_records(&db, name, paged && !is_indexed)?;
+        let noted = open_records(&db, name, paged)?;
         let index = is_indexed
             .then(|| pollster(histories::open_index(&db, &noted)))
             .transpose()
             .context("the index of a history")?;
-        let indexed = pollster(Indexed::open(&db)).context("tables")?;
+        let indexed = pollster(Indexed::open(&db, paged)).context("tables")?;
         // Enough to fill some leaves of the index, or none.
         let filled = if mix == Mix::Records || random.bool() { random.u64(5..40) } else { 0 };
         let filled: Vec<u64> = (0..filled).collect();

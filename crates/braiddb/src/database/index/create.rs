@@ -132,12 +132,6 @@ impl Database {
         if !self.shared.engine.owns(table) {
             return Err(Error::ForeignTable(wanted.table));
         }
-        if table.paged().is_some() {
-            return Err(Error::Options(format!(
-                "the table {:?} is paged, and paged tables have no indexes so far",
-                wanted.table
-            )));
-        }
         let found = {
             let (table_id, name) = (wanted.table_id, wanted.name.clone());
             self.run(async move |tx| tx.index_row(table_id, &name).await).await?
@@ -281,7 +275,8 @@ impl Database {
 }
 
 impl IndexDescription {
-    /// Lists an index of the catalog with its table, when the database is opened.
+    /// Lists an index of the catalog with its table, when the database is opened, and all paged tables have been
+    /// listed.
     pub(in crate::database) fn list(&self, engine: &Engine) {
         let table = engine.table(TableId(self.table_id));
         table.set_name(&self.table);
@@ -348,7 +343,9 @@ impl Transaction {
         }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
         let row = |id: TableId| (key, IndexDescription { id: id.0, ..wanted.clone() }.encode());
-        let created = self.core().create_table(&catalog, row, false);
+        // So that neither is bound by memory where the other is not.
+        let paged = table.paged().is_some();
+        let created = self.core().create_table(&catalog, row, paged);
         let entries = engine_code(created).await?;
         Ok(IndexDescription { id: entries.id.0, ..wanted.clone() })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Index, IndexKeys, IndexOptions, IndexStage};
-use crate::database::{Database, Error, Options, Table};
+use crate::database::{Database, Error, Options, Table, TableOptions, Transaction};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
 
@@ -33,6 +33,18 @@ fn attach(db: &Database, table: &Records, unique: bool) -> Result<Digits, Error>
         return crate::database::block_on(db.index(table, "whole", options, whole));
     }
     crate::database::block_on(db.index(table, "digits", options, digits))
+}
+
+/// Whether the table of a history is paged.
+fn is_paged(seed: u64) -> bool {
+    seed / 2 % 2 == 1
+}
+
+fn open_table(db: &Database, seed: u64) -> Records {
+    let options = TableOptions::default();
+    let options = if is_paged(seed) { options.paged() } else { options };
+    let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", options).await;
+    db.run_blocking(open).unwrap()
 }
 
 /// Writes a few records in one transaction, which may be refused.
@@ -82,8 +94,7 @@ fn check(db: &Database, table: &Records, index: &Digits, unique: bool) {
 fn history(disk: &SimulatedDisk, seed: u64, unique: bool, dropping: &Mutex<bool>) {
     let db = Database::open_simulated(disk, options(), seed).unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
-    let table: Records =
-        db.run_blocking(async |tx| tx.open_or_create_table("records").await).unwrap();
+    let table = open_table(&db, seed);
     for round in 0..2 {
         for _ in 0..20 {
             write(&db, &table, &mut random);
@@ -103,7 +114,9 @@ fn history(disk: &SimulatedDisk, seed: u64, unique: bool, dropping: &Mutex<bool>
         for number in 0..20 {
             write(&db, &table, &mut random);
             if number % 8 == 7 {
-                crate::database::block_on(db.checkpoint()).unwrap();
+                let written = crate::database::block_on(db.checkpoint());
+                assert!(matches!(written, Ok(_) | Err(Error::PagedTables)), "{written:?}");
+                assert_eq!(written.is_err(), is_paged(seed));
             }
         }
         check(&db, &table, &index, unique);
@@ -118,11 +131,11 @@ fn history(disk: &SimulatedDisk, seed: u64, unique: bool, dropping: &Mutex<bool>
 
 /// What a crash left: it is opened, the index is attached or created again, and held against the table,
 /// before and after more is written. Returns what the index was at.
-fn reopen(disk: &SimulatedDisk, seed: u64, unique: bool) -> Option<IndexStage> {
-    let db = Database::open_simulated(disk, options(), seed).unwrap();
-    let mut random = fastrand::Rng::with_seed(seed);
-    let table: Records =
-        db.run_blocking(async |tx| tx.open_or_create_table("records").await).unwrap();
+fn reopen(disk: &SimulatedDisk, seed: u64, number: u64, unique: bool) -> Option<IndexStage> {
+    let db = Database::open_simulated(disk, options(), seed * 1000 + number).unwrap();
+    let mut random = fastrand::Rng::with_seed(seed * 1000 + number);
+    // Of the kind that it was created as.
+    let table = open_table(&db, seed);
     let before = crate::database::block_on(db.indexes()).unwrap();
     assert!(before.len() <= 1);
     let index = loop {
@@ -167,7 +180,7 @@ fn an_index_is_what_its_table_is_after_every_crash() {
         let crashed = std::mem::take(&mut *crashed.lock());
         assert!(crashed.len() >= 5, "{}", crashed.len());
         for (number, (disk, dropped)) in crashed.iter().enumerate() {
-            let stage = reopen(disk, seed * 1000 + number as u64, unique);
+            let stage = reopen(disk, seed, number as u64, unique);
             while_dropped += u32::from(*dropped);
             met.insert(match stage {
                 None => "none",

@@ -22,6 +22,7 @@ mod leaf;
 mod merge;
 #[cfg(all(test, loom))]
 mod model;
+mod now;
 mod split;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,0 +1,108 @@
+//! Operations on records of a paged table that do not suspend, for who does several of them in one stretch. Where a
+//! page that one needs is not in memory, or no frame is free, it says so and has done nothing.
+
+use super::error::PageError;
+use super::table::{Copied, Decision, Met, PagedRecord, PagedTable, Written};
+use super::tree::Room;
+use super::versions::Refusal;
+use crate::reclaim::OperationGuard;
+#[cfg(any(test, braid_simulation))]
+use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::version::{Undecided, View};
+
+/// Why an operation has not been done.
+#[derive(Debug)]
+pub(crate) enum NotNow {
+    /// It may be later, once what it needs was brought near.
+    Interrupted,
+    /// A page cannot be had.
+    Failed(PageError),
+}
+
+/// In tests and simulations, makes some writes say that they cannot be done now: that is rare otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Interruptions {
+    #[cfg(any(test, braid_simulation))]
+    writes: AtomicU64,
+}
+
+impl Interruptions {
+    /// Whether a write is to be interrupted.
+    #[cfg(any(test, braid_simulation))]
+    fn interrupts(&self) -> bool {
+        /// Half as many writes in a row are not interrupted, so what consists of many comes to its end.
+        const PERIOD: u64 = 1 << 10;
+        // Relaxed: counts only.
+        (self.writes.fetch_add(1, Ordering::Relaxed) % PERIOD).is_power_of_two()
+    }
+
+    /// Whether a write is to be interrupted.
+    #[cfg(not(any(test, braid_simulation)))]
+    fn interrupts(&self) -> bool {
+        false
+    }
+}
+
+impl PagedTable {
+    /// Brings the leaf of a key to memory, with room for a value of so many bytes. It may be gone again, or the
+    /// room be taken, when this returns.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn bring_near(&self, key: &[u8], value_bytes: usize) -> Result<(), PageError> {
+        drop(self.tree().latch(key, Room::value(value_bytes)).await?);
+        Ok(())
+    }
+
+    /// As [`read`](Self::read), without suspensions.
+    ///
+    /// # Errors
+    /// When it cannot be done now. Within, while another worker decides what is seen.
+    pub(crate) fn read_now(
+        &self,
+        key: &[u8],
+        view: View<'_>,
+        operation: &OperationGuard,
+    ) -> Result<Result<PagedRecord, Undecided>, NotNow> {
+        if key.len() > self.max_key_bytes() {
+            return Ok(Ok(PagedRecord::NONE));
+        }
+        let copied =
+            self.tree().try_read_now(key, |leaf, slot| Copied::of(leaf, slot, key, operation));
+        match copied {
+            Ok(copied) => Ok(copied.seen_by(view)),
+            Err(interrupted) => Err(self.tree().not_now(interrupted).into()),
+        }
+    }
+
+    /// As [`write`](Self::write), without suspensions.
+    ///
+    /// # Errors
+    /// When it cannot be done now; then nothing is done. Within, when the transaction may not write the record.
+    pub(crate) fn write_now<E>(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        view: View<'_>,
+        operation: &OperationGuard,
+        decide: impl FnOnce(Met<'_>) -> Decision<E>,
+    ) -> Result<Result<Written<E>, Refusal>, NotNow> {
+        if self.interruptions.interrupts() {
+            return Err(NotNow::Interrupted);
+        }
+        let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
+        match self.tree().try_latch(key, room) {
+            Ok(leaf) => Ok(self.write_latched(leaf, key, value, view, operation, decide)),
+            Err(interrupted) => Err(self.tree().not_now(interrupted).into()),
+        }
+    }
+}
+
+impl From<Result<(), PageError>> for NotNow {
+    fn from(again: Result<(), PageError>) -> Self {
+        match again {
+            Ok(()) => Self::Interrupted,
+            Err(error) => Self::Failed(error),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Reads and writes of paged tables that do not suspend, and are taken back if one of several cannot be done now.
+
+use super::context::Transaction;
+use super::index_changes::{Attempt, Sight, Wait};
+use crate::page::{Base, Decision, Met, NotNow, PagedTable, Refusal, Written};
+use crate::reclaim::OperationGuard;
+use crate::record::Records;
+use crate::version::Undecided;
+
+/// What an operation that was not done comes to.
+pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
+    match why {
+        NotNow::Interrupted => Err(Wait::Interrupted),
+        NotNow::Failed(error) => Ok(Err(error.into())),
+    }
+}
+
+impl Transaction {
+    /// What the transaction sees of a record of a paged table.
+    pub(super) fn see_on_page<'t, 'o>(
+        &self,
+        paged: &PagedTable,
+        key: &[u8],
+        operation: &'o OperationGuard,
+    ) -> Result<Sight<'o>, Wait<'t>> {
+        match paged.read_now(key, self.view(), operation) {
+            Ok(Ok(record)) => {
+                if let Some(lsn) = record.told.committed {
+                    self.note_lsn(lsn);
+                }
+                Ok(Sight::copied(record.value))
+            }
+            Ok(Err(Undecided)) => Err(Wait::Undecided),
+            // Should it fail, so does bringing the page near.
+            Err(NotNow::Interrupted | NotNow::Failed(_)) => Err(Wait::Interrupted),
+        }
+    }
+
+    /// Whether a record of a paged table is there for a writer; that it is, is noted.
+    pub(super) fn is_there_now<'t>(
+        &self,
+        table: &Records,
+        paged: &PagedTable,
+        key: &[u8],
+        operation: &OperationGuard,
+    ) -> Attempt<'t, bool> {
+        let look = |met: Met<'_>| {
+            if let Base::Committed(lsn) = met.base {
+                self.note_lsn(lsn);
+            }
+            Decision::Not(met.exists)
+        };
+        let met = match paged.write_now(key, None, self.view(), operation, look) {
+            Ok(met) => met,
+            Err(why) => return not_now(why),
+        };
+        Ok(match met {
+            Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
+            Ok(Written::Not(true)) => {
+                self.note_key(table, key);
+                Ok(true)
+            }
+            Ok(Written::Not(false)) => Ok(false),
+            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("only looked at"),
+        })
+    }
+
+    /// How many writes to paged tables there are, for `undo_paged_writes` to keep.
+    pub(super) fn writes_to_keep(&self) -> u32 {
+        self.writes().borrow().next_paged_position()
+    }
+
+    /// Takes back the writes to paged tables since there were so many, with so many bytes of values. Nobody was told
+    /// of them yet, and they overwrote none of those before.
+    pub(super) fn undo_paged_writes(&self, keep: u32, value_bytes: usize) {
+        let undone = self.writes().borrow_mut().split_off_paged(keep as usize, value_bytes);
+        self.take_back_from_pages(&undone);
+    }
+}
