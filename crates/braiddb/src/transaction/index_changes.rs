@@ -30,6 +30,7 @@ use super::paged::check_fits;
 use super::paged_now::not_now;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
+use crate::log::Lsn;
 use crate::page::{PageError, ValueBytes};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -108,7 +109,7 @@ pub(super) enum Wait<'t> {
     Fetch(&'t Records, Rid, ColdVersion),
     /// Another worker is about to decide something.
     Undecided,
-    /// The record was written meanwhile, by the transaction itself.
+    /// The record was written meanwhile, by the transaction itself, or its snapshot extended.
     Again,
     /// A page is to be brought near.
     Interrupted,
@@ -130,14 +131,15 @@ impl Transaction {
             let mut fetched = Fetched::new();
             loop {
                 // Looked up anew when the snapshot was extended: then records may be seen that were written since one
-                // was dropped, and whose entries were not.
+                // was listed or dropped, with or without entries.
+                let begin = self.begin();
                 let indexes = table.secondaries();
                 if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
                     let (table, index) = (table.name().to_string(), index.name().to_owned());
                     return Err(IndexError::IndexDetached { table, index }.into());
                 }
                 let before = self.moment();
-                let attempt = self.try_write(table, &indexes, key, intent, &fetched);
+                let attempt = self.try_write(table, &indexes, begin, key, intent, &fetched);
                 match attempt.await {
                     Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
@@ -159,6 +161,7 @@ impl Transaction {
         &self,
         table: &'t Records,
         indexes: &'t [Arc<Secondary>],
+        begin: Lsn,
         key: &[u8],
         intent: Intent<'_>,
         fetched: &Fetched,
@@ -180,8 +183,10 @@ impl Transaction {
             // SAFETY: the guard above, and `self` is active.
             unsafe { table.prefetch_head(rid).await };
         }
-        let begin = self.begin();
         let old = self.see(table, key, fetched, &operation)?;
+        if self.has_moved_on_from(begin) {
+            return Err(Wait::Again);
+        }
         if !intent.applies(old.value.is_some()) {
             // Then it says so: what a transaction sees changes by its own writes only.
             return self.write_now(table, key, intent, self.writes_to_keep(), &operation);

@@ -60,12 +60,19 @@ impl Transaction {
             return Err(OperationError::ReadOnly);
         }
         check_lengths(key, &intent)?;
-        if table.is_indexed() {
-            return self.write_indexed(table, key, intent).await;
-        }
         loop {
+            // Looked at again when the snapshot was extended: then records may be seen that were written since an
+            // index was listed, and have entries.
+            if table.is_indexed() {
+                return self.write_indexed(table, key, intent).await;
+            }
+            let begin = self.begin();
             match self.write_record(table, key, intent).await {
                 Err(OperationError::Conflict(_)) if self.extend_past_conflict(true) => {}
+                // Another operation of the transaction has extended it meanwhile.
+                Ok(true) if self.has_moved_on_from(begin) && table.is_indexed() => {
+                    return Err(self.conflict());
+                }
                 written => return written,
             }
         }
