@@ -195,10 +195,7 @@ impl PagedTable {
         let chain = unsafe { Mapping::find(leaf.mapping(), key) };
         let base = match chain {
             // SAFETY: latched, and rolled back above.
-            Some(chain) => match unsafe { chain.base(view, operation) } {
-                Ok(base) => base,
-                Err(refusal) => return Err(refusal),
-            },
+            Some(chain) => unsafe { chain.base(view, operation) }?,
             None => Base::Settled,
         };
         let pushed = match decide(Met { exists, base }) {
