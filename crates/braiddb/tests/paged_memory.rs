@@ -219,3 +219,58 @@ fn damaged_pages_are_told_with_their_place() {
         assert!(contents(&db, &table, false) == expected);
     });
 }
+
+/// Uniform reads of single records of a table four times as large as the frames, many transactions at once: how many a
+/// second, and how many pages are read for them.
+#[test]
+#[ignore = "a measurement"]
+fn reads_at_four_times_memory() {
+    with_limit(LIMIT_SECONDS, measure_reads_at_four_times_memory);
+}
+
+fn measure_reads_at_four_times_memory(limit: &common::Limit) {
+    const FRAMES: u32 = 8192;
+    const RECORDS: u64 = 4 * FRAMES as u64 * 7;
+    const READS: u64 = 200_000;
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let options = Options::default().workers(2).durability(Durability::Volatile);
+    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap();
+    limit.watch(&db, Database::stats);
+    let table: Records = create_table(&db, "records", true);
+    for from in (0..RECORDS).step_by(1000) {
+        let table = table.clone();
+        let load = async move |tx: &braiddb::Transaction| {
+            for key in from..(from + 1000).min(RECORDS) {
+                tx.insert(&table, &key, &[key as u8; VALUE_BYTES][..]).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        db.run_blocking(load).unwrap();
+    }
+    for at_once in [1, 16, 64, 256] {
+        let (before, begin) = (db.stats().pages, std::time::Instant::now());
+        let reads = READS.min(10_000 * at_once);
+        let readers = (0..at_once).map(|reader| {
+            let (db, table) = (db.clone(), table.clone());
+            async move {
+                let mut random = fastrand::Rng::with_seed(reader);
+                for _ in 0..reads / at_once {
+                    let (table, key) = (table.clone(), random.u64(..RECORDS));
+                    let read = async move |tx: &braiddb::Transaction| {
+                        assert!(tx.get(&table, &key).await?.is_some());
+                        Ok::<_, Error>(())
+                    };
+                    db.run(read).await.unwrap();
+                }
+            }
+        });
+        pollster::block_on(futures_util::future::join_all(readers));
+        let (after, seconds) = (db.stats().pages, begin.elapsed().as_secs_f64());
+        println!(
+            "{at_once} at once: {:.0} reads/s, {:.0} pages loaded/s, {:.2} a read",
+            reads as f64 / seconds,
+            (after.faults - before.faults) as f64 / seconds,
+            (after.faults - before.faults) as f64 / reads as f64,
+        );
+    }
+}

@@ -103,6 +103,12 @@ impl PageSpace {
         }
     }
 
+    /// Lets a page leave, if one may.
+    #[cfg(all(test, loom))]
+    pub(super) async fn evict_one(&self) -> Result<(), PageError> {
+        self.evict_some(1).await.map(drop)
+    }
+
     /// Moves the hand until it comes by a page that may leave, or by enough dirty ones.
     fn sweep(&self) -> Swept<'_> {
         let frames = self.frames_taken();

@@ -18,19 +18,17 @@ use super::layout::{PageDamage, SlotFlags, image_checksum};
 use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
 use super::versions::{Mapping, reserved_bytes};
-use super::zone::Zones;
-use crate::io::AlignedBuffer;
 use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause, RemoteWaiter, wait_remotely};
-use crate::sync::Mutex;
+use crate::sched::{Cause, RemoteWaiter, wait_remotely};
+use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// The loads under way of a space, by page.
 #[derive(Debug)]
-pub(super) struct Loads(Box<[Mutex<BTreeMap<PageId, Listed>>]>);
+pub(super) struct Loads(Box<[ModelMutex<BTreeMap<PageId, Listed>>]>);
 
 /// A load under way.
 #[derive(Debug)]
@@ -41,8 +39,8 @@ struct Listed {
 }
 
 /// What those share who wait for a load.
-#[derive(Debug, Default)]
-struct Load(Mutex<LoadState>);
+#[derive(Debug)]
+struct Load(ModelMutex<LoadState>);
 
 #[derive(Debug, Default)]
 struct LoadState {
@@ -72,10 +70,10 @@ struct Loading<'s> {
 
 impl Loads {
     pub(super) fn new() -> Self {
-        Self((0..SHARDS).map(|_| Mutex::default()).collect())
+        Self((0..SHARDS).map(|_| ModelMutex::new(BTreeMap::new())).collect())
     }
 
-    fn shard(&self, id: PageId) -> &Mutex<BTreeMap<PageId, Listed>> {
+    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, Listed>> {
         &self.0[id.number() as usize % SHARDS]
     }
 }
@@ -137,7 +135,7 @@ impl PageSpace {
                 Begun::Wait(listed.load.clone())
             }
             Whereabouts::Place(place) => {
-                let load = Arc::<Load>::default();
+                let load = Arc::new(Load(ModelMutex::new(LoadState::default())));
                 shard.insert(id, Listed { load: load.clone(), freed: false });
                 self.map.set(id, Whereabouts::Loading);
                 Begun::Load(Loading { space: self, id, place, load, is_over: false })
@@ -153,7 +151,7 @@ impl PageSpace {
     ) -> Result<(FreeFrame<'_>, LatchedPage<'_>), PageError> {
         let zones = self.zones.as_ref().expect("pages are on disk");
         let frame = self.free_frame().await?;
-        let image = read_place(zones, place).await?;
+        let image = zones.read(place).await?;
         let image = &image[..self.page_bytes()];
         let mut latched = frame.latch();
         latched.hold_image(id, place);
@@ -199,24 +197,6 @@ impl PageSpace {
         self.map.set(id, Whereabouts::Free);
         self.map.give_back(id);
     }
-}
-
-/// Reads what is in a place. Off the workers, with a blocking call.
-async fn read_place(zones: &Zones, place: Place) -> Result<AlignedBuffer, PageError> {
-    let (file, offset) = zones.locate(place.slot);
-    let mut buffer = AlignedBuffer::zeroed(zones.slot_bytes());
-    let failed = |error| LogError::io("read a page from", file.path(), offset, error);
-    let read = if sched::on_worker() {
-        let (read, filled) = sched::read(file.clone(), offset, buffer).await;
-        buffer = filled;
-        read
-    } else {
-        file.read_at(&mut buffer, offset)
-    };
-    if read.map_err(failed)? < buffer.len() {
-        return Err(failed(std::io::ErrorKind::UnexpectedEof.into()).into());
-    }
-    Ok(buffer)
 }
 
 impl Loading<'_> {

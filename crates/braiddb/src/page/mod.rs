@@ -13,6 +13,8 @@ mod fault;
 mod frame;
 mod layout;
 mod map;
+#[cfg(all(test, loom))]
+mod model;
 mod now;
 mod replay;
 mod space;
@@ -21,6 +23,7 @@ mod transit;
 mod tree;
 mod versions;
 mod write_back;
+#[cfg_attr(loom, path = "zone/modelled.rs")]
 mod zone;
 
 pub(crate) use error::PageError;

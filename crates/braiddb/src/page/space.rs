@@ -80,6 +80,17 @@ impl PageSpace {
         pages: u64,
         files: Option<WeakLogFiles>,
     ) -> Result<Arc<Self>, PageError> {
+        let zones = files.map(|files| Zones::new(files, page_bytes));
+        Self::with_zones(page_bytes, frames, pages, zones)
+    }
+
+    /// The same, with these zones.
+    pub(super) fn with_zones(
+        page_bytes: usize,
+        frames: u32,
+        pages: u64,
+        zones: Option<Arc<Zones>>,
+    ) -> Result<Arc<Self>, PageError> {
         assert!(layout::is_page_size(page_bytes));
         let page_words = page_bytes / WORD_BYTES;
         let no_memory = |error: std::io::Error| PageError::NoMemory {
@@ -96,7 +107,7 @@ impl PageSpace {
             transit: Transit::new(frames),
             loads: Loads::new(),
             orphans: Orphans::new(),
-            zones: files.map(|files| Zones::new(files, page_bytes)),
+            zones,
             counters: PageCounters::default(),
             cut: AtomicU64::new(1),
         }))

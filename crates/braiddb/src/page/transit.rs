@@ -3,11 +3,11 @@
 //! for the end of any of them.
 
 use crate::sched::{Cause, RemoteWaiter, wait_remotely};
-use crate::sync::Mutex;
+use crate::sync::ModelMutex;
 
 /// The free frames of a space, and what is under way.
 #[derive(Debug)]
-pub(super) struct Transit(Mutex<State>);
+pub(super) struct Transit(ModelMutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -30,7 +30,7 @@ impl Transit {
     /// All of so many frames are free.
     pub(super) fn new(frames: u32) -> Self {
         let (free, waiters) = Default::default();
-        Self(Mutex::new(State { free, next: 0, frames, under_way: 0, ended: 0, waiters }))
+        Self(ModelMutex::new(State { free, next: 0, frames, under_way: 0, ended: 0, waiters }))
     }
 
     pub(super) fn begin(&self) -> UnderWay<'_> {

@@ -14,13 +14,12 @@ use super::map::Place;
 use super::space::{FreeFrame, PageSpace};
 use super::zone::Run;
 use crate::io::AlignedBuffer;
-use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
-use crate::sched;
 use crate::sync::statistic::Ordering;
 
 /// Images on their way to a run of places.
-struct Images {
+#[derive(Debug)]
+pub(super) struct Images {
     bytes: AlignedBuffer,
     run: Run,
 }
@@ -57,13 +56,7 @@ impl PageSpace {
         let images = Arc::new(Images { bytes, run });
         let early = is_planted(Bug::PlaceBeforeImage);
         let left = early.then(|| self.leave_unchanged(&batch, &checksums, &images.run));
-        let (file, offset) = images.run.locate();
-        let written = if sched::on_worker() {
-            sched::write_shared(file.clone(), offset, images.clone()).await
-        } else {
-            file.write_all_at(&images.bytes, offset)
-        };
-        written.map_err(|error| LogError::io("write pages to", file.path(), offset, error))?;
+        images.run.write(images.clone()).await?;
         // Relaxed, both: statistics.
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
         self.counters.written.fetch_add(checksums.len() as u64, Ordering::Relaxed);

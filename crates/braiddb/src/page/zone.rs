@@ -11,9 +11,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::map::SLOT_LIMIT;
-use crate::io::{File, OpenMode, SECTOR_BYTES};
+use super::map::{Place, SLOT_LIMIT};
+use super::write_back::Images;
+use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, WeakLogFiles};
+use crate::sched;
 use crate::sync::Mutex;
 
 /// Places of a zone.
@@ -21,13 +23,13 @@ const SLOTS: u64 = 1 << 16;
 const WORD_SLOTS: u64 = u64::BITS as u64;
 const WORDS: usize = (SLOTS / WORD_SLOTS) as usize;
 /// Places of a region; the most that a run has.
-pub(super) const RUN_SLOTS: usize = 16;
+pub(in crate::page) const RUN_SLOTS: usize = 16;
 const REGION: u64 = (1 << RUN_SLOTS) - 1;
 const REGIONS_PER_WORD: u32 = u64::BITS / RUN_SLOTS as u32;
 
 /// The zones of a space of pages.
 #[derive(Debug)]
-pub(super) struct Zones {
+pub(in crate::page) struct Zones {
     files: WeakLogFiles,
     slot_bytes: usize,
     state: Mutex<Vec<Zone>>,
@@ -46,7 +48,7 @@ struct Zone {
 
 /// Places in a row that the holder may write to; those that are not kept are free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(in crate::page) struct Run {
     zones: Arc<Zones>,
     file: Arc<File>,
     first: u64,
@@ -72,24 +74,23 @@ pub(crate) fn remove_zones(files: &LogFiles) -> Result<(), LogError> {
 
 impl Zones {
     /// No zones, in the directory of a database, for pages of so many bytes.
-    pub(super) fn new(files: WeakLogFiles, page_bytes: usize) -> Arc<Self> {
+    pub(in crate::page) fn new(files: WeakLogFiles, page_bytes: usize) -> Arc<Self> {
         let slot_bytes = page_bytes.next_multiple_of(SECTOR_BYTES);
         Arc::new(Self { files, slot_bytes, state: Mutex::default() })
     }
 
     /// Bytes of a place.
-    pub(super) fn slot_bytes(&self) -> usize {
+    pub(in crate::page) fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
     /// Bytes of places that are taken.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::page) fn bytes(&self) -> u64 {
         let taken: u64 = self.state.lock().iter().map(|zone| SLOTS - zone.count).sum();
         taken * self.slot_bytes as u64
     }
 
-    /// The file that a place is in, and where there.
-    pub(super) fn locate(&self, slot: u64) -> (Arc<File>, u64) {
+    fn locate(&self, slot: u64) -> (Arc<File>, u64) {
         let file = self.state.lock()[(slot / SLOTS) as usize].file.clone();
         (file, self.offset(slot))
     }
@@ -99,16 +100,37 @@ impl Zones {
     }
 
     /// The path of the file that a place is in, and where there, for errors.
-    pub(super) fn name(&self, slot: u64) -> (PathBuf, u64) {
+    pub(in crate::page) fn name(&self, slot: u64) -> (PathBuf, u64) {
         let (file, offset) = self.locate(slot);
         (file.path().to_owned(), offset)
+    }
+
+    /// Reads what is in a place. Off the workers, with a blocking call.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(in crate::page) async fn read(&self, place: Place) -> Result<AlignedBuffer, LogError> {
+        let (file, offset) = self.locate(place.slot);
+        let mut buffer = AlignedBuffer::zeroed(self.slot_bytes);
+        let failed = |error| LogError::io("read a page from", file.path(), offset, error);
+        let read = if sched::on_worker() {
+            let (read, filled) = sched::read(file.clone(), offset, buffer).await;
+            buffer = filled;
+            read
+        } else {
+            file.read_at(&mut buffer, offset)
+        };
+        if read.map_err(failed)? < buffer.len() {
+            return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(buffer)
     }
 
     /// Takes a run of places, `most` at most.
     ///
     /// # Errors
     /// The operating system's, when there is none and no zone can be made.
-    pub(super) fn take(self: &Arc<Self>, most: usize) -> Result<Run, LogError> {
+    pub(in crate::page) fn take(self: &Arc<Self>, most: usize) -> Result<Run, LogError> {
         assert!((1..=RUN_SLOTS).contains(&most));
         let zones = &mut *self.state.lock();
         let (number, place, count) = self.find(zones, most)?;
@@ -154,7 +176,7 @@ impl Zones {
     }
 
     /// Frees a place that belongs to nobody any more.
-    pub(super) fn free(&self, slot: u64) {
+    pub(in crate::page) fn free(&self, slot: u64) {
         let zones = &mut *self.state.lock();
         // Tables go after the zones when the database is closed.
         if let Some(zone) = zones.get_mut((slot / SLOTS) as usize) {
@@ -163,7 +185,7 @@ impl Zones {
     }
 
     /// Gives the space of zones back in which nothing is.
-    pub(super) fn give_back(&self) {
+    pub(in crate::page) fn give_back(&self) {
         let zones = self.state.lock();
         for zone in zones.iter().filter(|zone| zone.count == SLOTS) {
             if let Err(error) = zone.file.truncate(0) {
@@ -173,7 +195,7 @@ impl Zones {
     }
 
     /// Removes the files; nobody uses them any more.
-    pub(super) fn remove(&self) {
+    pub(in crate::page) fn remove(&self) {
         self.state.lock().clear();
         if let Some(files) = self.files.get()
             && let Err(error) = remove_zones(&files)
@@ -232,17 +254,27 @@ impl Zone {
 
 impl Run {
     /// Places of the run.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::page) fn len(&self) -> usize {
         self.left.lock().len()
     }
 
-    /// The file it is in, and where there.
-    pub(super) fn locate(&self) -> (&Arc<File>, u64) {
-        (&self.file, self.zones.offset(self.first))
+    /// Writes images, one for each place, whose run this is. They stay, and the run with them, until the write is
+    /// over, whatever becomes of this future. Off the workers, with a blocking call.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(in crate::page) async fn write(&self, images: Arc<Images>) -> Result<(), LogError> {
+        let offset = self.zones.offset(self.first);
+        let written = if sched::on_worker() {
+            sched::write_shared(self.file.clone(), offset, images).await
+        } else {
+            self.file.write_all_at((*images).as_ref(), offset)
+        };
+        written.map_err(|error| LogError::io("write pages to", self.file.path(), offset, error))
     }
 
     /// Keeps a place of the run, by its number there: it is the caller's to free.
-    pub(super) fn keep(&self, number: usize) -> u64 {
+    pub(in crate::page) fn keep(&self, number: usize) -> u64 {
         let slot = self.first + number as u64;
         let left = &mut *self.left.lock();
         let position = left.iter().position(|one| *one == slot).expect("kept once");

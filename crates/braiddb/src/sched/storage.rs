@@ -200,6 +200,7 @@ pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -
 ///
 /// # Panics
 /// Off the workers.
+#[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
 pub(crate) async fn write_shared<M: AsRef<[u8]> + Send + Sync + 'static>(
     file: Arc<File>,
     offset: u64,

@@ -42,6 +42,7 @@ use super::map::PageId;
 use super::space::PageSpace;
 use crate::rid::TableId;
 use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::sync::yield_thread;
 
 /// Levels whose pages take less than this stay in the caches and are not suspended on.
 const CACHED_BYTES: u64 = 2 << 20;
@@ -134,7 +135,13 @@ impl PageTree {
     #[inline]
     pub(in crate::page) async fn again(&self, interrupted: Interrupted) -> Result<(), PageError> {
         match interrupted {
-            Interrupted::Restart => Ok(()),
+            Interrupted::Restart => {
+                if cfg!(loom) {
+                    // What is stale does not stay so for ever.
+                    yield_thread();
+                }
+                Ok(())
+            }
             other => self.space.mend(other).await,
         }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::mapping::Mapping;
 use crate::page::map::PageId;
-use crate::sync::Mutex;
+use crate::sync::ModelMutex;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
@@ -19,16 +19,19 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 /// The mapping tables, by page.
 #[derive(Debug)]
 pub(in crate::page) struct Orphans {
-    shards: Box<[Mutex<BTreeMap<PageId, u64>>]>,
+    shards: Box<[ModelMutex<BTreeMap<PageId, u64>>]>,
     count: AtomicU64,
 }
 
 impl Orphans {
     pub(in crate::page) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), count: AtomicU64::new(0) }
+        Self {
+            shards: (0..SHARDS).map(|_| ModelMutex::new(BTreeMap::new())).collect(),
+            count: AtomicU64::new(0),
+        }
     }
 
-    fn shard(&self, id: PageId) -> &Mutex<BTreeMap<PageId, u64>> {
+    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, u64>> {
         &self.shards[id.number() as usize % SHARDS]
     }
 
