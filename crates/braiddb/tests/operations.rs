@@ -114,6 +114,9 @@ fn tables_know_how_many_records_they_have() {
         assert!(matches!(block_on(db.len(&table)), Err(Error::Closed)));
         let other = open();
         assert!(matches!(block_on(other.len(&table)), Err(Error::ForeignTable(_))));
+        let gone: Table<u64, u64> = block_on(other.create_table("gone")).unwrap();
+        block_on(other.drop_table("gone")).unwrap();
+        assert!(matches!(block_on(other.len(&gone)), Err(Error::TableNotFound(_))));
         let table = block_on(other.open_table("t")).unwrap();
         assert_eq!(counted(&other, &table), before);
     });

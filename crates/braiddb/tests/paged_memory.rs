@@ -129,7 +129,7 @@ fn table_larger_than_memory(options: Options, transactions: u64) {
         let mut expected: Vec<_> = model.into_iter().collect();
         assert!(contents(&db, &table, false) == expected, "what is there is what was written");
         let pages = db.stats().pages;
-        assert_eq!(pages.frames, FRAMES.into());
+        assert_eq!(pages.frames, u64::from(FRAMES));
         assert!(pages.resident <= pages.frames);
         assert!(pages.faults > RECORDS / 20 && pages.evicted > RECORDS / 20, "{pages:?}");
         assert!(pages.written > RECORDS / 20 && pages.writes < pages.written, "{pages:?}");

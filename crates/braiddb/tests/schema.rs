@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 
-use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table};
+use braiddb::{Database, DecodeError, Error, Options, Postcard, RunOptions, Schema, Table};
 use common::with_limit;
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
@@ -123,6 +123,12 @@ fn a_changed_type_is_told_at_opening_and_what_to_do() {
         assert!(told.contains("raise its `Schema::VERSION`"), "{told}");
         let told = refused::<Raised>(&db);
         assert!(told.contains("read version 1 of account in `Schema::upgrade`"), "{told}");
+        let told = refused::<Vec<Account>>(&db);
+        assert!(told.ends_with("open it with the types it was created with"), "{told}");
+        let many: Table<u64, Postcard<Vec<Account>>> = block_on(db.create_table("many")).unwrap();
+        block_on(db.put(&many, &1, &vec![ada()])).unwrap();
+        let told = block_on(db.open_table::<u64, Postcard<Vec<Upgraded>>>("many")).unwrap_err();
+        assert!(told.to_string().contains("store a type of your own around it"), "{told}");
         let told = refused::<(u8, u8)>(&db);
         assert!(told.contains("open it with the types it was created with"), "{told}");
     });
@@ -141,6 +147,12 @@ fn an_older_version_is_read_compared_and_replaced() {
         old.close().unwrap();
 
         let new = open();
+        // Whoever cannot write can open and read it.
+        let read = new.run_with(RunOptions::default().read_only(true), async |tx| {
+            let table: Table<u64, Postcard<Upgraded>> = tx.open_table("accounts").await?;
+            tx.contains(&table, &8).await
+        });
+        assert!(pollster::block_on(read).unwrap().value);
         let table: Table<u64, Postcard<Upgraded>> = block_on(new.open_table("accounts")).unwrap();
         let upgraded = Upgraded { owner: "ada".to_owned(), cents: 250, limit: 5 };
         assert_eq!(block_on(new.get(&table, &7)).unwrap(), Some(upgraded.clone()));
@@ -161,6 +173,39 @@ fn an_older_version_is_read_compared_and_replaced() {
         assert!(told.contains("a newer program wrote version 2 of account"), "{told}");
         let table: Table<u64, Postcard<Upgraded>> = block_on(old.open_table("accounts")).unwrap();
         assert_eq!(block_on(old.get(&table, &7)).unwrap(), Some(replaced));
+    });
+}
+
+/// An enum that postcard would write, and not read.
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
+#[serde(tag = "kind")]
+enum Tagged {
+    Circle { radius: u32 },
+    Square { side: u32 },
+}
+
+impl Schema for Tagged {
+    const NAME: &'static str = "shape";
+}
+
+/// A type around another: what is within is what is compared.
+#[derive(Serialize, Deserialize, Debug, PartialEq)]
+struct Wrapped(Account);
+
+impl Schema for Wrapped {
+    const NAME: &'static str = "account";
+}
+
+#[test]
+fn what_could_not_be_read_again_is_refused() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = filled();
+        let created = block_on(db.create_table::<u64, Postcard<Tagged>>("shapes"));
+        assert!(matches!(&created, Err(Error::Encode(_))), "{created:?}");
+        assert!(created.unwrap_err().to_string().contains("store it as Json"));
+        assert!(block_on(db.stage_table::<u64, Postcard<Tagged>>("shapes")).is_err());
+        let table: Table<u64, Postcard<Wrapped>> = block_on(db.open_table("accounts")).unwrap();
+        assert_eq!(block_on(db.get(&table, &7)).unwrap(), Some(Wrapped(ada())));
     });
 }
 
@@ -203,7 +248,7 @@ mod named_fields {
 
     use super::*;
 
-    #[derive(Serialize, Deserialize, Debug, PartialEq)]
+    #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
     struct Wider {
         owner: String,
         #[serde(default)]
@@ -224,8 +269,14 @@ mod named_fields {
         let old: Table<u64, Old> = block_on(db.create_table("t")).unwrap();
         block_on(db.put(&old, &7, &ada())).unwrap();
         let new: Table<u64, New> = block_on(db.open_table("t")).unwrap();
-        let read = block_on(db.get(&new, &7)).unwrap();
-        assert_eq!(read, Some(Wider { owner: "ada".to_owned(), limit: 0 }));
+        let read = block_on(db.get(&new, &7)).unwrap().unwrap();
+        assert_eq!(read, Wider { owner: "ada".to_owned(), limit: 0 });
+        let set = db.run_blocking(async move |tx| {
+            let other = Wider { limit: 1, ..read.clone() };
+            assert!(!tx.compare_and_set(&new, &7, Some(&other), None).await?);
+            tx.compare_and_set(&new, &7, Some(&read), None).await
+        });
+        assert!(set.unwrap(), "it is what was read");
         assert!(New::decode(&Old::encode(&ada()).unwrap()[1..]).is_err());
     }
 

@@ -106,7 +106,7 @@ impl Range {
         let borrowed = |bound: &Bound<KeyBuffer>| bound.as_ref().map(|key| key.to_vec());
         let scan = match (&self.prefix, &self.low, &self.high) {
             (Some(prefix), Bound::Unbounded, Bound::Unbounded) => {
-                tx.scan_prefix(&table.records, prefix)?
+                tx.scan_prefix(&table.records, &prefix[..])?
             }
             _ => tx.scan(&table.records, (borrowed(&self.low), borrowed(&self.high)))?,
         };

@@ -244,6 +244,7 @@ impl Transaction {
         if options.paged && !self.engine().may_have_pages() {
             return Err(paged_needs_read_validation());
         }
+        V::check()?;
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
         let row = |id: TableId| {
             let (key, name) = (name_key(name).to_vec(), name.to_owned());
@@ -274,6 +275,7 @@ impl Transaction {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
+        V::check()?;
         let missing = || Error::TableNotFound(name.to_owned());
         let mut description = self.describe(name).await?.ok_or_else(missing)?;
         let (key_type, value_type) = (K::type_name(), type_name(V::type_name())?);
@@ -286,7 +288,8 @@ impl Transaction {
             let (table, stored) = (name.to_owned(), description.types());
             return Err(Error::TableType { table, stored, requested, advice });
         }
-        if description.value_type != value_type {
+        // A transaction that cannot write leaves it to the next that can.
+        if description.value_type != value_type && !self.core().is_read_only() {
             description.value_type = value_type;
             let row = description.encode();
             self.write_row(name_key(name), Intent::Put(&row)).await?;

@@ -6,7 +6,7 @@ use super::error::Result;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode_checked};
 use crate::sched::engine_code;
-use crate::transaction::Intent;
+use crate::transaction::{Intent, WorkerTransactions};
 use crate::types::{Key, Value};
 
 impl Transaction {
@@ -94,7 +94,8 @@ impl Transaction {
     }
 
     /// Replaces the value of a record if it is the expected one, as it is stored; `false` if it is another,
-    /// and nothing is changed then. `None` stands for no record, expected or left.
+    /// and nothing is changed then. `None` stands for no record, expected or left. Encodings are compared: of a type with
+    /// hash maps in it, whose order is any, equal values may be taken for different ones.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -162,6 +163,22 @@ impl Transaction {
             deleted += u64::from(self.write_encoded(table, key, Intent::Delete).await?);
         }
         Ok(deleted)
+    }
+
+    /// How many records a table has by now, whatever the transaction sees; those of paged tables are counted as it
+    /// sees them.
+    pub(super) async fn len_now<K, V>(&self, table: &Table<K, V>) -> Result<u64>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
+        let records = self.records(table)?;
+        if records.paged().is_some() {
+            return self.count(table, ..).await;
+        }
+        let count = records.count().get();
+        engine_code(WorkerTransactions::current().wait_for_all_before()).await?;
+        Ok(count)
     }
 
     /// Whether a table has no record.

@@ -3,13 +3,12 @@
 use std::future::Future;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::Result;
 use super::options::RunOptions;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use super::write::EncodedWrite;
 use crate::sched::engine_code;
-use crate::transaction::{OperationError, WorkerTransactions};
 use crate::types::{Key, Value};
 
 impl Database {
@@ -63,7 +62,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ForeignTable`](super::Error::ForeignTable); as [`Database::run`].
+    /// As [`Transaction::count`] and [`Database::run`].
     pub fn len<K, V>(
         &self,
         table: &Table<K, V>,
@@ -74,20 +73,8 @@ impl Database {
     {
         let (db, table) = (self.clone(), table.clone());
         async move {
-            if !db.shared.engine.owns(&table.core) {
-                return Err(Error::ForeignTable(table.name().to_owned()));
-            }
-            if table.core.paged().is_some() {
-                let body = async move |tx: &Transaction| tx.count(&table, ..).await;
-                return Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value);
-            }
-            let records = table.core.clone();
-            db.on_worker(async move || {
-                let count = records.count().get();
-                WorkerTransactions::current().wait_for_all_before().await?;
-                Ok::<_, OperationError>(count)
-            })
-            .await
+            let body = async move |tx: &Transaction| tx.len_now(&table).await;
+            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
         }
     }
 

@@ -52,6 +52,7 @@ impl Database {
         V: Value + ?Sized,
     {
         check_name(name)?;
+        V::check()?;
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
         let (name, options) = (name.to_owned(), TableOptions::default());
         let wanted = TableDescription { name, id: 0, key_type, value_type, options };

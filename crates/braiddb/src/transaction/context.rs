@@ -163,6 +163,11 @@ impl Transaction {
         self.mode
     }
 
+    /// Whether it refuses to write.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.mode.is_read_only()
+    }
+
     /// What it read, as far as that was noted.
     pub(super) fn reads(&self) -> &ReadSet {
         &self.context().reads

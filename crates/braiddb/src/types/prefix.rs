@@ -55,9 +55,11 @@ macro_rules! slices {
 
 slices! {
     str, str, str::as_bytes;
+    str, String, String::as_bytes;
     String, str, str::as_bytes;
     String, String, String::as_bytes;
     [u8], [u8], |bytes| bytes;
+    [u8], Vec<u8>, |bytes| bytes;
     Vec<u8>, [u8], |bytes| bytes;
     Vec<u8>, Vec<u8>, |bytes| bytes;
 }

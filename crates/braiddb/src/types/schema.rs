@@ -7,7 +7,6 @@ use std::hash::{BuildHasher, Hash};
 
 use serde::Serialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error as NoValue};
-use serde::forward_to_deserialize_any;
 
 use super::error::DecodeError;
 
@@ -29,7 +28,8 @@ use super::error::DecodeError;
 /// }
 /// ```
 ///
-/// The guide's section "Types that change" shows what a second version looks like.
+/// The guide's section "Types that change" shows what a second version looks like. Versions are those of whole values: if
+/// what is in a `Vec`, an `Option`, a tuple or a map is to change one day, store a type of your own around it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no name for the catalog",
     label = "no schema",
@@ -72,10 +72,7 @@ pub(super) fn describe<T: Schema>() -> String {
     if T::VERSION != 1 {
         _ = write!(description, " v{}", T::VERSION);
     }
-    let mut fields = Fields(None);
-    // It fails: what is asked for is noted, and there is nothing to give.
-    _ = T::deserialize(&mut fields);
-    if let Some(fields) = fields.0 {
+    if let Asked::Fields(fields) = asked_for::<T>() {
         _ = write!(description, " {{{}}}", fields.join(", "));
     }
     description
@@ -90,16 +87,15 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     if stored == current {
         return Ok(());
     }
-    let version = match stored.strip_prefix(&name) {
-        Some("") => 1,
-        Some(rest) if rest.starts_with(" {") => 1,
-        Some(rest) => {
-            match rest.strip_prefix(" v").map(|rest| rest.split(' ').next().unwrap_or(rest)) {
-                Some(digits) if digits.parse::<u32>().is_ok() => digits.parse().unwrap_or_default(),
-                _ => return Err("open it with the types it was created with".to_owned()),
-            }
+    let Some(version) = version_of(stored, &name) else {
+        // Of a type that is made of others the names begin alike.
+        let is_composed = name != T::NAME && stored.starts_with(T::NAME);
+        return Err(match is_composed {
+            true => "open it with the types it was created with: a type in a list, a tuple or a map cannot change \
+                     by itself; store a type of your own around it, with a `Schema`, whose version can be raised",
+            false => "open it with the types it was created with",
         }
-        None => return Err("open it with the types it was created with".to_owned()),
+        .to_owned());
     };
     if version > T::VERSION {
         return Err(format!("a newer program wrote version {version} of {name}: use that one"));
@@ -117,43 +113,102 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Notes which fields or cases a type asks for, and gives nothing.
-struct Fields(Option<&'static [&'static str]>);
+/// The version of the type that [`describe`] called `stored`, if that is this one by its name.
+fn version_of(stored: &str, name: &str) -> Option<u32> {
+    let rest = stored.strip_prefix(name)?;
+    if rest.is_empty() || rest.starts_with(" {") {
+        return Some(1);
+    }
+    rest.strip_prefix(" v")?.split(' ').next()?.parse().ok()
+}
 
-impl<'de> Deserializer<'de> for &mut Fields {
+/// Whether `T` can be read from a format that does not say what comes next.
+pub(super) fn is_told_by_its_type<T: Schema>() -> bool {
+    !matches!(asked_for::<T>(), Asked::Anything)
+}
+
+/// What a type asks for first when it is read.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// These fields, or these cases.
+    Fields(&'static [&'static str]),
+    /// Whatever comes.
+    Anything,
+    /// Something else.
+    Other,
+}
+
+fn asked_for<T: Schema>() -> Asked {
+    let mut asked = Asked::Other;
+    // It fails: what is asked for is noted, and there is nothing to give.
+    _ = T::deserialize(Listener(&mut asked));
+    asked
+}
+
+/// Notes what a type asks for, and gives nothing.
+struct Listener<'a>(&'a mut Asked);
+
+fn nothing<T>() -> Result<T, NoValue> {
+    Err(NoValue::custom("there is no value"))
+}
+
+macro_rules! give_nothing {
+    ($($method:ident($($argument:ty),*);)*) => {$(
+        fn $method<V: Visitor<'de>>(self, $(_: $argument,)* _: V) -> Result<V::Value, NoValue> {
+            nothing()
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Listener<'_> {
     type Error = NoValue;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NoValue> {
-        Err(NoValue::custom("there is no value"))
+        *self.0 = Asked::Anything;
+        nothing()
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         fields: &'static [&'static str],
-        visitor: V,
+        _: V,
     ) -> Result<V::Value, NoValue> {
-        self.0 = Some(fields);
-        self.deserialize_any(visitor)
+        *self.0 = Asked::Fields(fields);
+        nothing()
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
         cases: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, NoValue> {
+        *self.0 = Asked::Fields(cases);
+        nothing()
+    }
+
+    /// What is within has the same encoding.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
         visitor: V,
     ) -> Result<V::Value, NoValue> {
-        self.0 = Some(cases);
-        self.deserialize_any(visitor)
+        visitor.visit_newtype_struct(self)
     }
 
     fn is_human_readable(&self) -> bool {
         false
     }
 
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map identifier ignored_any
+    give_nothing! {
+        deserialize_bool(); deserialize_char(); deserialize_str(); deserialize_string();
+        deserialize_i8(); deserialize_i16(); deserialize_i32(); deserialize_i64(); deserialize_i128();
+        deserialize_u8(); deserialize_u16(); deserialize_u32(); deserialize_u64(); deserialize_u128();
+        deserialize_f32(); deserialize_f64(); deserialize_bytes(); deserialize_byte_buf();
+        deserialize_option(); deserialize_unit(); deserialize_seq(); deserialize_map();
+        deserialize_identifier(); deserialize_ignored_any(); deserialize_unit_struct(&'static str);
+        deserialize_tuple(usize); deserialize_tuple_struct(&'static str, usize);
     }
 }
 
@@ -169,6 +224,21 @@ plain! {
     bool => "bool", char => "char", String => "str", () => "()", f32 => "f32", f64 => "f64",
     u8 => "u8", u16 => "u16", u32 => "u32", u64 => "u64", u128 => "u128",
     i8 => "i8", i16 => "i16", i32 => "i32", i64 => "i64", i128 => "i128",
+}
+
+/// A box is what is in it.
+impl<T: Schema> Schema for Box<T> {
+    const NAME: &'static str = T::NAME;
+    const VERSION: u32 = T::VERSION;
+    const OLDEST: u32 = T::OLDEST;
+
+    fn upgrade(version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self::new(T::upgrade(version, bytes)?))
+    }
+
+    fn name() -> String {
+        T::name()
+    }
 }
 
 macro_rules! composed {
@@ -187,7 +257,6 @@ macro_rules! composed {
 composed! {
     [T] Vec<T>, "Vec<", ", ", ">";
     [T] Option<T>, "Option<", ", ", ">";
-    [T] Box<T>, "", ", ", "";
     [K, V] BTreeMap<K, V>, "Map<", ", ", ">", where [K: Ord];
     [T] BTreeSet<T>, "Set<", ", ", ">", where [T: Ord];
     [A] (A,), "(", ", ", ",)";

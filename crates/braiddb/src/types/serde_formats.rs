@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::error::{DecodeError, EncodeError};
-use super::schema::{Schema, describe, reads};
+use super::schema::{Schema, describe, is_told_by_its_type, reads};
 use super::value::{EncodedValue, Value};
 
 /// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
@@ -32,6 +32,18 @@ macro_rules! serde_value {
         fn into_owned(value: T) -> T {
             value
         }
+
+        /// What was written in an older form of the type is compared as it would be written today.
+        fn is_encoded_as(value: &T, bytes: &[u8]) -> Result<bool, EncodeError> {
+            let wanted = Self::encode(value)?;
+            if *wanted == *bytes {
+                return Ok(true);
+            }
+            match Self::decode(bytes) {
+                Ok(stored) => Ok(*Self::encode(&stored)? == *wanted),
+                Err(_) => Ok(false),
+            }
+        }
     };
 }
 
@@ -42,6 +54,18 @@ impl<T: Schema> Value for Postcard<T> {
         format!("{POSTCARD}{}", describe::<T>())
     }
 
+    /// Untagged enums and those tagged within are written and could not be read.
+    fn check() -> Result<(), EncodeError> {
+        match is_told_by_its_type::<T>() {
+            true => Ok(()),
+            false => Err(EncodeError::new(format!(
+                "postcard's format does not say which case of {} a value is: store it as Json or MessagePack, or \
+                 without serde's attributes for tags",
+                T::name()
+            ))),
+        }
+    }
+
     fn reads(stored: &str) -> Result<(), String> {
         reads::<T>(stored.strip_prefix(POSTCARD).unwrap_or_default())
     }
@@ -49,16 +73,6 @@ impl<T: Schema> Value for Postcard<T> {
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
         let bytes = postcard::to_stdvec(&(T::VERSION, input));
         bytes.map(EncodedValue::from).map_err(|error| EncodeError::new(error.to_string()))
-    }
-
-    /// What has an older version is compared as it would be written today.
-    fn is_encoded_as(value: &T, bytes: &[u8]) -> Result<bool, EncodeError> {
-        let wanted = Self::encode(value)?;
-        let version = postcard::take_from_bytes::<u32>(bytes).map(|(version, _)| version);
-        match version.is_ok_and(|version| version < T::VERSION).then(|| Self::decode(bytes)) {
-            Some(Ok(older)) => Ok(*Self::encode(&older)? == *wanted),
-            _ => Ok(*wanted == *bytes),
-        }
     }
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {

@@ -86,7 +86,7 @@ proptest! {
         <(Vec<u8>, Option<u8>, Vec<u8>)>::encode_prefix(&(b.0.clone(), b.1), &mut out);
         assert_eq!(begins(&encode(&a), out), (&a.0, a.1) == (&b.0, b.1));
         let mut out = KeyBuffer::new();
-        Vec::encode_prefix(&start, &mut out);
+        <[u8]>::encode_prefix(&start, &mut out);
         assert_eq!(begins(&encode(&a.0), out), a.0.starts_with(&start));
         let (mut out, mut part) = (KeyBuffer::new(), KeyBuffer::new());
         Vec::encode_part_prefix(&start, &mut out);

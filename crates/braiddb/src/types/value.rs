@@ -93,6 +93,15 @@ pub trait Value: 'static {
     /// The name by which the catalog knows the type; it never changes.
     fn type_name() -> String;
 
+    /// Whether values of this type can be read once they are written; asked when a table is created or opened. As
+    /// provided, they can.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn check() -> Result<(), EncodeError> {
+        Ok(())
+    }
+
     /// Whether this type reads the values of a table that was created, or last opened, with the type that the
     /// catalog calls `stored`. If it does, the catalog calls it by this type's name from then on. As provided, a type
     /// reads what has its own name.
@@ -118,7 +127,8 @@ pub trait Value: 'static {
     /// When they encode none.
     fn decode(bytes: &[u8]) -> Result<Self::Ref<'_>, DecodeError>;
 
-    /// Whether `bytes` encode `value`: as provided, if they are its encoding.
+    /// Whether `bytes` encode `value`, for whoever replaces one value by another: as provided, if they are its
+    /// encoding. A type whose equal values have several encodings, such as a hash map, says more by itself.
     ///
     /// # Errors
     /// When the value has no encoding.
