@@ -36,8 +36,7 @@ pub struct TableOptions {
     /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
-    /// Half of what [`crate::Options::memory_budget`] leaves beside the log's ring is for pages; others are on disk, and are
-    /// loaded when they are needed; in a database in memory only all stay. So far keys have up to 512 bytes, and so have
+    /// So far all pages stay in memory. Keys have up to 512 bytes, and so have
     /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, paged tables are recovered by replaying the log from before they were
     /// created: until they are dropped, checkpoints and compaction are refused
     /// ([`Error::PagedTables`]), those that are due by themselves are not taken, and so the

@@ -68,7 +68,7 @@ use crate::sched::Width;
 use crate::sched::{self, Executor, ExecutorOptions, Failure, Job};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
-use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
+use crate::transaction::{Durability, Engine, EngineOptions, OperationError, WorkerDriver};
 use crate::types::{Key, Value};
 
 /// The width of a worker on a simulated disk, which must not depend on time.
@@ -207,7 +207,7 @@ impl Database {
         let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
             RecoveryError::Table(full) => Error::TableFull(full.to_string()),
-            RecoveryError::Pages(error) => Error::TableFull(error.to_string()),
+            RecoveryError::Pages(error) => Error::from(OperationError::from(error)),
         })?;
         engine.expect_checkpoint();
         engine.log.resume_at(recovered.replayed.end)?;

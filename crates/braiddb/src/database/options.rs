@@ -51,7 +51,8 @@ pub struct Options {
     /// bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
     /// the machine has, or the process's control group allows.
     pub memory_budget: MemoryBudget,
-    /// Pages of paged tables that may be in memory, for tests. Default: none, and it follows from the budget.
+    /// Pages of paged tables that may be in memory, of a database with a directory: others leave memory, which is for
+    /// tests so far (`docs/paged.md`). Default: none, and all stay.
     #[doc(hidden)]
     pub page_frames: Option<u32>,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait

@@ -56,7 +56,7 @@ pub enum LogError {
     /// A page of a paged table that had left memory is not what was written.
     #[error(
         "a page of a paged table is damaged in {path} at offset {offset}: {reason}; \
-         close the database and open it again, which brings the records back from the log",
+         close the database and open it again, which brings back the records that were logged",
         path = path.display()
     )]
     DamagedPage {

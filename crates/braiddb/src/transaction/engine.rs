@@ -33,10 +33,6 @@ const PAGE_BYTES: usize = 4096;
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
 /// Pages there are, at most.
 const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
-/// What part of a memory budget pages may take; they keep what they once took.
-const PAGES_SHARE: u64 = 2;
-/// Frames there are however small the budget is.
-const FEWEST_FRAMES: u64 = 64;
 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -72,7 +68,7 @@ pub(crate) struct EngineOptions {
     pub(crate) certifier: Certifier,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
-    /// Pages of paged tables that may be in memory, if that does not follow from the budget.
+    /// Pages of paged tables that may be in memory; none if all stay.
     pub(crate) page_frames: Option<u32>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
     pub(crate) shed_beyond: Option<usize>,
@@ -124,8 +120,8 @@ pub(crate) struct Engine {
     snapshots: AtomicU32,
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
-    /// Pages of paged tables that may be in memory, if others can be on disk.
-    page_frames: u32,
+    /// Pages of paged tables that may be in memory, if others can be on disk; none if all stay.
+    page_frames: Option<u32>,
     /// The pages of paged tables, once there is one.
     pages: OnceLock<Arc<PageSpace>>,
 }
@@ -171,9 +167,7 @@ impl Engine {
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
-            page_frames: options.page_frames.unwrap_or_else(|| {
-                page_frames(memory_budget.map(|bytes| bytes.saturating_sub(ring_bytes)))
-            }),
+            page_frames: options.page_frames,
             pages: OnceLock::new(),
         }
     }
@@ -258,9 +252,10 @@ impl Engine {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
-        // A database in memory only has nowhere to put pages: all stay.
-        let files = self.store.as_ref().map(|store| store.files());
-        let frames = if files.is_some() { self.page_frames } else { FRAMES };
+        // Pages stay in memory unless it is said how many may: see `docs/paged.md`.
+        let store = self.store.as_ref().filter(|_| self.page_frames.is_some());
+        let files = store.map(|store| store.files());
+        let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
         let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
         Ok(self.pages.get_or_init(|| new))
     }
@@ -423,14 +418,6 @@ impl Drop for Engine {
             }
         }
     }
-}
-
-/// Pages of paged tables that may be in memory within what is left of a budget beside the log's ring.
-fn page_frames(left: Option<u64>) -> u32 {
-    let frames = left.map_or(u64::MAX, |bytes| {
-        (bytes / PAGES_SHARE / PageSpace::frame_bytes(PAGE_BYTES)).max(FEWEST_FRAMES)
-    });
-    frames.min(FRAMES.into()) as u32
 }
 
 /// A snapshot, counted as long as it is open.
