@@ -220,6 +220,35 @@ fn a_file_of_many_runs_is_imported_whole_or_not_at_all() {
     assert_eq!(braid.run(&["scan", "t"], 0).0, scanned_again);
 }
 
+/// Into a table on pages, and every command works on it.
+#[test]
+fn an_import_into_a_paged_table_is_whole_and_comes_out_again() {
+    let braid = Braid::new();
+    let rows = 30_000;
+    let (good, memory) = (braid.file("good.csv", shuffled(rows)), ["--memory", "68"]);
+    braid.import(&good, &["--memory", "68", "--paged"], 0);
+    let tables = braid.run(&["tables", "--json"], 0).0;
+    assert!(tables.contains("\"paged\":true"), "{tables}");
+    let scanned = braid.run(&["scan", "t"], 0).0;
+    assert_eq!(scanned.lines().count() as u64, rows);
+    assert!(scanned.lines().map(|line| line.split('\t').next()).is_sorted());
+    // Into a table that is there, which stays paged.
+    braid.import(&good, &memory, 0);
+    braid.run(&["put", "t", "other", "stays"], 0);
+    assert_eq!(braid.run(&["get", "t", "other"], 0).0, "stays\n");
+    braid.run(&["delete", "t", "other"], 0);
+    assert_eq!(braid.run(&["scan", "t"], 0).0, scanned);
+    let check: serde_json::Value =
+        serde_json::from_str(&braid.run(&["check", "--json"], 0).0).unwrap();
+    // The table's row and its records.
+    assert_eq!(check["records"], rows + 1, "{check}");
+    braid.run(&["rename", "t", "u"], 0);
+    assert_eq!(braid.run(&["scan", "u"], 0).0, scanned);
+    braid.run(&["drop", "u"], 0);
+    assert_eq!(braid.run(&["tables", "--json"], 0).0, "");
+    braid.run(&["checkpoint"], 0);
+}
+
 #[test]
 fn more_than_a_transaction_may_have_is_refused_where_the_table_is_there() {
     let braid = Braid::new();

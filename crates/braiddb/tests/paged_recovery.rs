@@ -258,7 +258,7 @@ fn a_number_may_be_used_again_by_a_table_of_the_other_kind() {
     });
 }
 
-/// The version is raised with the first paged table, also if it does not come to be, and by nothing else; a
+/// The version is raised with the first paged table whose name is free, also if it does not come to be, and by nothing else; a
 /// database of a version to come is refused.
 #[test]
 fn the_version_says_whether_there_may_be_paged_tables() {
@@ -271,6 +271,12 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         db.close().unwrap();
         assert_eq!(version(directory.path()), 1);
         let db = open(directory.path());
+        let taken = db.run_blocking(async move |tx| {
+            let paged = TableOptions::default().paged();
+            tx.create_table_with::<u64, [u8]>("hot", paged).await.map(drop)
+        });
+        assert!(matches!(taken, Err(Error::TableExists(_))), "{taken:?}");
+        assert_eq!(version(directory.path()), 1, "its name is taken");
         let paged: Records = create_table(&db, "paged", true);
         assert_eq!(version(directory.path()), 2);
         block_on(db.put(&paged, &1, &[1][..])).unwrap();

@@ -2,7 +2,9 @@
 
 mod common;
 
-use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, StagedTable, Table};
+use braiddb::{
+    Database, Error, IndexKeys, IndexOptions, Options, StagedTable, Table, TableOptions,
+};
 use common::with_limit;
 use pollster::block_on;
 
@@ -17,8 +19,10 @@ fn open(directory: &std::path::Path) -> Database {
     Database::open(directory, Options::default().workers(2)).unwrap()
 }
 
-fn stage(db: &Database) -> StagedTable<u64, u64> {
-    let staged = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
+fn stage(db: &Database, paged: bool) -> StagedTable<u64, u64> {
+    let options = TableOptions::default();
+    let options = if paged { options.paged() } else { options };
+    let staged = block_on(db.stage_table_with::<u64, u64>("numbers", options)).unwrap();
     for from in (0..RECORDS).step_by(AT_ONCE as usize) {
         let table = staged.table().clone();
         db.run_blocking(async move |tx| {
@@ -43,11 +47,17 @@ fn names(db: &Database) -> Vec<String> {
 
 #[test]
 fn a_staged_table_is_found_once_it_is_published() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    for paged in [false, true] {
+        of_kind_a_staged_table_is_found_once_it_is_published(paged);
+    }
+}
+
+fn of_kind_a_staged_table_is_found_once_it_is_published(paged: bool) {
+    with_limit(LIMIT_SECONDS, move |limit| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         limit.watch(&db, Database::stats);
-        let staged = stage(&db);
+        let staged = stage(&db, paged);
         assert_eq!(count(&db, staged.table()).unwrap(), RECORDS);
         assert_eq!(names(&db), [""; 0]);
         let opened = block_on(db.open_table::<u64, u64>("numbers"));
@@ -81,11 +91,17 @@ fn a_staged_table_is_found_once_it_is_published() {
 
 #[test]
 fn a_discarded_table_leaves_nothing() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    for paged in [false, true] {
+        of_kind_a_discarded_table_leaves_nothing(paged);
+    }
+}
+
+fn of_kind_a_discarded_table_leaves_nothing(paged: bool) {
+    with_limit(LIMIT_SECONDS, move |limit| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         limit.watch(&db, Database::stats);
-        let staged = stage(&db);
+        let staged = stage(&db, paged);
         let table = staged.table().clone();
         let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
         let index = block_on(db.index(&table, "by_value", IndexOptions::default(), value));
@@ -103,13 +119,19 @@ fn a_discarded_table_leaves_nothing() {
 
 #[test]
 fn a_name_that_is_taken_is_refused_and_what_was_staged_goes() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    for paged in [false, true] {
+        of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged);
+    }
+}
+
+fn of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged: bool) {
+    with_limit(LIMIT_SECONDS, move |limit| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         limit.watch(&db, Database::stats);
         let reserved = block_on(db.stage_table::<u64, u64>("braid.numbers"));
         assert!(matches!(reserved, Err(Error::TableName(_))), "{reserved:?}");
-        let staged = stage(&db);
+        let staged = stage(&db, paged);
         let other: Numbers = block_on(db.create_table("numbers")).unwrap();
         block_on(db.put(&other, &1, &1)).unwrap();
         let taken = block_on(db.stage_table::<u64, u64>("numbers"));
@@ -130,9 +152,9 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
         let id = {
             let others: Numbers = block_on(db.create_table("others")).unwrap();
             block_on(db.put(&others, &1, &1)).unwrap();
-            drop(stage(&db));
+            drop(stage(&db, false));
             block_on(db.checkpoint()).unwrap();
-            drop(stage(&db));
+            drop(stage(&db, true));
             block_on(db.tables()).unwrap()[0].id
         };
         db.close().unwrap();

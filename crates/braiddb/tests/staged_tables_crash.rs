@@ -8,7 +8,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options};
+use braiddb::{Database, Error, Options, TableOptions};
 use common::with_limit;
 
 /// Far more than a test takes, on a loaded machine.
@@ -45,7 +45,16 @@ fn check(disk: &SimulatedDisk, seed: u64, told: bool) -> bool {
 
 #[test]
 fn a_crash_leaves_a_staged_table_whole_or_nothing_of_it() {
-    with_limit(LIMIT_SECONDS, |_| {
+    crash_at_every_operation(TableOptions::default());
+}
+
+#[test]
+fn a_crash_leaves_a_paged_staged_table_whole_or_nothing_of_it() {
+    crash_at_every_operation(TableOptions::default().paged());
+}
+
+fn crash_at_every_operation(options: TableOptions) {
+    with_limit(LIMIT_SECONDS, move |_| {
         let disk = SimulatedDisk::new(1);
         let db = open(&disk, 1);
         let crashes = Arc::new(Mutex::new(Vec::new()));
@@ -55,7 +64,7 @@ fn a_crash_leaves_a_staged_table_whole_or_nothing_of_it() {
             let crash = moment.crash(seed, &mut CrashCounts::default());
             noted.lock().unwrap().push((crash, false));
         });
-        let staged = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
+        let staged = block_on(db.stage_table_with::<u64, u64>("numbers", options)).unwrap();
         for from in (0..RECORDS).step_by(AT_ONCE as usize) {
             let table = staged.table().clone();
             db.run_blocking(async move |tx| {

@@ -396,7 +396,7 @@ impl Transaction {
     }
 }
 
-fn paged_needs_read_validation() -> Error {
+pub(super) fn paged_needs_read_validation() -> Error {
     let message =
         "paged tables are for databases that certify by read validation (Options::certifier)";
     Error::Options(message.to_owned())

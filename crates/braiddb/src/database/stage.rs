@@ -4,7 +4,9 @@
 //! after a crash, or if it is never published, opening the database deletes its records; and whoever opens
 //! tables by their names finds it wholly, or not at all.
 
-use super::catalog::{TableDescription, TableOptions, check_name, name_key, type_name};
+use super::catalog::{
+    TableDescription, TableOptions, check_name, name_key, paged_needs_read_validation, type_name,
+};
 use super::drop::{DroppedTable, drop_staged};
 use super::error::{Error, Result};
 use super::table::Table;
@@ -51,10 +53,29 @@ impl Database {
         K: Key + ?Sized,
         V: Value + ?Sized,
     {
+        self.stage_table_with(name, TableOptions::default()).await
+    }
+
+    /// As [`Database::stage_table`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::stage_table`]; [`Error::Options`].
+    pub async fn stage_table_with<K, V>(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<StagedTable<K, V>>
+    where
+        K: Key + ?Sized,
+        V: Value + ?Sized,
+    {
         check_name(name)?;
         V::check()?;
+        if options.paged && !self.shared.engine.may_have_pages() {
+            return Err(paged_needs_read_validation());
+        }
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
-        let (name, options) = (name.to_owned(), TableOptions::default());
+        let name = name.to_owned();
         let wanted = TableDescription { name, id: 0, key_type, value_type, options };
         let staged = wanted.clone();
         let (table, id) = self.run(async move |tx| tx.stage(&staged).await).await?;
@@ -126,7 +147,9 @@ impl Transaction {
             let dropped = DroppedTable { id: id.0, name: wanted.name.clone() };
             (dropped.key(), dropped.encode())
         };
-        let core = engine_code(self.core().create_table(&catalog, row, false)).await?;
+        let TableOptions { cache_cold, paged, .. } = wanted.options;
+        let core = engine_code(self.core().create_table(&catalog, row, paged)).await?;
+        core.set_caches(cache_cold);
         let id = core.id.0;
         Ok((Table::new(&wanted.name, core), id))
     }

@@ -57,14 +57,16 @@ impl Transaction {
         }
         // Before anything of it is logged, and before its LSN is drawn.
         let counted = paged.then(|| CountedPagedTable::count(engine));
-        if paged {
-            engine.allow_paged()?;
-        }
         let new = NewId { engine, id: engine.take_table_id() };
         // Before its row, for it may take waiting: nothing is there yet if the future is dropped meanwhile.
         let pages = if paged { Some(engine.empty_pages(new.id).await?) } else { None };
         let (key, description) = row(new.id);
         self.write(catalog, &key, Intent::Insert(&description)).await?;
+        if paged {
+            // Not before it is known that its name is free. Its row is written, should this fail: the transaction is
+            // not to commit then.
+            engine.allow_paged().map_err(|error| self.fail_halfway(error))?;
+        }
         // From here on the id is taken back with the write.
         let table = match pages {
             Some(pages) => engine.add_paged_table(new.id, pages),

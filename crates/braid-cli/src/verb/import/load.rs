@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{
-    Database, Error, Isolation, Outcome, RunOptions, SourceRun, StagedTable, Table, Transaction,
+    Database, Error, Isolation, Outcome, RunOptions, SourceRun, StagedTable, Table, TableOptions,
+    Transaction,
 };
 use pollster::block_on;
 
@@ -150,7 +151,9 @@ impl<'i> Loader<'i> {
                 Ok(Target::Existing(db, table, Rows::default()))
             }
             Err(Error::TableNotFound(_)) => {
-                let staged = block_on(db.stage_table(name))?;
+                let options = TableOptions::default();
+                let options = if self.import.paged { options.paged() } else { options };
+                let staged = block_on(db.stage_table_with(name, options))?;
                 Ok(Target::Staged { db, staged, kept: None, spilled: None })
             }
             Err(error) => Err(error.into()),
@@ -190,7 +193,11 @@ impl<'i> Loader<'i> {
             Target::Staged { db, staged, .. } => {
                 block_on(staged.discard())?;
                 if self.imported > COMPACTED {
-                    block_on(db.compact())?;
+                    match block_on(db.compact()) {
+                        // With other paged tables there is no compaction.
+                        Ok(_) | Err(Error::PagedTables) => {}
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 Ok(db.close()?)
             }
