@@ -274,3 +274,55 @@ fn measure_reads_at_four_times_memory(limit: &common::Limit) {
         );
     }
 }
+
+/// A savepoint is made while a write waits for its page: the write comes after it, and is taken back with it; what is
+/// logged is what is there.
+#[test]
+fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = create_table(&db, "records", true);
+        for keys in (0..RECORDS).collect::<Vec<_>>().chunks(50) {
+            let (table, keys) = (table.clone(), keys.to_vec());
+            let fill = db.run_blocking(async move |tx| {
+                for key in &keys {
+                    tx.insert(&table, key, &[0; VALUE_BYTES]).await?;
+                }
+                Ok(())
+            });
+            fill.unwrap();
+        }
+        let waited = db.run_blocking(async move |tx| {
+            tx.put(&table, &7, b"a").await?;
+            // Its page leaves.
+            assert_eq!(tx.count(&table, 100..).await?, RECORDS - 100);
+            let mut write = std::pin::pin!(tx.put(&table, &7, b"bbbb"));
+            let mut savepoint = None;
+            let mut suspensions = 0;
+            std::future::poll_fn(|context| {
+                let polled = write.as_mut().poll(context);
+                if polled.is_pending() {
+                    suspensions += 1;
+                    savepoint = Some(tx.savepoint());
+                }
+                polled
+            })
+            .await?;
+            tx.put(&table, &8, b"cccc").await?;
+            let Some(savepoint) = savepoint else { return Ok(suspensions) };
+            tx.rollback_to(&savepoint)?;
+            assert_eq!(tx.get(&table, &7).await?, Some(&b"a"[..]));
+            tx.put(&table, &9, b"dddd").await?;
+            Ok(suspensions)
+        });
+        assert!(waited.unwrap() > 0, "it waited for its page");
+        db.close().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        let table: Records = pollster::block_on(db.open_table("records")).unwrap();
+        for (key, value) in [(7, b"a".to_vec()), (8, vec![0; VALUE_BYTES]), (9, b"dddd".to_vec())] {
+            assert_eq!(pollster::block_on(db.get(&table, &key)).unwrap(), Some(value));
+        }
+    });
+}

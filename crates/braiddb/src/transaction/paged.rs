@@ -97,8 +97,13 @@ impl Transaction {
         check_fits(paged, key, intent.value().map_or(0, <[u8]>::len))?;
         let operation = reclaim::enter();
         sched::count_steps(1).await;
-        let (replaced, keep) = (Cell::new(None), self.savepoints().newest_paged());
-        let decide = |met: Met<'_>| self.decide_write(table, key, intent, met, keep, &replaced);
+        let replaced = Cell::new(None);
+        let decide = |met: Met<'_>| {
+            // Looked at in one stretch with the write: another operation may have made a savepoint while this one
+            // was suspended.
+            let keep = self.savepoints().newest_paged();
+            self.decide_write(table, key, intent, met, keep, &replaced)
+        };
         let written = paged.write(key, intent.value(), || self.view(), &operation, decide).await?;
         // From here on nothing suspends.
         self.come_to(table, key, intent, written, replaced.get())

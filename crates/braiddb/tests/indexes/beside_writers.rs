@@ -147,6 +147,46 @@ fn a_unique_index_is_created_beside_writers() {
     with_limit(240, |limit| create_beside_writers(limit, true, 300));
 }
 
+/// A transaction that was told by an index that there is no such record cannot commit beside one who makes it, though the
+/// index is being dropped meanwhile.
+#[test]
+fn what_a_dropped_index_told_is_certified() {
+    with_limit(120, |_| {
+        let (db, table, index) = in_memory(2, false);
+        write(&db, &table, &[(1, Some("1")), (2, Some("2"))]).unwrap();
+        let teller = block_on(db.begin()).unwrap();
+        let three = (Bound::Included(3), Bound::Included(3));
+        let by = index.clone();
+        let told = block_on(teller.step(async move |tx| scan(tx, &by, three, false).await));
+        assert_eq!(told.unwrap(), []);
+        let dropping = std::thread::spawn({
+            let (db, table) = (db.clone(), table.clone());
+            move || block_on(db.drop_index(&table, "numbers"))
+        });
+        loop {
+            let by = index.clone();
+            match db.run_blocking(async move |tx| scan(tx, &by, three, false).await) {
+                Ok(found) => assert_eq!(found, []),
+                Err(Error::IndexNotFound { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // The other reads what the teller is about to write, and makes what it was told is not there.
+        let records = table.clone();
+        let made = db.run_blocking(async move |tx| {
+            assert_eq!(tx.get(&records, &1).await?, Some("1"));
+            tx.put(&records, &3, "3").await
+        });
+        made.unwrap();
+        block_on(teller.put(&table, &1, "1 9")).unwrap();
+        let committed = block_on(teller.commit());
+        assert!(matches!(committed, Err(Error::NotSerializable { .. })), "{committed:?}");
+        dropping.join().unwrap().unwrap();
+        assert_eq!(block_on(db.indexes()).unwrap().len(), 0);
+        write(&db, &table, &[(4, Some("4"))]).unwrap();
+    });
+}
+
 /// A model of what was committed, by keys.
 #[test]
 fn an_index_follows_a_model() {

@@ -1,6 +1,7 @@
-//! Dropping indexes, as tables are dropped: the row says *dropping*, the index is taken off the list,
-//! transactions that began before are waited for, its entries are deleted, and then the row. All that is done
-//! on a worker, so that it goes on if the caller gives up.
+//! Dropping indexes, as tables are dropped: the row says *dropping*, nobody reads the index any more; when those are over
+//! who may have, it is taken off the list, so that no entries are written any more; when those are over who may
+//! have had the list, its entries are deleted, and then the row. All that is done on a worker, so that it
+//! goes on if the caller gives up.
 
 use std::sync::Arc;
 
@@ -70,8 +71,14 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
         Err(Error::IndexNotFound { .. }) => return Ok(()),
         put => _ = put?,
     }
+    let worker = WorkerTransactions::current();
     if let Some(listed) = table.secondary(&row.name) {
         listed.mark_dropped();
+        // Entries are written for as long as anybody may be certified by what the index told.
+        if !worker.wait_for_grace_period().await? {
+            // The database is closing, and the rest is left to the next opening; so below.
+            return Ok(());
+        }
         table.unlist_secondary(&listed);
     }
     // So every transaction that begins later sees that it is not listed.
@@ -79,11 +86,9 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
         Err(Error::IndexNotFound { .. }) => return Ok(()),
         put => _ = put?,
     }
-    let worker = WorkerTransactions::current();
     if worker.wait_for_grace_period().await? {
         let (entries, row) = row.catalog_row(worker.engine());
         clear_dropped(entries, row).await?;
     }
-    // Else the database is closing, and the rest is left to the next opening.
     Ok(())
 }
