@@ -195,7 +195,7 @@ pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -
     result.map(drop)
 }
 
-/// As [`write`], of bytes that others hold too: they stay, with all that `mapping` is, until the write completes,
+/// As [`write()`], of bytes that others hold too: they stay, with all that `mapping` is, until the write completes,
 /// whatever becomes of this future.
 ///
 /// # Panics
