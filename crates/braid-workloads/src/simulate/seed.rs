@@ -281,8 +281,6 @@ fn options(random: &mut fastrand::Rng) -> Options {
         // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
-        // Fewer than there are pages, soon.
-        .page_frames((random.u32(0..4) > 0).then(|| random.u32(4..12)))
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.
