@@ -67,22 +67,26 @@ fn whole_or_nothing(disk: &SimulatedDisk, db: Database) -> bool {
     there
 }
 
-/// Runs `attack` with more and more polls, on a new disk each, until it says that nothing was given up; how often
-/// something was.
-fn at_every_poll(mut attack: impl FnMut(&SimulatedDisk, usize) -> bool) -> usize {
-    for polls in 0..MOST_POLLS {
-        let disk = SimulatedDisk::new(polls as u64);
-        if !attack(&disk, polls) {
-            return polls;
-        }
+/// Rounds of [`at_every_poll`]: work that is handed to a worker may be over before it is polled the first time.
+const ROUNDS: u64 = 3;
+
+/// Runs `attack` with more and more polls, on a new disk each, until it says that nothing was given up; a few
+/// times, since how many polls something takes depends on who comes first.
+fn at_every_poll(mut attack: impl FnMut(&SimulatedDisk, usize) -> bool) {
+    for round in 0..ROUNDS {
+        let over = (0..MOST_POLLS).find(|&polls| {
+            let disk = SimulatedDisk::new(round << 32 | polls as u64);
+            !attack(&disk, polls)
+        });
+        let over = over.unwrap_or_else(|| panic!("it is not over after {MOST_POLLS} polls"));
+        assert!(over > 0, "it was over before it was polled");
     }
-    panic!("it is not over after {MOST_POLLS} polls");
 }
 
 #[test]
 fn staging_that_is_given_up_leaves_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
-        let given_up = at_every_poll(|disk, polls| {
+        at_every_poll(|disk, polls| {
             let db = open(disk, 1);
             let first = poll_settled(disk, db.stage_table::<u64, u64>("numbers"), polls);
             let given_up = first.is_none();
@@ -96,7 +100,6 @@ fn staging_that_is_given_up_leaves_nothing() {
             assert!(whole_or_nothing(disk, db));
             given_up
         });
-        assert!(given_up > 1, "{given_up}");
     });
 }
 
@@ -105,7 +108,7 @@ fn a_publication_that_is_given_up_is_whole_or_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
         for again in [false, true] {
             let (mut whole, mut nothing) = (0, 0);
-            let given_up = at_every_poll(|disk, polls| {
+            at_every_poll(|disk, polls| {
                 let (db, staged) = staged(disk);
                 let published = poll_settled(disk, staged.publish(), polls);
                 if let Some(published) = &published {
@@ -128,7 +131,7 @@ fn a_publication_that_is_given_up_is_whole_or_nothing() {
                 }
                 published.is_none()
             });
-            assert!(given_up > 1 && whole > 0, "{given_up} {whole}");
+            assert!(whole > 0);
             assert_eq!(again, nothing == 0);
         }
     });
@@ -137,7 +140,7 @@ fn a_publication_that_is_given_up_is_whole_or_nothing() {
 #[test]
 fn a_discarding_that_is_given_up_goes_on() {
     with_limit(LIMIT_SECONDS, |_| {
-        let given_up = at_every_poll(|disk, polls| {
+        at_every_poll(|disk, polls| {
             let (db, staged) = staged(disk);
             let discarded = poll_settled(disk, staged.discard(), polls);
             disk.settle();
@@ -149,7 +152,6 @@ fn a_discarding_that_is_given_up_goes_on() {
             assert!(!whole_or_nothing(disk, db));
             discarded.is_none()
         });
-        assert!(given_up > 1, "{given_up}");
     });
 }
 
@@ -157,7 +159,7 @@ fn a_discarding_that_is_given_up_goes_on() {
 #[test]
 fn a_snapshot_that_is_given_up_holds_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
-        let given_up = at_every_poll(|disk, polls| {
+        at_every_poll(|disk, polls| {
             let db = open(disk, 1);
             let table: Numbers = block_on(db.create_table("numbers")).unwrap();
             put_all(&db, &table, 0);
@@ -180,7 +182,6 @@ fn a_snapshot_that_is_given_up_holds_nothing() {
             db.close().unwrap();
             given_up
         });
-        assert!(given_up > 0, "{given_up}");
     });
 }
 
@@ -188,7 +189,7 @@ fn a_snapshot_that_is_given_up_holds_nothing() {
 #[test]
 fn reading_a_snapshot_that_is_given_up_disturbs_nobody() {
     with_limit(LIMIT_SECONDS, |_| {
-        let given_up = at_every_poll(|disk, polls| {
+        at_every_poll(|disk, polls| {
             let db = open(disk, 1);
             let table: Numbers = block_on(db.create_table("numbers")).unwrap();
             put_all(&db, &table, 1);
@@ -210,6 +211,5 @@ fn reading_a_snapshot_that_is_given_up_disturbs_nobody() {
             db.close().unwrap();
             first.is_none()
         });
-        assert!(given_up > 0, "{given_up}");
     });
 }
