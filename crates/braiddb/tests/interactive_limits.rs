@@ -110,7 +110,8 @@ fn a_step_that_was_begun_in_time_is_carried_out() {
         let result = std::thread::scope(|scope| {
             let step = scope.spawn(|| block_on(long.step(step)));
             std::thread::sleep(3 * SHORT);
-            go_on.send(()).unwrap();
+            // Nobody is told where the step came too late, on a slow machine.
+            _ = go_on.send(());
             step.join().unwrap()
         });
         match result {
@@ -119,7 +120,6 @@ fn a_step_that_was_begun_in_time_is_carried_out() {
                 wait_for_expired(&db, 1);
                 assert_expired(block_on(long.commit()), "interactive_age");
             }
-            // The step came too late, on a slow machine.
             Err(error) => assert!(matches!(error, Error::TransactionExpired { .. }), "{error}"),
         }
         assert_eq!(block_on(db.get(&table, &1)).unwrap(), None);
