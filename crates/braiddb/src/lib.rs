@@ -67,6 +67,7 @@ pub use types::Json;
 #[cfg(feature = "messagepack")]
 pub use types::MessagePack;
 pub use types::{
-    DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, KeyPrefix, Postcard, Schema, Value,
+    DecodeError, EncodeError, EncodedValue, Key, KeyBuffer, KeyPrefix, Postcard, Schema, TableKey,
+    Value,
 };
 pub use version::MAX_VALUE_BYTES;

@@ -21,7 +21,7 @@ use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
 use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_dropped};
-use crate::types::{DecodeError, Key, KeyBuffer, Value};
+use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
@@ -220,7 +220,7 @@ impl Transaction {
     /// [`Error::TableExists`], [`Error::TableName`], or as for a write.
     pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.create_table_with(name, TableOptions::default()).await
@@ -236,7 +236,7 @@ impl Transaction {
         options: TableOptions,
     ) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         check_name(name)?;
@@ -244,7 +244,7 @@ impl Transaction {
             return Err(paged_needs_read_validation());
         }
         V::check()?;
-        let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
+        let (key_type, value_type) = (type_name(K::key_type_name())?, type_name(V::type_name())?);
         let row = |id: TableId| {
             let (key, name) = (name_key(name).to_vec(), name.to_owned());
             (key, TableDescription { name, id: id.0, key_type, value_type, options }.encode())
@@ -271,13 +271,13 @@ impl Transaction {
     /// [`Error::TableNotFound`]; [`Error::TableType`] if it was created with other types.
     pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         V::check()?;
         let missing = || Error::TableNotFound(name.to_owned());
         let mut description = self.describe(name).await?.ok_or_else(missing)?;
-        let (key_type, value_type) = (K::type_name(), type_name(V::type_name())?);
+        let (key_type, value_type) = (K::key_type_name(), type_name(V::type_name())?);
         let reads = match description.key_type == key_type {
             true => V::reads(&description.value_type),
             false => Err("open it with the types it was created with".to_owned()),
@@ -316,7 +316,7 @@ impl Transaction {
     /// As [`Transaction::open_table`] and [`Transaction::create_table`].
     pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.open_or_create_table_with(name, TableOptions::default()).await
@@ -332,7 +332,7 @@ impl Transaction {
         options: TableOptions,
     ) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         match self.open_table(name).await {
@@ -387,7 +387,7 @@ impl Transaction {
 
     fn handle<K, V>(&self, description: &TableDescription) -> Table<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let core = self.engine().table(TableId(description.id));

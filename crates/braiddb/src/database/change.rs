@@ -7,7 +7,7 @@ use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode_checked};
 use crate::sched::engine_code;
 use crate::transaction::{Intent, WorkerTransactions};
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 impl Transaction {
     /// Gives a record the value that `change` makes of the one it has; `false` if there is no record.
@@ -34,7 +34,7 @@ impl Transaction {
         change: impl FnOnce(V::Ref<'_>) -> T,
     ) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
@@ -76,7 +76,7 @@ impl Transaction {
         change: impl FnOnce(Option<V::Ref<'_>>) -> Option<T>,
     ) -> Result<Option<V::Owned>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
@@ -120,7 +120,7 @@ impl Transaction {
         value: Option<&V::Input>,
     ) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         {
@@ -155,7 +155,7 @@ impl Transaction {
         range: impl KeyRange<K>,
     ) -> Result<u64>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (mut keys, mut deleted) = (self.keys(table, range)?, 0);
@@ -169,7 +169,7 @@ impl Transaction {
     /// sees them.
     pub(super) async fn len_now<K, V>(&self, table: &Table<K, V>) -> Result<u64>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
@@ -187,7 +187,7 @@ impl Transaction {
     /// As [`Transaction::get`].
     pub async fn is_empty<K, V>(&self, table: &Table<K, V>) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         Ok(self.keys(table, ..)?.limit(1).next_encoded().await?.is_none())
@@ -199,7 +199,7 @@ impl Transaction {
     /// When the table belongs to another database.
     pub async fn count<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<u64>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.scan(table, range)?.count().await

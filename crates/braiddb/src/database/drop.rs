@@ -27,7 +27,7 @@ use crate::sched::engine_code;
 use crate::transaction::{
     CatalogRow, Engine, Intent, OperationError, WorkerTransactions, clear_dropped,
 };
-use crate::types::{DecodeError, Key, KeyBuffer, Value};
+use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 /// The catalog's key of a dropped table goes on with its number, as ten decimal digits.
 const PREFIX: &str = "braid.dropped.";
@@ -133,10 +133,10 @@ impl Database {
     /// As [`Transaction::delete`] and [`Database::run`].
     pub async fn clear<K, V>(&self, table: &Table<K, V>) -> Result<u64>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (mut deleted, mut after) = (0, None::<KeyBuffer>);
+        let (table, mut deleted, mut after) = (table.encoded(), 0, None::<KeyBuffer>);
         loop {
             let (table, from) = (table.clone(), after.take());
             let some = self.run(async move |tx| tx.delete_some(&table, from.clone()).await).await?;
@@ -296,7 +296,7 @@ impl Transaction {
         after: Option<KeyBuffer>,
     ) -> Result<(u64, Option<KeyBuffer>)>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let records = self.records(table)?;

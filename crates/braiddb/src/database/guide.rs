@@ -143,7 +143,8 @@
 //!
 //! # Keys of your own types
 //!
-//! Tuples need nothing: `Table<(u64, String), V>` is ordered by the number, then by the text. For a type of
+//! Tuples need nothing: `Table<(u64, String), V>` is ordered by the number, then by the text; as `Table<(u64, &str), V>` it
+//! is asked by borrowed texts ([`TableKey`](crate::TableKey)). For a type of
 //! your own, implement [`Key`](crate::Key): encode its parts in the order in which they are to compare, and
 //! give it a name that never changes, for the catalog has it. A closed set of cases is a byte:
 //!

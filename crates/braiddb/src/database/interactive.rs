@@ -26,7 +26,7 @@ use crate::sched::{
 };
 use crate::sync::{OnceLock, clock};
 use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Runs a step and sends its caller the result; `false` if it panicked.
@@ -330,10 +330,10 @@ impl InteractiveTransaction {
     /// As [`Transaction::get`] and [`InteractiveTransaction::step`].
     pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Owned>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (table, key) = (table.clone(), encode_checked(key)?);
+        let (table, key) = (table.stored(), encode_checked(key)?);
         // Owned at once: the transaction may be open for long, and is to keep nothing of it.
         self.step(async move |tx: &Transaction| tx.get_owned(&table, &key).await).await
     }
@@ -344,7 +344,7 @@ impl InteractiveTransaction {
     /// As [`Transaction::insert`] and [`InteractiveTransaction::step`].
     pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.write(EncodedWrite::insert(table, key, value)).await.map(drop)
@@ -356,7 +356,7 @@ impl InteractiveTransaction {
     /// As [`Transaction::put`] and [`InteractiveTransaction::step`].
     pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.write(EncodedWrite::put(table, key, value)).await.map(drop)
@@ -368,7 +368,7 @@ impl InteractiveTransaction {
     /// As [`Transaction::update`] and [`InteractiveTransaction::step`].
     pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.write(EncodedWrite::update(table, key, value)).await.map(drop)
@@ -380,17 +380,13 @@ impl InteractiveTransaction {
     /// As [`Transaction::delete`] and [`InteractiveTransaction::step`].
     pub async fn delete<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.write(EncodedWrite::delete(table, key)).await
     }
 
-    async fn write<K, V>(&self, write: Result<EncodedWrite<K, V>>) -> Result<bool>
-    where
-        K: Key + ?Sized,
-        V: Value + ?Sized,
-    {
+    async fn write(&self, write: Result<EncodedWrite>) -> Result<bool> {
         let write = write?;
         self.step(async move |tx: &Transaction| write.run(tx).await).await
     }
@@ -407,11 +403,11 @@ impl InteractiveTransaction {
         limit: u64,
     ) -> Result<Vec<(K::Owned, V::Owned)>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (low, high) = range.key_bounds();
-        let (table, low, high) = (table.clone(), low.map(encode), high.map(encode));
+        let (table, low, high) = (table.stored(), low.map(encode), high.map(encode));
         self.step(async move |tx: &Transaction| {
             let scan = tx.scan_encoded(&table, low, high)?.limit(limit);
             let mut scan = if reverse { scan.rev() } else { scan };

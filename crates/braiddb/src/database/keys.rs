@@ -5,7 +5,7 @@ use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode};
 use crate::transaction::Bounds;
-use crate::types::{Key, KeyBuffer, Value};
+use crate::types::{KeyBuffer, TableKey, Value};
 
 /// The keys of a range, in their order. Values are neither decoded nor, where they are not in memory, read.
 pub struct Keys<'tx, K: ?Sized>(Scan<'tx, K, ()>);
@@ -31,7 +31,7 @@ impl Transaction {
     /// When the table belongs to another database.
     pub fn keys<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<Keys<'_, K>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (low, high) = range.key_bounds();
@@ -42,7 +42,7 @@ impl Transaction {
     }
 }
 
-impl<K: Key + ?Sized> Keys<'_, K> {
+impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`.
     #[must_use]
     pub fn rev(self) -> Self {

@@ -69,7 +69,7 @@ use crate::sched::{self, Executor, ExecutorOptions, Failure, Job};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
 use crate::transaction::{Durability, Engine, EngineOptions, OperationError, WorkerDriver};
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 /// The width of a worker on a simulated disk, which must not depend on time.
 #[cfg(any(test, braid_simulation))]
@@ -312,7 +312,7 @@ impl Database {
     /// As [`Transaction::create_table`] and [`Database::run`].
     pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized + 'static,
         V: Value + ?Sized,
     {
         let name = name.to_owned();
@@ -325,7 +325,7 @@ impl Database {
     /// As [`Transaction::open_table`] and [`Database::run`].
     pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized + 'static,
         V: Value + ?Sized,
     {
         let name = name.to_owned();
@@ -338,7 +338,7 @@ impl Database {
     /// As [`Transaction::open_or_create_table`] and [`Database::run`].
     pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized + 'static,
         V: Value + ?Sized,
     {
         let name = name.to_owned();

@@ -10,7 +10,7 @@ use super::error::Result;
 use super::table::Table;
 use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction};
-use crate::types::{Key, KeyBuffer, Value};
+use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A scan over the records of a range, in the order of their keys.
 ///
@@ -21,7 +21,7 @@ pub struct Scan<'tx, K: ?Sized, V: ?Sized> {
     types: PhantomData<fn(&K, &V)>,
 }
 
-impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
+impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     pub(super) fn new(
         transaction: &'tx transaction::Transaction,
         table: &Table<K, V>,
@@ -82,7 +82,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
             return Ok(None);
         }
         let (key, value) = self.core.current().expect("loaded");
-        let record = (K::decode(key)?, V::decode(value)?);
+        let record = (K::decode_key(key)?, V::decode(value)?);
         self.core.give();
         Ok(Some(record))
     }
@@ -178,7 +178,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         let Some((key, value)) = engine_code(self.core.into_first()).await? else {
             return Ok(None);
         };
-        Ok(Some((K::decode(&key)?, V::decode(value)?)))
+        Ok(Some((K::decode_key(&key)?, V::decode(value)?)))
     }
 }
 

@@ -9,7 +9,7 @@ use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use super::write::EncodedWrite;
 use crate::sched::engine_code;
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 impl Database {
     /// The value of `key`, in a transaction of its own. Keys, values and arguments are encoded at once, so
@@ -35,10 +35,10 @@ impl Database {
         key: &K,
     ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
+        let (db, table, key) = (self.clone(), table.stored(), encode_checked(key));
         async move {
             let key = key?;
             let body = async move |tx: &Transaction| tx.get_owned(&table, &key).await;
@@ -68,10 +68,10 @@ impl Database {
         table: &Table<K, V>,
     ) -> impl Future<Output = Result<u64>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (db, table) = (self.clone(), table.clone());
+        let (db, table) = (self.clone(), table.stored());
         async move {
             let body = async move |tx: &Transaction| tx.len_now(&table).await;
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
@@ -87,10 +87,10 @@ impl Database {
         table: &Table<K, V>,
     ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (db, table) = (self.clone(), table.clone());
+        let (db, table) = (self.clone(), table.stored());
         async move {
             let body = async move |tx: &Transaction| tx.is_empty(&table).await;
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
@@ -107,10 +107,10 @@ impl Database {
         key: &K,
     ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (db, table, key) = (self.clone(), table.clone(), encode_checked(key));
+        let (db, table, key) = (self.clone(), table.stored(), encode_checked(key));
         async move {
             let key = key?;
             let body = async move |tx: &Transaction| {
@@ -131,7 +131,7 @@ impl Database {
         value: &V::Input,
     ) -> impl Future<Output = Result<()>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let write = self.write(EncodedWrite::insert(table, key, value));
@@ -149,7 +149,7 @@ impl Database {
         value: &V::Input,
     ) -> impl Future<Output = Result<()>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let write = self.write(EncodedWrite::put(table, key, value));
@@ -167,7 +167,7 @@ impl Database {
         value: &V::Input,
     ) -> impl Future<Output = Result<()>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let write = self.write(EncodedWrite::update(table, key, value));
@@ -184,21 +184,17 @@ impl Database {
         key: &K,
     ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.write(EncodedWrite::delete(table, key))
     }
 
     /// A write in a transaction of its own; `false` if it was a deletion of a record that does not exist.
-    fn write<K, V>(
+    fn write(
         &self,
-        write: Result<EncodedWrite<K, V>>,
-    ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
-    where
-        K: Key + ?Sized,
-        V: Value + ?Sized,
-    {
+        write: Result<EncodedWrite>,
+    ) -> impl Future<Output = Result<bool>> + Send + use<> {
         let db = self.clone();
         async move {
             let write = write?;

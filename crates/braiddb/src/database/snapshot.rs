@@ -12,7 +12,7 @@ use super::interactive::InteractiveTransaction;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use crate::log::Lsn;
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 /// The database as it was at one moment, to be read from any thread for as long as this or a clone of it is held.
 /// Cheap to clone. Those who read one snapshot at a time take turns, on one worker; what is to be read side by
@@ -94,11 +94,11 @@ impl Snapshot {
         key: &K,
     ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<K, V>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (transaction, table, key) =
-            (self.transaction.clone(), table.clone(), encode_checked(key));
+            (self.transaction.clone(), table.stored(), encode_checked(key));
         async move {
             let key = key?;
             transaction.step(async move |tx: &Transaction| tx.get_owned(&table, &key).await).await

@@ -6,19 +6,24 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 use std::sync::Arc;
 
 use crate::record;
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 /// A table with keys of type `K` and values of type `V`; cheap to clone, and good for as long as
 /// its database is open.
 ///
-/// `K` and `V` may be unsized: `Table<str, [u8]>` maps strings to bytes.
+/// `K` and `V` may be unsized: `Table<str, [u8]>` maps strings to bytes. In tuples, texts and bytes may be borrowed:
+/// records of a `Table<(&str, u64), V>` are looked up by what nobody need own ([`TableKey`]).
 pub struct Table<K: ?Sized, V: ?Sized> {
     pub(super) name: Arc<str>,
     pub(super) core: Arc<record::Records>,
-    types: PhantomData<fn(&K, &V)>,
+    types: Types<K, V>,
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+/// Types of a handle, which may be taken for types that live less long: keys of one operation may be borrowed for it
+/// (`TableKey`).
+type Types<K, V> = PhantomData<fn() -> (Box<K>, Box<V>)>;
+
+impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     pub(super) fn new(name: &str, core: Arc<record::Records>) -> Self {
         core.set_name(name);
         Self { name: name.into(), core, types: PhantomData }
@@ -32,10 +37,43 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     }
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     /// The table with its keys and values as they are stored. What is written must be as the types encode
     /// it.
     pub fn encoded(&self) -> Table<[u8], [u8]> {
+        self.with_types()
+    }
+
+    /// The same table by keys in which texts and bytes are borrowed ([`TableKey`]); which ones tells the use.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let sold: Table<(String, u64), u64> = db.create_table("sold").await?;
+    /// db.put(&sold, &("eu".to_owned(), 7), &40).await?;
+    /// let region = "eu";
+    /// assert_eq!(db.get(&sold.borrowed(), &(region, 7)).await?, Some(40));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    pub fn borrowed<B>(&self) -> Table<B, V>
+    where
+        B: TableKey<Stored = K::Stored> + ?Sized,
+    {
+        self.with_types()
+    }
+}
+
+impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
+    /// The same table by the keys that are stored: a handle that borrows nothing.
+    pub(super) fn stored(&self) -> Table<K::Stored, V> {
+        self.with_types()
+    }
+}
+
+impl<K: ?Sized, V: ?Sized> Table<K, V> {
+    /// The same table by other types of the same encoding.
+    pub(super) fn with_types<L: ?Sized, W: ?Sized>(&self) -> Table<L, W> {
         Table { name: self.name.clone(), core: self.core.clone(), types: PhantomData }
     }
 }

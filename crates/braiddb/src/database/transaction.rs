@@ -9,7 +9,7 @@ use crate::index::MAX_KEY_BYTES;
 use crate::record;
 use crate::sched::{Contained, engine_code};
 use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord};
-use crate::types::{Key, KeyBuffer, KeyPrefix, Value};
+use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// A transaction under way: a snapshot of the database and the writes made on top of it.
 ///
@@ -61,7 +61,7 @@ impl Transaction {
     #[inline(always)]
     pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Records>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         // A handle of a table that is not committed may have left its creator's closure.
@@ -87,7 +87,7 @@ impl Transaction {
     /// for any record to have it.
     pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Ref<'_>>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (records, key) = (self.records(table)?, encode_checked(key)?);
@@ -121,7 +121,7 @@ impl Transaction {
         part: F,
     ) -> Result<Option<T>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
         T: PartialEq + Clone + 'static,
         F: Fn(V::Ref<'_>) -> T + 'static,
@@ -148,7 +148,7 @@ impl Transaction {
     /// When the table belongs to another database, or the key is too long for any record to have it.
     pub async fn contains<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (records, key) = (self.records(table)?, encode_checked(key)?);
@@ -166,7 +166,7 @@ impl Transaction {
         keys: impl IntoIterator<Item = &'k K>,
     ) -> Result<Vec<Option<V::Ref<'_>>>>
     where
-        K: Key + ?Sized + 'k,
+        K: TableKey + ?Sized + 'k,
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
@@ -181,7 +181,7 @@ impl Transaction {
     /// [`Error::KeyExists`] if there is one; [`Error::Conflict`]; a key or value that is too long.
     pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
@@ -195,7 +195,7 @@ impl Transaction {
     /// [`Error::Conflict`]; a key or value that is too long.
     pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
@@ -209,7 +209,7 @@ impl Transaction {
     /// [`Error::KeyNotFound`] if there is none; [`Error::Conflict`]; a value that is too long.
     pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
@@ -223,7 +223,7 @@ impl Transaction {
     /// [`Error::Conflict`].
     pub async fn delete<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.write_encoded(table, &encode(key), Intent::Delete).await
@@ -236,7 +236,7 @@ impl Transaction {
         key: &[u8],
     ) -> Result<Option<V::Owned>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let found = engine_code(self.core.get(self.records(table)?, key)).await?;
@@ -251,7 +251,7 @@ impl Transaction {
         intent: Intent<'_>,
     ) -> Result<bool>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         Ok(engine_code(self.core.write(self.records(table)?, key, intent)).await?)
@@ -281,7 +281,7 @@ impl Transaction {
     /// When the table belongs to another database.
     pub fn scan<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<Scan<'_, K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let (low, high) = range.key_bounds();
@@ -295,7 +295,7 @@ impl Transaction {
         high: Bound<KeyBuffer>,
     ) -> Result<Scan<'_, K, V>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.records(table)?;
@@ -324,7 +324,7 @@ impl Transaction {
     /// As [`Transaction::get`].
     pub async fn first<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Owned, V::Ref<'_>)>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.scan(table, ..)?.limit(1).into_first().await
@@ -336,7 +336,7 @@ impl Transaction {
     /// As [`Transaction::get`].
     pub async fn last<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Owned, V::Ref<'_>)>>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.scan(table, ..)?.rev().limit(1).into_first().await
@@ -345,14 +345,14 @@ impl Transaction {
 
 /// A key's encoding.
 #[inline(always)]
-pub(super) fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
+pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
     let mut buffer = KeyBuffer::new();
-    key.encode(&mut buffer);
+    key.encode_key(&mut buffer);
     buffer
 }
 
 /// A key's encoding, if a record can have it.
-pub(super) fn encode_checked<K: Key + ?Sized>(key: &K) -> Result<KeyBuffer> {
+pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer> {
     let key = encode(key);
     match key.len() <= MAX_KEY_BYTES {
         true => Ok(key),

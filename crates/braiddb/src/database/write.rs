@@ -4,47 +4,67 @@ use super::error::Result;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
 use crate::transaction::Intent;
-use crate::types::{Key, KeyBuffer, Value};
+use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A write to one record.
-pub(super) struct EncodedWrite<K: ?Sized, V: ?Sized> {
-    table: Table<K, V>,
+pub(super) struct EncodedWrite {
+    table: Table<[u8], [u8]>,
     key: KeyBuffer,
     /// Empty for a deletion.
     value: Vec<u8>,
     intent: fn(&[u8]) -> Intent<'_>,
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> EncodedWrite<K, V> {
+impl EncodedWrite {
     /// An insertion. As those below, it fails if key or value cannot be encoded.
-    pub(super) fn insert(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self> {
+    pub(super) fn insert<K, V>(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         Self::of(table, key, Some(value), |value| Intent::Insert(value))
     }
 
     /// The write of a record that is there or not.
-    pub(super) fn put(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self> {
+    pub(super) fn put<K, V>(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         Self::of(table, key, Some(value), |value| Intent::Put(value))
     }
 
     /// The write of a record that is there.
-    pub(super) fn update(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self> {
+    pub(super) fn update<K, V>(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         Self::of(table, key, Some(value), |value| Intent::Update(value))
     }
 
     /// A deletion.
-    pub(super) fn delete(table: &Table<K, V>, key: &K) -> Result<Self> {
+    pub(super) fn delete<K, V>(table: &Table<K, V>, key: &K) -> Result<Self>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         Self::of(table, key, None, |_| Intent::Delete)
     }
 
-    fn of(
+    fn of<K, V>(
         table: &Table<K, V>,
         key: &K,
         value: Option<&V::Input>,
         intent: fn(&[u8]) -> Intent<'_>,
-    ) -> Result<Self> {
+    ) -> Result<Self>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         let key = encode_checked(key)?;
         let value = value.map(V::encode).transpose()?.map(|value| value.to_vec());
-        Ok(Self { table: table.clone(), key, value: value.unwrap_or_default(), intent })
+        Ok(Self { table: table.encoded(), key, value: value.unwrap_or_default(), intent })
     }
 
     /// Carries it out; `false` if it was a deletion of a record that does not exist.

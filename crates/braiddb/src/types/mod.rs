@@ -11,6 +11,7 @@ mod prefix;
 mod reverse;
 mod schema;
 mod serde_formats;
+mod table_key;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tuple;
@@ -26,4 +27,5 @@ pub use serde_formats::Json;
 #[cfg(feature = "messagepack")]
 pub use serde_formats::MessagePack;
 pub use serde_formats::Postcard;
+pub use table_key::TableKey;
 pub use value::{EncodedValue, Value};

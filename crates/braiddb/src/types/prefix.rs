@@ -1,7 +1,8 @@
 //! Starts of keys: of a text, of bytes, and of tuples.
 
 use super::buffer::KeyBuffer;
-use super::key::{Key, escape_start};
+use super::key::escape_start;
+use super::table_key::{KeyPart, TableKey};
 
 /// A type of keys of which a `P` may be the start: for texts and bytes a shorter one, for tuples their first parts.
 ///
@@ -27,7 +28,7 @@ use super::key::{Key, escape_start};
     message = "`{P}` is not the start of a key of type `{Self}`",
     note = "keys that are texts or bytes start with `str` or `[u8]`; tuples with tuples of their first parts, as `&(7,)`"
 )]
-pub trait KeyPrefix<P: ?Sized>: Key {
+pub trait KeyPrefix<P: ?Sized>: TableKey {
     /// Appends what the encodings of all keys begin with that start with `prefix`, and of no others.
     fn encode_prefix(prefix: &P, out: &mut KeyBuffer);
 
@@ -66,9 +67,12 @@ slices! {
 
 macro_rules! tuples {
     ($(($($part:ident $place:tt),+; $($rest:ident),+);)*) => {$(
-        impl<$($part: Key,)+ $($rest: Key,)+> KeyPrefix<($($part,)+)> for ($($part,)+ $($rest,)+) {
+        impl<$($part: KeyPart,)+ $($rest,)+> KeyPrefix<($($part,)+)> for ($($part,)+ $($rest,)+)
+        where
+            Self: TableKey,
+        {
             fn encode_prefix(prefix: &($($part,)+), out: &mut KeyBuffer) {
-                $(prefix.$place.encode_part(out);)+
+                $(prefix.$place.encode_before(out);)+
             }
         }
     )*};

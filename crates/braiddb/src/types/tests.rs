@@ -29,6 +29,19 @@ fn garbage<K: Key + ?Sized>(bytes: &[u8]) {
     _ = K::decode_part(bytes);
 }
 
+fn stored_alike<B: TableKey>(borrowed: &B, stored: &B::Stored)
+where
+    B::Stored: Sized,
+{
+    let (mut whole, mut part) = (KeyBuffer::new(), KeyBuffer::new());
+    borrowed.encode_key(&mut whole);
+    borrowed.encode_key_part(&mut part);
+    assert_eq!(whole, encode(stored));
+    let mut stored_part = KeyBuffer::new();
+    stored.encode_part(&mut stored_part);
+    assert_eq!(part, stored_part);
+}
+
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xff), any::<u8>()], 0..6)
 }
@@ -92,6 +105,18 @@ proptest! {
         Vec::encode_part_prefix(&start, &mut out);
         a.0.encode_part(&mut part);
         assert_eq!(begins(&part, out), a.0.starts_with(&start));
+    }
+
+    /// Tuples with borrowed parts are encoded as the tuples that own them, in every place.
+    #[test]
+    fn borrowed_tuples_are_those_that_are_stored(a in bytes(), b in ".{0,3}", c in any::<i16>(), d in bytes()) {
+        let (a, b, d) = (&*a, &*b, &*d);
+        stored_alike(&(a,), &(a.to_vec(),));
+        stored_alike(&(b, c), &(b.to_owned(), c));
+        stored_alike(&(c, b), &(c, b.to_owned()));
+        stored_alike(&(a, b, d), &(a.to_vec(), b.to_owned(), d.to_vec()));
+        stored_alike(&(c, a, Some(c), b), &(c, a.to_vec(), Some(c), b.to_owned()));
+        stored_alike(&(b, d.to_vec(), c, a), &(b.to_owned(), d.to_vec(), c, a.to_vec()));
     }
 
     #[test]

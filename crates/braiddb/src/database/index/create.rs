@@ -27,7 +27,7 @@ use crate::record::{self, ChangingIndexes, IndexCode, Secondary};
 use crate::rid::TableId;
 use crate::sched::engine_code;
 use crate::transaction::{Engine, Intent, Isolation, WorkerTransactions};
-use crate::types::{Key, KeyBuffer, Value};
+use crate::types::{Key, KeyBuffer, TableKey, Value};
 
 /// Records whose entries are made in one transaction, at most.
 const FILLED_AT_ONCE: u64 = 256;
@@ -81,7 +81,7 @@ impl Database {
     ) -> Result<Index<S, K, V>>
     where
         S: Key + ?Sized,
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
         F: Fn(V::Ref<'_>, &mut IndexKeys<'_, S>) + Send + Sync + 'static,
     {
@@ -102,7 +102,7 @@ impl Database {
     ) -> Result<Index<S, K, V>>
     where
         S: Key + ?Sized,
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
         F: Fn(V::Ref<'_>, &mut IndexKeys<'_, S>) + Send + Sync + 'static,
     {

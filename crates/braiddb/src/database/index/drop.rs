@@ -12,7 +12,7 @@ use crate::database::table::Table;
 use crate::database::{Database, refuse_on_worker};
 use crate::record::{ChangingIndexes, Records};
 use crate::transaction::{WorkerTransactions, clear_dropped};
-use crate::types::{Key, Value};
+use crate::types::{TableKey, Value};
 
 impl Database {
     /// Drops an index: it need not be attached. Its entries are deleted while transactions go on; those
@@ -26,7 +26,7 @@ impl Database {
     /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
     pub async fn drop_index<K, V>(&self, table: &Table<K, V>, name: &str) -> Result<()>
     where
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         refuse_on_worker()?;

@@ -17,17 +17,25 @@ pub use row::{IndexDescription, IndexStage};
 
 use super::table::Table;
 use crate::record::{IndexCode, Secondary};
-use crate::types::{DecodeError, Key, KeyBuffer, Value};
+use crate::types::{DecodeError, Key, KeyBuffer, TableKey, Value};
 
 /// A secondary index with keys of type `S`, of a table with keys of type `K` and values of type `V`; cheap
 /// to clone, and good for as long as its database is open and the index is not dropped.
 pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
     pub(super) table: Table<K, V>,
     pub(super) core: Arc<Secondary>,
-    types: PhantomData<fn(&S)>,
+    types: PhantomData<fn() -> Box<S>>,
 }
 
-impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<S, K, V> {
+impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> Index<S, K, V> {
+    /// The same index by keys in which texts and bytes are borrowed, as [`Table::borrowed`].
+    pub fn borrowed<B>(&self) -> Index<B, K, V>
+    where
+        B: TableKey<Stored = S::Stored> + ?Sized,
+    {
+        Index { table: self.table.clone(), core: self.core.clone(), types: PhantomData }
+    }
+
     fn new(table: &Table<K, V>, core: Arc<Secondary>) -> Self {
         Self { table: table.clone(), core, types: PhantomData }
     }

@@ -9,7 +9,7 @@ use crate::database::table::KeyRange;
 use crate::database::transaction::{Transaction, after_prefix, starting_with};
 use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction, Hit};
-use crate::types::{Key, KeyBuffer, KeyPrefix, Value};
+use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// A scan of an index: the index's key, the record's key and its value, in the order of the index's keys,
 /// and of the records' keys where those are equal. A record that has several keys in the range is met under
@@ -34,8 +34,8 @@ impl Transaction {
         range: impl KeyRange<S>,
     ) -> Result<IndexScan<'_, S, K, V>>
     where
-        S: Key + ?Sized,
-        K: Key + ?Sized,
+        S: TableKey + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let core = self.index_scan(index, bounds_of(&range))?;
@@ -53,7 +53,7 @@ impl Transaction {
     ) -> Result<IndexScan<'_, S, K, V>>
     where
         S: KeyPrefix<P> + ?Sized,
-        K: Key + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
         P: ?Sized,
     {
@@ -74,8 +74,8 @@ impl Transaction {
         range: impl KeyRange<S>,
     ) -> Result<IndexEntries<'_, S, K>>
     where
-        S: Key + ?Sized,
-        K: Key + ?Sized,
+        S: TableKey + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let mut core = self.index_scan(index, bounds_of(&range))?;
@@ -93,8 +93,8 @@ impl Transaction {
         key: &S,
     ) -> Result<Option<(K::Owned, V::Ref<'_>)>>
     where
-        S: Key + ?Sized,
-        K: Key + ?Sized,
+        S: TableKey + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let table = self.records(&index.table)?;
@@ -105,7 +105,7 @@ impl Transaction {
         let part = part_of(key);
         let found = engine_code(self.core().get_by_index(table, &index.core, &part)).await?;
         let Some((key, value)) = found else { return Ok(None) };
-        Ok(Some((K::decode(&key)?, value.decode::<V>()?)))
+        Ok(Some((K::decode_key(&key)?, value.decode::<V>()?)))
     }
 
     fn index_scan<S, K, V>(
@@ -114,8 +114,8 @@ impl Transaction {
         bounds: Bounds,
     ) -> Result<transaction::IndexScan<'_>>
     where
-        S: Key + ?Sized,
-        K: Key + ?Sized,
+        S: TableKey + ?Sized,
+        K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         self.records(&index.table)?;
@@ -124,7 +124,7 @@ impl Transaction {
     }
 }
 
-impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
+impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
     /// From the largest key to the smallest instead; to be called before the first `next`.
     #[must_use]
     pub fn rev(mut self) -> Self {
@@ -152,13 +152,13 @@ impl<S: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V>
             return Ok(None);
         }
         let Hit { part, primary, value } = self.core.current().expect("loaded");
-        let record = (S::decode_part(part)?.0, K::decode(primary)?, V::decode(value)?);
+        let record = (S::Stored::decode_part(part)?.0, K::decode_key(primary)?, V::decode(value)?);
         self.core.give();
         Ok(Some(record))
     }
 }
 
-impl<S: Key + ?Sized, K: Key + ?Sized> IndexEntries<'_, S, K> {
+impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`.
     #[must_use]
     pub fn rev(self) -> Self {
@@ -195,15 +195,15 @@ impl<S: ?Sized, K: ?Sized> std::fmt::Debug for IndexEntries<'_, S, K> {
 }
 
 /// A key as the first part of a tuple.
-fn part_of<S: Key + ?Sized>(key: &S) -> KeyBuffer {
+fn part_of<S: TableKey + ?Sized>(key: &S) -> KeyBuffer {
     let mut part = KeyBuffer::new();
-    key.encode_part(&mut part);
+    key.encode_key_part(&mut part);
     part
 }
 
 /// Between which entries those of a range of keys are. Entries of one key start with its part, and no
 /// part is the start of another.
-fn bounds_of<S: Key + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
+fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
     let (low, high) = range.key_bounds();
     let low = match low {
         Bound::Unbounded => Bound::Unbounded,
