@@ -25,7 +25,7 @@ pub struct StoreArguments {
     /// When a write counts as done.
     #[arg(long, default_value = "group")]
     pub durability: DurabilityArgument,
-    /// MiB of memory for records, indexes and the log's buffer (64 MiB); records beyond stay on
+    /// MiB of memory for records, indexes and the log's buffer (64 MiB, or 32 in less than 256); records beyond stay on
     /// disk. By default half of what the machine, or the control group, has.
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u64>,

@@ -19,7 +19,11 @@ const RECORDS: u64 = 20_000;
 const VALUE_BYTES: usize = 1000;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(4 * MIB).memory_budget(Some(BUDGET))
+    Options::default()
+        .workers(2)
+        .log_segment_bytes(4 * MIB)
+        .log_ring_bytes(64 << 20)
+        .memory_budget(Some(BUDGET))
 }
 
 fn value(key: u64, round: u64) -> Vec<u8> {

@@ -18,7 +18,11 @@ const A_TRANSACTION: u64 = 100;
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
 fn options() -> Options {
-    Options::default().workers(1).log_segment_bytes(1 << 20).memory_budget(Some(80 << 20))
+    Options::default()
+        .workers(1)
+        .log_segment_bytes(1 << 20)
+        .log_ring_bytes(64 << 20)
+        .memory_budget(Some(80 << 20))
 }
 
 /// A value that is nowhere else.

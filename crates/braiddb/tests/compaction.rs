@@ -126,7 +126,10 @@ fn what_a_reader_sees_stays_until_it_is_over() {
     with_limit(LIMIT_SECONDS, |limit| {
         let directory = tempfile::tempdir().unwrap();
         // Everything is evicted, so the reader's versions are read from the segments.
-        let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
+        let options = options()
+            .log_ring_bytes(64 << 20)
+            .memory_budget(RING_BYTES + 1)
+            .checkpoint_bytes(1 << 40);
         let db = Database::open(directory.path(), options).unwrap();
         limit.watch(&db, Database::stats);
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
@@ -177,7 +180,10 @@ fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
     with_limit(LIMIT_SECONDS, |limit| {
         let directory = tempfile::tempdir().unwrap();
         // Compaction is by command only, in passes over what is on the disk.
-        let options = options().memory_budget(RING_BYTES + 1).checkpoint_bytes(1 << 40);
+        let options = options()
+            .log_ring_bytes(64 << 20)
+            .memory_budget(RING_BYTES + 1)
+            .checkpoint_bytes(1 << 40);
         let mut round = 0;
         for turns in [0, 10, 100, 1_000, 10_000, 100_000] {
             let db = Database::open(directory.path(), options.clone()).unwrap();

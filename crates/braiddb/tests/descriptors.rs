@@ -73,6 +73,7 @@ fn options() -> Options {
         .log_segment_bytes(SEGMENT_BYTES)
         .checkpoint_bytes(1 << 40)
         // Hardly more than the log's ring takes: everything is read from its segment.
+        .log_ring_bytes(64 << 20)
         .memory_budget((64 << 20) + 1)
 }
 

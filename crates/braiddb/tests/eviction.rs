@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const RING: u64 = 64 * MIB;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(4 * MIB)
+    Options::default().workers(2).log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20)
 }
 
 /// Bytes of memory that a budget bounds, beside the log's ring.

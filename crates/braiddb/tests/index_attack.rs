@@ -63,6 +63,7 @@ fn open(limit: &Limit, directory: &Path, paged: bool) -> (Database, Records) {
         .log_segment_bytes(1 << 20)
         .checkpoint_bytes(4 << 20)
         // Hardly more than the log's ring takes: all is evicted as soon as it can be.
+        .log_ring_bytes(64 << 20)
         .memory_budget(MemoryBudget::from(65 << 20));
     let db = Database::open(directory, options).unwrap();
     let watched = db.clone();

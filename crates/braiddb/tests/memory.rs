@@ -155,7 +155,10 @@ fn the_budget_is_finite_unless_told_otherwise() {
         assert_eq!(Options::default().memory_budget, MemoryBudget::Automatic);
         let automatic = budget_of(Options::default()).expect("a bound");
         assert!(automatic > RING, "{automatic}");
-        assert_eq!(budget_of(Options::default().memory_budget(RING + 1)), Some(RING + 1));
+        assert_eq!(
+            budget_of(Options::default().log_ring_bytes(64 << 20).memory_budget(RING + 1)),
+            Some(RING + 1)
+        );
         assert_eq!(budget_of(Options::default().memory_budget(None)), None);
         assert_eq!(budget_of(Options::default().memory_budget(MemoryBudget::Unlimited)), None);
         assert_eq!(open().stats().memory.budget, None);

@@ -68,7 +68,10 @@ where
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(1).hot_width(Width::Fixed(8));
         let in_memory = Database::in_memory(options.clone()).unwrap();
-        let options = options.log_segment_bytes(4 * MIB).memory_budget(Some(64 * MIB + 4 * MIB));
+        let options = options
+            .log_segment_bytes(4 * MIB)
+            .log_ring_bytes(64 << 20)
+            .memory_budget(Some(64 * MIB + 4 * MIB));
         let on_disk = Database::open(directory.path(), options).unwrap();
         for (db, records, bytes) in [(in_memory, IN_MEMORY, 8), (on_disk, ON_DISK, BYTES_ON_DISK)] {
             let watched = db.clone();

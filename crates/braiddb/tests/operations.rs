@@ -148,7 +148,10 @@ fn a_range_is_counted_and_deleted_without_its_values() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Hardly any record stays in memory.
-        let options = Options::default().workers(1).memory_budget(RING_BYTES + (1 << 20));
+        let options = Options::default()
+            .workers(1)
+            .log_ring_bytes(64 << 20)
+            .memory_budget(RING_BYTES + (1 << 20));
         let db = Database::open(directory.path(), options).unwrap();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for key in 0..2_000_u64 {

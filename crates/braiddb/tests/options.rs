@@ -44,7 +44,7 @@ fn cases(
 }
 
 fn all_cases() -> Vec<Case> {
-    const RING: [u64; 2] = [64 << 20, 2 << 30];
+    const RING: [u64; 2] = [32 << 20, 2 << 30];
     const SEGMENT: [u64; 2] = [64 << 10, 1 << 30];
     let all = u64::MAX;
     let odd_segments = [(64 << 10) + 1, (64 << 10) + 512];

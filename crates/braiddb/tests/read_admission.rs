@@ -27,7 +27,7 @@ fn value(key: u64) -> Vec<u8> {
 /// A database none of whose values is in memory, nor stays there.
 fn open() -> (tempfile::TempDir, Database, Table<u64, [u8]>) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::default().workers(1).memory_budget(BUDGET);
+    let options = Options::default().workers(1).log_ring_bytes(64 << 20).memory_budget(BUDGET);
     let db = Database::open(directory.path(), options.clone()).unwrap();
     let uncached = TableOptions::default().cache_cold(false);
     let table: Table<u64, [u8]> =

@@ -28,7 +28,7 @@ use tables::Tables;
 
 /// What is evicted and compacted, and how often.
 const UPKEEP: Duration = Duration::from_millis(100);
-/// The least ring there is, and a budget that hardly anything fits in beside it.
+/// The log's ring, and a budget that hardly anything fits in beside it.
 const RING: usize = 64 << 20;
 const BUDGET: u64 = (64 << 20) + (1 << 20);
 

@@ -272,6 +272,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_segment_bytes(segments[random.usize(0..segments.len())])
         .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
         // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
+        .log_ring_bytes(64 << 20)
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
 }

@@ -49,6 +49,7 @@ pub(super) fn options(command: &Command) -> Options {
         .durability(Durability::Group)
         .checkpoint_bytes(checkpoint_bytes)
         .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
+        .log_ring_bytes(64 << 20)
         .memory_budget(Some(MEMORY_BUDGET))
 }
 

@@ -113,7 +113,8 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let data = records * (VALUE_BYTES as u64 + OVERHEAD_BYTES);
     let budget = data / TIMES_MEMORY + RING_BYTES;
     let options = Opening::braided(settings).durability(Durability::Group).options();
-    let database = Database::open(place.join("timeline"), options.memory_budget(Some(budget)))?;
+    let options = options.log_ring_bytes(RING_BYTES as usize).memory_budget(Some(budget));
+    let database = Database::open(place.join("timeline"), options)?;
     stage.progress.doing("loading");
     let table = load(&database, records)?;
     let over = AtomicBool::new(false);

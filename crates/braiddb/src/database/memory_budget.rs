@@ -16,7 +16,8 @@ pub enum MemoryBudget {
     /// database in memory only, which can put nothing elsewhere, has no bound.
     #[default]
     Automatic,
-    /// So many bytes; more than [`Options::log_ring_bytes`](crate::Options::log_ring_bytes).
+    /// So many bytes; more than the log's ring takes
+    /// ([`Options::log_ring_bytes`](crate::Options::log_ring_bytes)).
     Bytes(u64),
     /// No bound.
     Unlimited,
@@ -24,8 +25,13 @@ pub enum MemoryBudget {
 
 /// What the process may use is shared with the rest of the program and the kernel's own buffers.
 const SHARE: u64 = 2;
-/// A budget where nothing says how much memory there is.
+/// A budget where nothing says how much memory there is, beside the ring.
 const FALLBACK_BYTES: u64 = 256 << 20;
+/// The log's ring, where nobody says how large it is to be: this, or if that is more than its share of the
+/// budget, the least.
+const USUAL_RING: u64 = 64 << 20;
+const LEAST_RING: u64 = 32 << 20;
+const RING_SHARE: u64 = 4;
 
 impl From<u64> for MemoryBudget {
     fn from(bytes: u64) -> Self {
@@ -40,36 +46,72 @@ impl From<Option<u64>> for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// The budget of a database whose log's ring takes `ring_bytes`; `None` if it has no bound.
+    /// The budget of a database with a log, and its ring.
     ///
     /// # Errors
     /// What is wrong, if it leaves nothing beside the ring.
-    pub(super) fn resolve(self, ring_bytes: u64) -> Result<Option<u64>, String> {
-        self.resolve_of(ring_bytes, || available(Path::new("/")))
+    pub(super) fn resolve(self, ring: RingSize) -> Result<Resolved, String> {
+        self.resolve_of(ring, || available(Path::new("/")))
     }
 
     fn resolve_of(
         self,
-        ring_bytes: u64,
+        ring: RingSize,
         available: impl FnOnce() -> Option<u64>,
-    ) -> Result<Option<u64>, String> {
+    ) -> Result<Resolved, String> {
+        let usual = ring.beside(None);
         let (bytes, origin) = match self {
-            Self::Unlimited => return Ok(None),
+            Self::Unlimited => return Ok(Resolved { budget: None, ring_bytes: usual }),
             Self::Bytes(bytes) => (bytes, String::new()),
             Self::Automatic => {
-                let Some(all) = available() else { return Ok(Some(FALLBACK_BYTES + ring_bytes)) };
+                let Some(all) = available() else {
+                    let budget = Some(FALLBACK_BYTES + usual);
+                    return Ok(Resolved { budget, ring_bytes: usual });
+                };
                 let origin = format!(", half of the {all} that this machine or control group has");
                 (all / SHARE, origin)
             }
         };
+        let ring_bytes = ring.beside(Some(bytes));
         if bytes > ring_bytes {
-            return Ok(Some(bytes));
+            return Ok(Resolved { budget: Some(bytes), ring_bytes });
         }
+        let instead = if ring_bytes > ring.least(LEAST_RING) { ", or a smaller ring" } else { "" };
         Err(format!(
             "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
-             (log_ring_bytes): set a budget that leaves room for records beside the ring, or a smaller \
-             ring"
+             (log_ring_bytes): set a budget that leaves room for records beside the ring{instead}"
         ))
+    }
+}
+
+/// How large the log's ring is to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RingSize {
+    /// What [`Options::log_ring_bytes`](crate::Options::log_ring_bytes) says.
+    pub(super) asked: Option<u64>,
+    /// What the workers may have under way at once.
+    pub(super) under_way: u64,
+}
+
+/// What a budget came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resolved {
+    /// `None` if there is no bound.
+    pub(super) budget: Option<u64>,
+    /// Bytes of the log's ring.
+    pub(super) ring_bytes: u64,
+}
+
+impl RingSize {
+    /// Bytes of the ring in a budget.
+    fn beside(self, budget: Option<u64>) -> u64 {
+        let small = budget.is_some_and(|bytes| bytes / RING_SHARE < USUAL_RING);
+        self.least(self.asked.unwrap_or(if small { LEAST_RING } else { USUAL_RING }))
+    }
+
+    /// A ring of so many bytes, or more if the workers need it.
+    fn least(self, bytes: u64) -> u64 {
+        bytes.max(self.under_way).next_power_of_two()
     }
 }
 
@@ -180,10 +222,18 @@ mod tests {
         assert_eq!(available_by(&more_than_there_is), Some(8 * GIB));
     }
 
+    const THREE_WORKERS: u64 = 29 * MIB;
+
     #[test]
     fn a_budget_leaves_room_beside_the_ring() {
+        let of = |budget: MemoryBudget, all| {
+            let ring = RingSize { asked: Some(64 * MIB), under_way: THREE_WORKERS };
+            budget.resolve_of(ring, || all).map(|resolved| {
+                assert_eq!(resolved.ring_bytes, 64 * MIB);
+                resolved.budget
+            })
+        };
         let ring = 64 * MIB;
-        let of = |budget: MemoryBudget, all| budget.resolve_of(ring, || all);
         assert_eq!(of(MemoryBudget::Automatic, Some(8 * GIB)), Ok(Some(4 * GIB)));
         assert_eq!(of(MemoryBudget::Automatic, None), Ok(Some(320 * MIB)));
         assert_eq!(of(MemoryBudget::Unlimited, Some(1)), Ok(None));
@@ -194,5 +244,29 @@ mod tests {
         let message = of(MemoryBudget::Automatic, Some(100 * MIB)).unwrap_err();
         assert!(message.contains("52428800 bytes, half of the 104857600"), "{message}");
         assert!(message.contains("67108864") && message.contains("smaller ring"), "{message}");
+    }
+
+    #[test]
+    fn the_ring_that_nobody_set_is_smaller_in_a_small_budget() {
+        let of = |budget: MemoryBudget, under_way, all| {
+            let ring = RingSize { asked: None, under_way };
+            budget.resolve_of(ring, || all).map(|resolved| resolved.ring_bytes)
+        };
+        let by_bytes = |bytes| of(MemoryBudget::Bytes(bytes), THREE_WORKERS, None);
+        assert_eq!(by_bytes(GIB), Ok(64 * MIB));
+        assert_eq!(by_bytes(256 * MIB), Ok(64 * MIB));
+        assert_eq!(by_bytes(256 * MIB - 1), Ok(32 * MIB));
+        assert_eq!(by_bytes(32 * MIB + 1), Ok(32 * MIB));
+        let message = by_bytes(32 * MIB).unwrap_err();
+        assert!(message.contains("takes 33554432") && !message.contains("smaller"), "{message}");
+        let automatic = |all| of(MemoryBudget::Automatic, THREE_WORKERS, all);
+        assert_eq!(automatic(Some(8 * GIB)), Ok(64 * MIB));
+        assert_eq!(automatic(Some(256 * MIB)), Ok(32 * MIB));
+        assert_eq!(automatic(None), Ok(64 * MIB));
+        assert_eq!(of(MemoryBudget::Unlimited, THREE_WORKERS, Some(1)), Ok(64 * MIB));
+        // Many workers need more, and what they need counts.
+        assert_eq!(of(MemoryBudget::Bytes(70 * MIB), 33 * MIB, None), Ok(64 * MIB));
+        let message = of(MemoryBudget::Bytes(60 * MIB), 33 * MIB, None).unwrap_err();
+        assert!(message.contains("takes 67108864"), "{message}");
     }
 }

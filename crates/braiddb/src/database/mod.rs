@@ -40,6 +40,7 @@ pub use index::{
 pub use interactive::InteractiveTransaction;
 pub use keys::Keys;
 pub use memory_budget::MemoryBudget;
+use memory_budget::{Resolved, RingSize};
 pub use options::{Options, Outcome, Overload, RunOptions};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use savepoint::Savepoint;
@@ -59,7 +60,7 @@ pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 
 use crate::durability::{self, RecoveryError, Watch};
 use crate::io::{self, SimulatedDisk};
-use crate::log::{ColdStore, Log, LogOptions};
+use crate::log::{self, ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::page;
 use crate::reclaim::Domain;
@@ -175,12 +176,17 @@ impl Database {
         watch: Watch<'_>,
     ) -> Result<Self> {
         options.check().map_err(Error::Options)?;
-        let ring_bytes = options.log_ring_bytes as u64;
         let memory_budget = match (simulated, options.memory_budget) {
             // What happens must not depend on the machine.
-            (Some(_), MemoryBudget::Automatic) => None,
-            (_, budget) => budget.resolve(ring_bytes).map_err(Error::Options)?,
+            (Some(_), MemoryBudget::Automatic) => MemoryBudget::Unlimited,
+            (_, budget) => budget,
         };
+        let ring = RingSize {
+            asked: options.log_ring_bytes.map(|bytes| bytes as u64),
+            under_way: log::least_ring(options.workers),
+        };
+        let Resolved { budget, ring_bytes } =
+            memory_budget.resolve(ring).map_err(Error::Options)?;
         let begin = clock::now();
         let log_options = LogOptions {
             disk: simulated.map(|(disk, _)| disk.clone()),
@@ -202,7 +208,7 @@ impl Database {
             Durability::Volatile => (Log::volatile(options.workers), Some(log)),
             Durability::Group | Durability::Relaxed => (log, None),
         };
-        let engine = engine(&options, memory_budget, log, store);
+        let engine = engine(&options, budget, log, store);
         let recovered = durability::recover(&engine, &files, reader, watch);
         let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),

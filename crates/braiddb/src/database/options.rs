@@ -15,7 +15,7 @@ use crate::transaction::{Certifier, Durability, Isolation, Mode};
 const SMALL: bool = cfg!(braid_simulation);
 const LEAST_SEGMENT: u64 = if SMALL { 8 << 10 } else { 64 << 10 };
 const MOST_SEGMENT: u64 = 1 << 30;
-const LEAST_RING: u64 = if SMALL { 1 << 20 } else { 64 << 20 };
+const LEAST_RING: u64 = if SMALL { 1 << 20 } else { 32 << 20 };
 /// More than a checkpoint itself logs where nobody writes, or one would make the next one due.
 const LEAST_CHECKPOINT: u64 = if SMALL { 8 << 10 } else { 32 << 10 };
 
@@ -47,8 +47,8 @@ pub struct Options {
     pub read_depth: usize,
     /// Bytes of memory that records, indexes and the log's ring may take together; records beyond
     /// stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
-    /// memory. A number of bytes, which must be more than [`Options::log_ring_bytes`], or `None` for no
-    /// bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
+    /// memory. A number of bytes, which must be more than the log's ring takes ([`Options::log_ring_bytes`]),
+    /// or `None` for no bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
     /// the machine has, or the process's control group allows.
     pub memory_budget: MemoryBudget,
     /// Pages of paged tables that may be in memory, of a database with a directory: others leave memory, which is for
@@ -80,9 +80,10 @@ pub struct Options {
     pub certifier: Certifier,
     /// How the disk is reached. Default: io_uring, or blocking calls where it is refused.
     pub device: DeviceKind,
-    /// Bytes of the log's ring in memory; a power of two from 64 MiB to 2 GiB. More than 39 workers
-    /// take a larger ring than the least. Default: 64 MiB.
-    pub log_ring_bytes: usize,
+    /// Bytes of the log's ring in memory; a power of two from 32 MiB to 2 GiB. Seven workers or more take 64
+    /// MiB at least, 39 or more 128 MiB, for what each may have under way. Default, `None`: 64 MiB, or 32 MiB if
+    /// that is more than a quarter of [`Options::memory_budget`].
+    pub log_ring_bytes: Option<usize>,
     /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB to 1 GiB. Default: 64 MiB.
     pub log_segment_bytes: u64,
     #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -135,7 +136,7 @@ impl Default for Options {
             isolation: Isolation::default(),
             certifier: Certifier::default(),
             device: DeviceKind::Auto,
-            log_ring_bytes: 64 << 20,
+            log_ring_bytes: None,
             log_segment_bytes: 64 << 20,
             #[cfg(any(test, braid_experiment, braid_simulation))]
             hole_tracker: HoleTracker::default(),
@@ -179,7 +180,6 @@ setters! {
     isolation: Isolation,
     certifier: Certifier,
     device: DeviceKind,
-    log_ring_bytes: usize,
     log_segment_bytes: u64,
     flush_unit: u64,
     checkpoint_bytes: u64,
@@ -197,6 +197,13 @@ impl Options {
     #[must_use]
     pub fn memory_budget(mut self, memory_budget: impl Into<MemoryBudget>) -> Self {
         self.memory_budget = memory_budget.into();
+        self
+    }
+
+    /// Sets [`Options::log_ring_bytes`].
+    #[must_use]
+    pub fn log_ring_bytes(mut self, log_ring_bytes: usize) -> Self {
+        self.log_ring_bytes = Some(log_ring_bytes);
         self
     }
 
@@ -223,7 +230,7 @@ impl Options {
         if let Width::Fixed(width) = self.hot_width {
             range("hot_width", width as u64, 1, 1024)?;
         }
-        let ring_bytes = self.log_ring_bytes as u64;
+        let ring_bytes = self.log_ring_bytes.map_or(LEAST_RING, |bytes| bytes as u64);
         range("log_ring_bytes", ring_bytes, LEAST_RING, LARGEST_RING)?;
         if !ring_bytes.is_power_of_two() {
             return Err(format!(

@@ -119,6 +119,11 @@ impl LogOptions {
     }
 }
 
+/// Bytes of the least ring for so many workers; a power of two is taken that has as many.
+pub(crate) fn least_ring(workers: usize) -> u64 {
+    Space::<LogTracker>::least_ring(workers)
+}
+
 /// The log.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -145,8 +150,7 @@ impl Log {
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create, .. } =
             options;
-        let ring_bytes =
-            ring_bytes.max(Space::<LogTracker>::least_ring(workers)).next_power_of_two();
+        let ring_bytes = ring_bytes.max(least_ring(workers)).next_power_of_two();
         if ring_bytes > LARGEST_RING {
             return Err(LogError::Size {
                 what: "a log ring",

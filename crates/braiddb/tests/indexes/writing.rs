@@ -36,7 +36,8 @@ fn what_is_not_in_memory_is_read_before_it_is_written_over() {
             db.close().unwrap();
         }
         // Opened anew, everything is in the log.
-        let options = Options::default().workers(2).memory_budget(Some(96 << 20));
+        let options =
+            Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(Some(96 << 20));
         let db = Database::open(directory.path(), options).unwrap();
         let watched = db.clone();
         limit.on_timeout("db", move || format!("{:#?}", watched.stats()));

@@ -199,7 +199,7 @@ impl Schedule {
         let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
         let segments = [16 << 10, 32 << 10, 64 << 10];
         let checkpoints = [12 << 10, 48 << 10, 1 << 30];
-        let budget = (random.u32(0..3) > 0).then_some((1 << 20) + 1);
+        let budget = (random.u32(0..3) > 0).then_some((32 << 20) + 1);
         let room = if random.u32(0..4) == 0 { random.u64(16 << 10..48 << 10) } else { u64::MAX };
         Options::default()
             .workers(self.workers)
@@ -207,7 +207,7 @@ impl Schedule {
             .hot_width(Width::Fixed(random.usize(1..6)))
             .max_open(64)
             .certifier(certifier)
-            .log_ring_bytes(1 << 20)
+            .log_ring_bytes(32 << 20)
             .log_segment_bytes(segments[random.usize(0..segments.len())])
             .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
             // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
