@@ -176,3 +176,145 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
         );
     });
 }
+
+/// Squares of the numbers of a range.
+fn squares(numbers: std::ops::Range<u64>) -> impl Iterator<Item = (u64, u64)> + Send + Clone {
+    numbers.map(|number| (number, number * number))
+}
+
+fn staged_squares(db: &Database, paged: bool) -> StagedTable<u64, u64> {
+    let options = TableOptions::default();
+    let options = if paged { options.paged() } else { options };
+    block_on(db.stage_table_with("squares", options)).unwrap()
+}
+
+/// What a table has, in order.
+fn contents(db: &Database, table: &Numbers) -> Vec<(u64, u64)> {
+    let table = table.clone();
+    let all = db.run_blocking(async move |tx| {
+        let (mut scan, mut all) = (tx.scan(&table, ..)?, Vec::new());
+        while let Some(row) = scan.next().await? {
+            all.push(row);
+        }
+        Ok(all)
+    });
+    all.unwrap()
+}
+
+#[test]
+fn rows_of_an_iterator_are_loaded_in_any_order() {
+    const ROWS: u64 = 30_500;
+    for (paged, shuffled) in [(false, false), (false, true), (true, false)] {
+        with_limit(LIMIT_SECONDS, move |limit| {
+            let dir = tempfile::tempdir().unwrap();
+            let db = open(dir.path());
+            limit.watch(&db, Database::stats);
+            let staged = staged_squares(&db, paged);
+            let mut rows: Vec<_> = squares(0..ROWS).collect();
+            if shuffled {
+                fastrand::Rng::with_seed(7).shuffle(&mut rows);
+            }
+            let mut told = Vec::new();
+            let loading = staged.load(rows, |durable| told.push(durable));
+            assert_eq!(block_on(loading).unwrap(), ROWS);
+            assert!(told.len() > 20 && told.is_sorted() && told.last() == Some(&ROWS), "{told:?}");
+            // More of it, and none.
+            assert_eq!(block_on(staged.load(squares(ROWS..ROWS + 1), |_| ())).unwrap(), 1);
+            assert_eq!(block_on(staged.load(squares(0..0), |_| panic!("no rows"))).unwrap(), 0);
+            let table = block_on(staged.publish()).unwrap();
+            assert!(contents(&db, &table).into_iter().eq(squares(0..ROWS + 1)));
+            db.close().unwrap();
+            drop((db, table, staged));
+            let db = open(dir.path());
+            let table: Numbers = block_on(db.open_table("squares")).unwrap();
+            assert!(contents(&db, &table).into_iter().eq(squares(0..ROWS + 1)), "opened again");
+            assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_loaded_ends_a_load() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        limit.watch(&db, Database::stats);
+        let staged = staged_squares(&db, false);
+        // The key 5 is given twice, the second time among many others.
+        let twice = squares(0..20_000).chain([(5, 0)]).chain(squares(20_000..40_000));
+        let failed = block_on(staged.load(twice, |_| ()));
+        assert!(matches!(failed, Err(Error::KeyExists)), "{failed:?}");
+        let left = count(&db, staged.table()).unwrap();
+        assert!((6..40_000).contains(&left), "{left}");
+        assert_eq!(block_on(db.get(staged.table(), &5)).unwrap(), Some(25));
+        std::thread::yield_now();
+        assert_eq!(count(&db, staged.table()).unwrap(), left, "nothing goes on");
+        // Other rows still can be.
+        assert_eq!(block_on(staged.load(squares(50_000..50_010), |_| ())).unwrap(), 10);
+        block_on(staged.discard()).unwrap();
+        let gone = block_on(staged.load(squares(0..10), |_| ()));
+        assert!(matches!(gone, Err(Error::TableNotFound(_))), "{gone:?}");
+
+        let texts = block_on(db.stage_table::<str, str>("texts")).unwrap();
+        let long = "k".repeat(4000);
+        let failed = block_on(texts.load([("a", "1"), (long.as_str(), "2")], |_| ()));
+        assert!(matches!(failed, Err(Error::KeyTooLong { .. })), "{failed:?}");
+        let owned = ["b", "c"].map(|key| (key.to_owned(), "x".repeat(2 << 20)));
+        assert_eq!(block_on(texts.load(owned, |_| ())).unwrap(), 2);
+        let table = block_on(texts.publish()).unwrap();
+        assert_eq!(block_on(db.get(&table, "c")).unwrap().map(|text| text.len()), Some(2 << 20));
+        db.close().unwrap();
+        let closed = block_on(staged.load(squares(0..10), |_| ()));
+        assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
+    });
+}
+
+/// A load whose iterator or progress panics, or that is given up after some polls, leaves a table that can be
+/// discarded, and the name free.
+#[test]
+fn a_load_that_is_given_up_leaves_nothing_behind() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = open(dir.path());
+        limit.watch(&db, Database::stats);
+        for (round, rows) in [0, 999, 1000, 50_000].into_iter().enumerate() {
+            let staged = staged_squares(&db, round % 2 == 1);
+            let failing = squares(0..rows).chain(std::iter::from_fn(|| panic!("of the iterator")));
+            let load = std::panic::AssertUnwindSafe(|| block_on(staged.load(failing, |_| ())));
+            assert!(std::panic::catch_unwind(load).is_err());
+            block_on(staged.discard()).unwrap();
+        }
+        for polls in 0..10 {
+            let staged = staged_squares(&db, false);
+            {
+                let told = |durable| assert!(durable < 100_000, "of the progress");
+                let mut load = std::pin::pin!(staged.load(squares(0..100_000), told));
+                let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                for _ in 0..polls {
+                    let load = std::panic::AssertUnwindSafe(|| load.as_mut().poll(&mut context));
+                    match std::panic::catch_unwind(load) {
+                        Ok(polled) => assert!(polled.is_pending(), "its last progress panics"),
+                        Err(_) => break,
+                    }
+                    std::thread::yield_now();
+                }
+            }
+            block_on(staged.discard()).unwrap();
+        }
+        let staged = staged_squares(&db, false);
+        assert_eq!(block_on(staged.load(squares(0..5000), |_| ())).unwrap(), 5000);
+        let table = block_on(staged.publish()).unwrap();
+        assert!(contents(&db, &table).into_iter().eq(squares(0..5000)));
+        assert_eq!(names(&db), ["squares"]);
+        assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_load_may_be_spawned() {
+    fn spawned<T: Send>(_: &T) {}
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    let staged = staged_squares(&db, false);
+    let load = staged.load(squares(0..10), |_| ());
+    spawned(&load);
+    assert_eq!(block_on(load).unwrap(), 10);
+}

@@ -267,7 +267,7 @@ mod tests {
             "A, 1 a transaction, theta 0.99, serial safety net",
             "A, 1 a transaction, theta 0.99, snapshot",
         ];
-        load: ["load", "--quick"] => ["in key order"];
+        load: ["load", "--quick"] => ["in key order", "from an iterator"];
         log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use braiddb::Transaction;
+use braiddb::{Database, Transaction};
 
 use super::bed::Bed;
 use crate::error::Error;
@@ -40,5 +40,16 @@ pub(crate) fn load(bed: &Bed) -> Result<Sample, Error> {
     for run in runs {
         run.wait()?;
     }
+    Ok(Sample::plain(batches, begin.elapsed(), Latencies::one_in(1)))
+}
+
+/// Loads `records` records into a new table, as a program does that has them in an iterator.
+pub(crate) fn load_staged(database: &Database, records: u64) -> Result<Sample, Error> {
+    let begin = Instant::now();
+    let staged = pollster::block_on(database.stage_table::<u64, u64>("records"))?;
+    let rows = (0..records).map(|record| (key_of(record), record));
+    let mut batches = 0;
+    pollster::block_on(staged.load(rows, |_| batches += 1))?;
+    pollster::block_on(staged.publish())?;
     Ok(Sample::plain(batches, begin.elapsed(), Latencies::one_in(1)))
 }

@@ -59,11 +59,17 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     };
     let others = OthersMeter::start();
     let loaded = repeat("in key order", settings.rounds, &stage.progress, &mut round)?;
+    let mut staged = || -> Result<Sample, Error> {
+        let sample = load::load_staged(&Database::in_memory(opening.options())?, records)?;
+        Ok(Sample { transactions: records, ..sample })
+    };
+    let staged = repeat("from an iterator", settings.rounds, &stage.progress, &mut staged)?;
     let mut report = Report::new("load", "records of 8 + 8 bytes inserted in key order, 1 worker");
     report.others_percent = others.and_then(|others| others.percent());
     let rate = loaded.rate.median;
     report.unit = "records";
     report.measured.push(loaded);
+    report.measured.push(staged);
     let effort = Effort::Transactions(records);
     report.setting = Some(Setting { records, effort, rounds: settings.rounds });
     if let Some(counted) = counted {

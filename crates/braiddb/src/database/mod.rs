@@ -9,6 +9,7 @@ pub mod guide;
 mod index;
 mod interactive;
 mod keys;
+mod load;
 mod memory_budget;
 mod options;
 mod recovery;

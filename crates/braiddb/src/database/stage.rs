@@ -127,6 +127,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         self.db.on_worker(async move || drop_staged(dropped).await).await
     }
 
+    pub(super) fn database(&self) -> &Database {
+        &self.db
+    }
+
     fn dropped(&self) -> DroppedTable {
         DroppedTable { id: self.description.id, name: self.description.name.clone() }
     }
