@@ -312,9 +312,11 @@ fn a_load_that_is_given_up_leaves_nothing_behind() {
 #[test]
 fn a_load_may_be_spawned() {
     fn spawned<T: Send>(_: &T) {}
-    let db = Database::in_memory(Options::default().workers(1)).unwrap();
-    let staged = staged_squares(&db, false);
-    let load = staged.load(squares(0..10), |_| ());
-    spawned(&load);
-    assert_eq!(block_on(load).unwrap(), 10);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let staged = staged_squares(&db, false);
+        let load = staged.load(squares(0..10), |_| ());
+        spawned(&load);
+        assert_eq!(block_on(load).unwrap(), 10);
+    });
 }

@@ -205,15 +205,30 @@ pub(crate) fn repeat(
     progress: &Progress,
     mut round: impl FnMut() -> Result<Sample, Error>,
 ) -> Result<Measured, Error> {
+    let mut measured = repeat_in_turn(&mut [(name, &mut round)], rounds, progress)?;
+    Ok(measured.pop().expect("there is one"))
+}
+
+/// What is called by a name, and how it runs once.
+type Named<'a> = (&'a str, &'a mut dyn FnMut() -> Result<Sample, Error>);
+
+/// As [`repeat`], several things in turn.
+pub(crate) fn repeat_in_turn(
+    of: &mut [Named<'_>],
+    rounds: usize,
+    progress: &Progress,
+) -> Result<Vec<Measured>, Error> {
     assert!(rounds > 0, "no rounds measure nothing");
-    progress.expect(rounds as u64);
-    let mut samples = Vec::with_capacity(rounds);
+    progress.expect((rounds * of.len()) as u64);
+    let mut samples: Vec<Vec<Sample>> = of.iter().map(|_| Vec::new()).collect();
     for number in 1..=rounds {
-        progress.doing(format!("round {number} of {rounds}: {name}"));
-        samples.push(round()?);
-        progress.step();
+        for ((name, round), samples) in of.iter_mut().zip(&mut samples) {
+            progress.doing(format!("round {number} of {rounds}: {name}"));
+            samples.push(round()?);
+            progress.step();
+        }
     }
-    Ok(Measured::sum_up(name, &samples))
+    Ok(of.iter().zip(&samples).map(|((name, _), all)| Measured::sum_up(name, all)).collect())
 }
 
 #[cfg(test)]

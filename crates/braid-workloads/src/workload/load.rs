@@ -10,7 +10,7 @@ use crate::engine::load;
 use crate::error::Error;
 use crate::harness::process::OthersMeter;
 use crate::harness::report::{Report, Setting};
-use crate::harness::rounds::{Effort, Sample, repeat};
+use crate::harness::rounds::{Effort, Sample, repeat_in_turn};
 use crate::harness::{number, process};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
@@ -58,18 +58,18 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         Ok(Sample { transactions: records, ..sample })
     };
     let others = OthersMeter::start();
-    let loaded = repeat("in key order", settings.rounds, &stage.progress, &mut round)?;
     let mut staged = || -> Result<Sample, Error> {
         let sample = load::load_staged(&Database::in_memory(opening.options())?, records)?;
         Ok(Sample { transactions: records, ..sample })
     };
-    let staged = repeat("from an iterator", settings.rounds, &stage.progress, &mut staged)?;
+    let mut both: [(&str, &mut dyn FnMut() -> _); 2] =
+        [("in key order", &mut round), ("from an iterator", &mut staged)];
+    let measured = repeat_in_turn(&mut both, settings.rounds, &stage.progress)?;
     let mut report = Report::new("load", "records of 8 + 8 bytes inserted in key order, 1 worker");
     report.others_percent = others.and_then(|others| others.percent());
-    let rate = loaded.rate.median;
+    let rate = measured[0].rate.median;
     report.unit = "records";
-    report.measured.push(loaded);
-    report.measured.push(staged);
+    report.measured = measured;
     let effort = Effort::Transactions(records);
     report.setting = Some(Setting { records, effort, rounds: settings.rounds });
     if let Some(counted) = counted {

@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::Result;
 use super::options::{Outcome, RunOptions};
 use super::source::SourceRun;
 use super::stage::StagedTable;
@@ -47,7 +47,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::KeyExists`] if the table has a key by then, or it is given twice; the errors of
+    /// [`Error::KeyExists`](crate::Error) if the table has a key by then, or it is given twice; the errors of
     /// [`Transaction::insert`] and [`Database::run`].
     pub async fn load<R, KeyOf, ValueOf>(
         &self,
