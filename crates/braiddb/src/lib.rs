@@ -45,6 +45,9 @@ mod transaction;
 mod types;
 mod version;
 
+/// Implements [`Key`](trait@Key).
+#[cfg(feature = "derive")]
+pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{

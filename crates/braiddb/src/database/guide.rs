@@ -144,47 +144,17 @@
 //! # Keys of your own types
 //!
 //! Tuples need nothing: `Table<(u64, String), V>` is ordered by the number, then by the text; as `Table<(u64, &str), V>` it
-//! is asked by borrowed texts ([`TableKey`](crate::TableKey)). For a type of
-//! your own, implement [`Key`](crate::Key): encode its parts in the order in which they are to compare, and
-//! give it a name that never changes, for the catalog has it. A closed set of cases is a byte:
+//! is asked by borrowed texts ([`TableKey`](crate::TableKey)). Enums and
+//! structs of your own derive [`Key`](derive@crate::Key), with a name that never changes, for the catalog has it:
 //!
 //! ```
-//! use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
+//! use braiddb::{Database, Error, Key, Options, Table};
 //!
-//! #[derive(Clone, Copy, Debug, PartialEq)]
+//! #[derive(Key, Clone, Copy, Debug, PartialEq)]
+//! #[key(name = "shop.queue")]
 //! enum Queue {
 //!     Urgent,
 //!     Normal,
-//! }
-//!
-//! impl Key for Queue {
-//!     type Owned = Queue;
-//!
-//!     fn type_name() -> String {
-//!         "shop.queue".to_owned()
-//!     }
-//!
-//!     fn encode(&self, out: &mut KeyBuffer) {
-//!         out.push(match self {
-//!             Queue::Urgent => 0,
-//!             Queue::Normal => 1,
-//!         });
-//!     }
-//!
-//!     fn decode(bytes: &[u8]) -> Result<Queue, DecodeError> {
-//!         match Self::decode_part(bytes)? {
-//!             (queue, []) => Ok(queue),
-//!             _ => Err(DecodeError::new(Self::type_name())),
-//!         }
-//!     }
-//!
-//!     fn decode_part(bytes: &[u8]) -> Result<(Queue, &[u8]), DecodeError> {
-//!         match bytes {
-//!             [0, rest @ ..] => Ok((Queue::Urgent, rest)),
-//!             [1, rest @ ..] => Ok((Queue::Normal, rest)),
-//!             _ => Err(DecodeError::new(Self::type_name())),
-//!         }
-//!     }
 //! }
 //!
 //! # pollster::block_on(async {
@@ -196,6 +166,11 @@
 //! assert_eq!(next, Some((Queue::Urgent, 2)));
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
+//!
+//! Variants compare in the order in which they are written, and more of them may be added at the end. Numbers after `=`,
+//! as Rust has them, leave room between variants, and let one go without moving those after it; [what is stored, and
+//! what may change](derive@crate::Key) says all of it. What `derive` cannot do, generic types above all, implements the
+//! [trait](trait@crate::Key) by hand: it encodes its parts in the order in which they are to compare.
 //!
 //! # Types that change
 //!

@@ -10,7 +10,7 @@ use super::error::DecodeError;
 const ESCAPED_ZERO: u8 = 0xff;
 const END: u8 = 0;
 
-/// A type that can be a table's key.
+/// A type that can be a table's key. Enums and structs derive it ([`derive(Key)`](derive@crate::Key)).
 ///
 /// ```
 /// use braiddb::{Key, KeyBuffer};
@@ -28,7 +28,7 @@ const END: u8 = 0;
     label = "not a key",
     note = "keys are numbers, bool, text, bytes, options, and tuples of up to six of them; `Reverse` of any descends",
     note = "a key that is borrowed is given as what it borrows: `str`, `[u8]`; in a tuple of up to four, as `&str`, `&[u8]`",
-    note = "implement `Key` for a type of your own, by encoding its fields in their order"
+    note = "for an enum or a struct of your own: `#[derive(braiddb::Key)]` with `#[key(name = \"...\")]`"
 )]
 pub trait Key: 'static {
     /// What a stored key decodes to.
