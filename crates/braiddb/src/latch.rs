@@ -50,6 +50,13 @@ impl Latch {
         self.wait()
     }
 
+    /// The version, if the node is not latched now.
+    pub(crate) fn version_now(&self) -> Option<LatchVersion> {
+        // Acquire as in `version`.
+        let word = self.0.load(Ordering::Acquire);
+        (word & (LATCHED | OBSOLETE) == 0).then_some(LatchVersion(word))
+    }
+
     #[cold]
     fn wait(&self) -> Result<LatchVersion, Restart> {
         let mut spins = 0;

@@ -20,6 +20,18 @@ pub(crate) enum PageError {
         /// Bytes of a page.
         page_bytes: usize,
     },
+    /// Pages that were loaded left again and again before they were of use.
+    #[error(
+        "{frames} frames for pages of {page_bytes} bytes are too few for all that is done at once: pages that an \
+         operation needs left again and again before it had all of them; a larger memory budget gives more frames, or \
+         try again with fewer operations at a time"
+    )]
+    Contended {
+        /// Frames there are.
+        frames: u64,
+        /// Bytes of a page.
+        page_bytes: usize,
+    },
     /// All page ids are taken.
     #[error("there are no more page ids: tables take more pages than can be told apart")]
     OutOfPageIds,

@@ -1,48 +1,74 @@
 //! Eviction: which pages leave memory when a frame is needed.
 //!
-//! There is no thread for it: a task that needs a frame and finds none free moves the clock's hand over the frames.
+//! There is no thread for it: who needs a frame and finds none free moves the clock's hand over the frames.
 //! A page that was of use since the hand last came by stays; one whose image is on disk leaves at once; of
 //! others some are collected and written (`write_back`), and leave when that is done. Inner pages stay
 //! for now, so descents that do not suspend find all of them.
 //!
-//! Invariant: a page that leaves gives its mapping table to the orphans before the map says its place.
+//! Invariants: a page leaves under the pager's lock only, and none does that is held (`gather`). A page that leaves
+//! gives its mapping table to the orphans before the map says its place.
 
-use super::error::PageError;
+use std::sync::Arc;
+
 use super::frame::{LatchedPage, ResidentPage};
 use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
-use super::transit::UnderWay;
+use super::write_back::Batch;
 use super::zone::RUN_SLOTS;
 use crate::latch::{LatchVersion, Restart};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause};
-use crate::sync::atomic::Ordering;
 use crate::sync::statistic;
 
 /// Rounds of the hand until a page that was of use at its beginning is met again, and one more.
 const ROUNDS: u64 = 3;
+/// Frames that the hand passes in one stretch at most.
+const STRETCH: u64 = 1 << 10;
 
-/// Dirty pages that are written together; marked as being written until this is dropped.
-#[derive(Debug)]
-pub(super) struct Batch<'s> {
-    pub(super) pages: Vec<(ResidentPage<'s>, LatchVersion)>,
-    /// Dropped last: who waits then finds the pages not marked any more.
-    _under_way: UnderWay<'s>,
+/// What decides which pages leave.
+#[derive(Debug, Default)]
+pub(super) struct Pager {
+    /// The clock's hand: the next frame that is looked at, counted on.
+    hand: u64,
+    /// Pages that stay for now, each as often as somebody holds it.
+    held: Vec<PageId>,
 }
 
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        self.pages.iter().for_each(|(page, _)| page.frame.end_writing());
+impl Pager {
+    pub(super) fn hold(&mut self, pages: &[PageId]) {
+        self.held.extend(pages);
+    }
+
+    pub(super) fn let_go(&mut self, pages: &[PageId]) {
+        for page in pages {
+            let position = self.held.iter().position(|held| held == page);
+            self.held.swap_remove(position.expect("held until now"));
+        }
+    }
+
+    pub(super) fn holds(&self, page: PageId) -> bool {
+        self.held.contains(&page)
     }
 }
 
+/// What one who needs frames looks for, and how far he has come.
+#[derive(Debug)]
+pub(super) struct Search<'p> {
+    /// Pages that are not to leave for him.
+    pub(super) keep: &'p [PageId],
+    /// Pages are to leave that need not be written.
+    pub(super) clean_only: bool,
+    /// Frames that the hand has passed in vain, in one stretch or several.
+    pub(super) passed: &'p mut u64,
+}
+
 /// What the hand came by.
-enum Swept<'s> {
+#[derive(Debug)]
+pub(super) enum Swept<'s> {
     /// A page, which has left.
     Left(FreeFrame<'s>),
     /// Pages to be written.
-    Dirty(Batch<'s>),
-    /// Pages that were changing, or came to be of use.
+    Dirty(Batch),
+    /// Pages that were changing, or came to be of use; or there are more to be looked at.
     Busy,
     /// No page that may leave but what others are writing.
     Nothing,
@@ -57,111 +83,72 @@ enum Met<'s> {
 }
 
 impl PageSpace {
-    /// A frame for a page that is about to be loaded.
-    ///
-    /// # Errors
-    /// When there is none, and no page can leave.
-    pub(super) async fn free_frame(&self) -> Result<FreeFrame<'_>, PageError> {
-        loop {
-            if let Some(frame) = self.take_frame() {
-                return Ok(frame);
-            }
-            if let Some(frame) = self.evict_some(1).await? {
-                return Ok(frame);
-            }
-        }
-    }
-
-    /// Waits until so many frames are free, or may be by now.
-    ///
-    /// # Errors
-    /// As [`Self::free_frame`].
-    pub(super) async fn make_room(&self, needed: usize) -> Result<(), PageError> {
-        if !self.transit.has(needed) {
-            // Dropped, and so free, whoever takes it.
-            self.evict_some(needed).await?;
-        }
-        Ok(())
-    }
-
-    /// Lets some pages leave; the frame of one of them, or `None` if as many frames as are needed may have come free
-    /// otherwise.
-    async fn evict_some(&self, needed: usize) -> Result<Option<FreeFrame<'_>>, PageError> {
-        if self.zones.is_none() {
-            return Err(self.out_of_frames());
-        }
-        let seen = self.transit.ended();
-        match self.sweep() {
-            Swept::Left(frame) => Ok(Some(frame)),
-            Swept::Dirty(batch) => self.write_back(batch).await,
-            Swept::Busy => {
-                sched::yield_now(Cause::Undecided).await;
-                Ok(None)
-            }
-            Swept::Nothing if self.transit.wait_since(seen, needed).await => Ok(None),
-            Swept::Nothing => Err(self.out_of_frames()),
-        }
-    }
-
-    /// Lets a page leave, if one may.
-    #[cfg(all(test, loom))]
-    pub(super) async fn evict_one(&self) -> Result<(), PageError> {
-        self.evict_some(1).await.map(drop)
-    }
-
-    /// Moves the hand until it comes by a page that may leave, or by enough dirty ones.
-    fn sweep(&self) -> Swept<'_> {
+    /// Moves the hand until it comes by a page that may leave, or by enough dirty ones; not too far at once.
+    pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept<'_> {
         let frames = self.frames_taken();
+        let all = ROUNDS * frames;
         // Of few pages not all leave at once.
         let most = (self.frames() as usize / 8).clamp(1, RUN_SLOTS);
         let mut busy = false;
-        let mut batch: Option<Batch<'_>> = None;
-        for step in 0..ROUNDS * frames {
-            // Dirty pages that were of no use give way before clean ones that were: else a page that was just loaded is
-            // what leaves for the frame that its loader needs besides, again and again.
-            if batch.is_some() && step.is_multiple_of(frames) {
+        let mut batch: Option<Batch> = None;
+        for step in 0..STRETCH {
+            if *search.passed >= all {
                 break;
             }
-            // Relaxed: only where it stands matters, and that little.
-            let number = self.hand.fetch_add(1, Ordering::Relaxed) % frames;
+            // Dirty pages that were of no use give way before clean ones that were.
+            if batch.is_some() && step > 0 && step.is_multiple_of(frames) {
+                break;
+            }
+            let number = pager.hand % frames;
+            (pager.hand, *search.passed) = (pager.hand + 1, *search.passed + 1);
             let page = self.frame(number as u32);
-            match self.meet(page) {
-                Met::Left(frame) => return Swept::Left(frame),
+            match self.meet(page, pager, search) {
+                Met::Left(frame) => {
+                    *search.passed = 0;
+                    return Swept::Left(frame);
+                }
                 Met::Busy => busy = true,
                 Met::Nothing => {}
                 Met::Dirty(version) => {
-                    let batch = batch.get_or_insert_with(|| Batch {
-                        pages: Vec::with_capacity(most),
-                        _under_way: self.transit.begin(),
-                    });
-                    batch.pages.push((page, version));
-                    if batch.pages.len() == most {
+                    // Under way before the page is marked: who finds it marked waits for its end.
+                    let batch = batch.get_or_insert_with(|| Batch::new(self.clone()));
+                    if page.frame.begin_writing() {
+                        batch.push(number as u32, version);
+                    }
+                    if batch.len() == most {
                         break;
                     }
                 }
             }
         }
+        let is_over = *search.passed >= all;
+        let batch = batch.filter(|batch| batch.len() > 0);
+        if is_over || batch.is_some() {
+            *search.passed = 0;
+        }
         match batch {
             Some(batch) => Swept::Dirty(batch),
-            None if busy => Swept::Busy,
+            None if busy || !is_over => Swept::Busy,
             None => Swept::Nothing,
         }
     }
 
-    fn meet<'s>(&'s self, page: ResidentPage<'s>) -> Met<'s> {
+    fn meet<'s>(&'s self, page: ResidentPage<'s>, pager: &Pager, search: &Search<'_>) -> Met<'s> {
         // Hints at first; what counts is seen under a version.
-        if page.held().is_none() || page.shape().level > 0 || page.frame.is_being_written() {
+        let Some(id) = page.held() else { return Met::Nothing };
+        if page.shape().level > 0 || search.keep.contains(&id) || page.frame.is_being_written() {
             return Met::Nothing;
         }
-        if page.frame.take_use() {
+        if page.frame.take_use() || pager.holds(id) {
             return Met::Busy;
         }
-        let version = page.frame.latch.version().expect("frames are never obsolete");
-        if page.held().is_none() || page.shape().level > 0 {
+        // Not waited for: who has it latched may be about to take the pager's lock.
+        let Some(version) = page.frame.latch.version_now() else { return Met::Busy };
+        if page.held() != Some(id) || page.shape().level > 0 {
             return Met::Busy;
         }
         if page.frame.is_dirty() {
-            return if page.frame.begin_writing() { Met::Dirty(version) } else { Met::Nothing };
+            return if search.clean_only { Met::Nothing } else { Met::Dirty(version) };
         }
         match page.acquire(version) {
             Ok(latched) => {
@@ -170,6 +157,14 @@ impl PageSpace {
             }
             Err(Restart) => Met::Busy,
         }
+    }
+
+    /// Whether there is a leaf in memory that is not one of these.
+    pub(super) fn has_leaf_but(&self, keep: &[PageId]) -> bool {
+        (0..self.frames_taken()).any(|number| {
+            let page = self.frame(number as u32);
+            page.held().is_some_and(|id| !keep.contains(&id)) && page.shape().level == 0
+        })
     }
 
     /// Takes the chains off the mapping table of a page that nobody needs any more, if the page is not in memory; whether

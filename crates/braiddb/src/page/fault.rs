@@ -1,23 +1,25 @@
-//! Page faults: a page that is not in memory is loaded by one task, for which all others wait that need it.
+//! Page faults: a page that is not in memory is read by its worker, for whoever needs it.
 //!
-//! The task that finds the page's place in the map says that it is loading, takes a frame, reads the image, fills the
-//! frame, and says that the page is there; a task waits for each, and others run meanwhile. Whatever becomes of
-//! it, a read that fails, a task that is dropped, the end of the load is told to all who wait, and then
-//! the page is there, or in its place again for the next to load.
+//! Who finds the page's place in the map says that it is loading, and has the image read; that is nobody's
+//! (`sched/storage.rs`): it comes to its end whatever becomes of those who need the page. The image then lies with the load,
+//! and takes no frame, until one of them has a frame for it and publishes the page (`gather`), in one stretch with
+//! going on; or until nobody needs it any more: then the page is in its place again. So an operation that
+//! is not polled keeps nothing from others.
 //!
 //! Invariants: a page that is loading is listed under the lock of its shard, by which it is said that it is
-//! loading, and that it is no more. Who is to wait has found it listed, and leaves its waker under the load's
-//! lock, under which the outcome is told: none is lost.
+//! loading, and that it is no more. Who needs it is counted under the load's lock, and leaves its waker under
+//! it; under it the image comes, and the outcome is told: none is lost. Of the two locks, the shard's is taken first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::PageError;
 use super::frame::LatchedPage;
-use super::layout::{PageDamage, SlotFlags, image_checksum};
+use super::layout::{PageDamage, Slot, SlotFlags, image_checksum};
 use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
 use super::versions::{Mapping, reserved_bytes};
+use crate::io::AlignedBuffer;
 use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{Cause, RemoteWaiter, wait_remotely};
@@ -38,32 +40,42 @@ struct Listed {
     freed: bool,
 }
 
-/// What those share who wait for a load.
+/// What those share who need a page that is loading.
 #[derive(Debug)]
-struct Load(ModelMutex<LoadState>);
+struct Load {
+    id: PageId,
+    place: Place,
+    state: ModelMutex<LoadState>,
+}
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LoadState {
-    /// Once it is over; an error is that of all who wait.
-    outcome: Option<Result<(), PageError>>,
+    stage: Stage,
+    /// How many need the page.
+    wanted: usize,
     waiters: Vec<RemoteWaiter>,
 }
 
-/// What somebody does who needs a page.
-enum Begun<'s> {
-    /// Nothing: it is in memory, or gone.
-    Nothing,
-    /// Load it.
-    Load(Loading<'s>),
-    /// Wait for who loads it.
-    Wait(Arc<Load>),
+#[derive(Debug)]
+enum Stage {
+    /// The image is being read, or somebody who needs the page is publishing it.
+    Busy,
+    /// The image has been read.
+    Read(AlignedBuffer),
+    /// It is over; an error is that of all who wait.
+    Over(Result<(), PageError>),
 }
 
-/// A load that the holder has begun; given up if it is dropped before its end.
-struct Loading<'s> {
-    space: &'s PageSpace,
-    id: PageId,
-    place: Place,
+/// A share in a load, of an operation that needs the page. An image that was read stays as long as there is one.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    space: Arc<PageSpace>,
+    load: Arc<Load>,
+}
+
+/// The read of an image. If it is dropped before its end, the page is in its place again.
+struct Reading {
+    space: Arc<PageSpace>,
     load: Arc<Load>,
     is_over: bool,
 }
@@ -78,80 +90,150 @@ impl Loads {
     }
 }
 
-impl Load {
-    /// Tells all who wait how the load has ended.
-    fn end(&self, outcome: Result<(), PageError>) {
-        let waiters = {
-            let mut state = self.0.lock();
-            state.outcome = Some(outcome);
-            std::mem::take(&mut state.waiters)
-        };
-        if is_planted(Bug::LoadWaitersNotWoken) {
-            return;
-        }
-        waiters.into_iter().for_each(RemoteWaiter::wake);
+impl LoadState {
+    /// Those who are to look again now that it has come so far.
+    fn come_to(&mut self, stage: Stage) -> Vec<RemoteWaiter> {
+        self.stage = stage;
+        let waiters = std::mem::take(&mut self.waiters);
+        if is_planted(Bug::LoadWaitersNotWoken) { Vec::new() } else { waiters }
+    }
+}
+
+impl Wanted {
+    /// The page.
+    pub(super) fn id(&self) -> PageId {
+        self.load.id
     }
 
-    async fn wait(&self) -> Result<(), PageError> {
+    /// Waits until the image has been read, or the load is over.
+    ///
+    /// # Errors
+    /// The load's, when it is over.
+    pub(super) async fn image(&self) -> Result<(), PageError> {
         wait_remotely(Cause::Storage, |waiter| {
-            let mut state = self.0.lock();
-            if state.outcome.is_none() {
-                state.waiters.extend(waiter);
+            let mut state = self.load.state.lock();
+            match &state.stage {
+                Stage::Read(_) => Some(Ok(())),
+                Stage::Over(outcome) => Some(outcome.clone()),
+                Stage::Busy => {
+                    state.waiters.extend(waiter);
+                    None
+                }
             }
-            state.outcome.clone()
         })
         .await
+    }
+
+    /// Whether the image has been read, and the page is not published.
+    pub(super) fn has_image(&self) -> bool {
+        matches!(self.load.state.lock().stage, Stage::Read(_))
+    }
+
+    /// Whether the load is over.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.load.state.lock().stage, Stage::Over(_))
+    }
+
+    /// Publishes the page in a frame, if nobody else has done so.
+    ///
+    /// # Errors
+    /// When the image is not what was written.
+    pub(super) fn publish(&self, frame: FreeFrame<'_>) -> Result<(), PageError> {
+        let image = {
+            let mut state = self.load.state.lock();
+            match std::mem::replace(&mut state.stage, Stage::Busy) {
+                Stage::Read(image) => image,
+                other => {
+                    state.stage = other;
+                    return Ok(());
+                }
+            }
+        };
+        let outcome = self.space.publish(&self.load, &image, frame);
+        if let Err(error) = &outcome {
+            self.space.end_load(&self.load, Err(error.clone()));
+        }
+        outcome
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        let is_left = {
+            let mut state = self.load.state.lock();
+            state.wanted -= 1;
+            state.wanted == 0 && matches!(state.stage, Stage::Read(_))
+        };
+        if is_left {
+            self.space.end_unwanted(&self.load);
+        }
+    }
+}
+
+impl Reading {
+    fn end(mut self, image: Result<AlignedBuffer, LogError>) {
+        self.is_over = true;
+        let image = match image {
+            Ok(image) => image,
+            Err(error) => return self.space.end_load(&self.load, Err(error.into())),
+        };
+        let (waiters, is_wanted) = {
+            let mut state = self.load.state.lock();
+            (state.come_to(Stage::Read(image)), state.wanted > 0)
+        };
+        waiters.into_iter().for_each(RemoteWaiter::wake);
+        if !is_wanted {
+            self.space.end_unwanted(&self.load);
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Who waits looks again, and loads it if it still needs it.
+            self.space.end_load(&self.load, Ok(()));
+        }
     }
 }
 
 impl PageSpace {
-    /// Brings a page to memory, or waits until somebody else has; it may have left again when this returns.
-    ///
-    /// # Errors
-    /// When it cannot be read, is not what was written, or there is no frame for it. It may be tried again.
-    pub(super) async fn load(&self, id: PageId) -> Result<(), PageError> {
-        match self.begin_load(id) {
-            Begun::Nothing => Ok(()),
-            Begun::Wait(load) => load.wait().await,
-            Begun::Load(loading) => match self.read_image(id, loading.place).await {
-                Ok((frame, latched)) => {
-                    loading.publish(frame, latched);
-                    Ok(())
+    /// A share in the load of a page, which begins if need be; `None` if the page is in memory, or gone.
+    pub(super) fn want(self: &Arc<Self>, id: PageId) -> Option<Wanted> {
+        let wanted = |load: Arc<Load>| Wanted { space: self.clone(), load };
+        let load = {
+            let mut shard = self.loads.shard(id).lock();
+            match self.map.get(id) {
+                Whereabouts::Free | Whereabouts::Frame(_) => return None,
+                Whereabouts::Loading => {
+                    let listed = shard.get(&id).expect("what is loading is listed");
+                    listed.load.state.lock().wanted += 1;
+                    return Some(wanted(listed.load.clone()));
                 }
-                Err(error) => {
-                    loading.fail(error.clone());
-                    Err(error)
+                Whereabouts::Place(place) => {
+                    let state = LoadState { stage: Stage::Busy, wanted: 1, waiters: Vec::new() };
+                    let load = Arc::new(Load { id, place, state: ModelMutex::new(state) });
+                    shard.insert(id, Listed { load: load.clone(), freed: false });
+                    self.map.set(id, Whereabouts::Loading);
+                    load
                 }
-            },
-        }
-    }
-
-    fn begin_load(&self, id: PageId) -> Begun<'_> {
-        let mut shard = self.loads.shard(id).lock();
-        match self.map.get(id) {
-            Whereabouts::Free | Whereabouts::Frame(_) => Begun::Nothing,
-            Whereabouts::Loading => {
-                let listed = shard.get(&id).expect("what is loading is listed");
-                Begun::Wait(listed.load.clone())
             }
-            Whereabouts::Place(place) => {
-                let load = Arc::new(Load(ModelMutex::new(LoadState::default())));
-                shard.insert(id, Listed { load: load.clone(), freed: false });
-                self.map.set(id, Whereabouts::Loading);
-                Begun::Load(Loading { space: self, id, place, load, is_over: false })
-            }
-        }
-    }
-
-    /// Reads the image of a page into a frame, which stays latched.
-    async fn read_image(
-        &self,
-        id: PageId,
-        place: Place,
-    ) -> Result<(FreeFrame<'_>, LatchedPage<'_>), PageError> {
+        };
+        let wanted = wanted(load.clone());
+        let reading = Reading { space: self.clone(), load, is_over: false };
         let zones = self.zones.as_ref().expect("pages are on disk");
-        let frame = self.free_frame().await?;
-        let image = zones.read(place).await?;
+        zones.read_then(wanted.load.place, |image| reading.end(image));
+        Some(wanted)
+    }
+
+    /// Fills a frame with the image of a page that is loading, and says that the page is there.
+    fn publish(
+        &self,
+        load: &Arc<Load>,
+        image: &[u8],
+        frame: FreeFrame<'_>,
+    ) -> Result<(), PageError> {
+        let Load { id, place, .. } = **load;
         let image = &image[..self.page_bytes()];
         let mut latched = frame.latch();
         latched.hold_image(id, place);
@@ -163,13 +245,63 @@ impl PageSpace {
         });
         if let Err(damage) = read {
             latched.empty();
+            let zones = self.zones.as_ref().expect("pages are on disk");
             let (path, offset) = zones.name(place.slot);
             let reason = damage.to_string();
             return Err(LogError::DamagedPage { path, offset, reason }.into());
         }
         // Relaxed: a statistic.
         self.counters.loaded.fetch_add(1, Ordering::Relaxed);
-        Ok((frame, latched))
+        let mut shard = self.loads.shard(id).lock();
+        let listed = shard.remove(&id).expect("listed as long as it is loading");
+        if listed.freed {
+            latched.empty();
+            self.give_back(id, place);
+        } else {
+            self.orphans.take(id, |word| {
+                latched.set_mapping(word);
+                self.map.set(id, Whereabouts::Frame(latched.number));
+            });
+            drop(shard);
+            settle(&mut latched, self.cut());
+            drop(latched);
+            frame.used();
+        }
+        let waiters = load.state.lock().come_to(Stage::Over(Ok(())));
+        waiters.into_iter().for_each(RemoteWaiter::wake);
+        Ok(())
+    }
+
+    /// The page is in its place as before.
+    fn end_load(&self, load: &Load, outcome: Result<(), PageError>) {
+        let mut shard = self.loads.shard(load.id).lock();
+        let waiters = load.state.lock().come_to(Stage::Over(outcome));
+        self.unlist(&mut shard, load);
+        drop(shard);
+        waiters.into_iter().for_each(RemoteWaiter::wake);
+    }
+
+    /// The same, of an image that was read, if nobody needs the page by now.
+    fn end_unwanted(&self, load: &Load) {
+        let mut shard = self.loads.shard(load.id).lock();
+        {
+            let mut state = load.state.lock();
+            if state.wanted > 0 || !matches!(state.stage, Stage::Read(_)) {
+                return;
+            }
+            let waiters = state.come_to(Stage::Over(Ok(())));
+            assert!(waiters.is_empty(), "who waits needs the page");
+        }
+        self.unlist(&mut shard, load);
+    }
+
+    fn unlist(&self, shard: &mut BTreeMap<PageId, Listed>, load: &Load) {
+        let listed = shard.remove(&load.id).expect("listed as long as it is loading");
+        if listed.freed {
+            self.give_back(load.id, load.place);
+        } else {
+            self.map.set(load.id, Whereabouts::Place(load.place));
+        }
     }
 
     /// Gives a page back that is not in memory, to which nothing leads any more, and what hung on its frame to
@@ -199,56 +331,6 @@ impl PageSpace {
     }
 }
 
-impl Loading<'_> {
-    /// The page is in the frame, which is latched.
-    fn publish(mut self, frame: FreeFrame<'_>, mut latched: LatchedPage<'_>) {
-        self.is_over = true;
-        let (space, id) = (self.space, self.id);
-        let mut shard = space.loads.shard(id).lock();
-        let listed = shard.remove(&id).expect("listed as long as it is loading");
-        if listed.freed {
-            latched.empty();
-            space.give_back(id, self.place);
-        } else {
-            space.orphans.take(id, |word| {
-                latched.set_mapping(word);
-                space.map.set(id, Whereabouts::Frame(latched.number));
-            });
-            drop(shard);
-            settle(&mut latched, space.cut());
-            frame.used();
-        }
-        self.load.end(Ok(()));
-    }
-
-    fn fail(mut self, error: PageError) {
-        self.end(Err(error));
-    }
-
-    /// The page is in its place as before.
-    fn end(&mut self, outcome: Result<(), PageError>) {
-        self.is_over = true;
-        let mut shard = self.space.loads.shard(self.id).lock();
-        let listed = shard.remove(&self.id).expect("listed as long as it is loading");
-        if listed.freed {
-            self.space.give_back(self.id, self.place);
-        } else {
-            self.space.map.set(self.id, Whereabouts::Place(self.place));
-        }
-        drop(shard);
-        self.load.end(outcome);
-    }
-}
-
-impl Drop for Loading<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            // Who waits looks again, and loads it if it still needs it.
-            self.end(Ok(()));
-        }
-    }
-}
-
 /// Puts onto a page that was loaded what is true in memory only: which slots have chains, and what is to be kept free.
 /// Takes off what is of no use: slots of deleted records that have none.
 fn settle(latched: &mut LatchedPage<'_>, cut: u64) {
@@ -259,7 +341,7 @@ fn settle(latched: &mut LatchedPage<'_>, cut: u64) {
     // SAFETY: latched.
     unsafe {
         Mapping::each_key(word, |key| {
-            let super::layout::Slot::At(place) = page.find(key) else {
+            let Slot::At(place) = page.find(key) else {
                 unreachable!("a record with a chain has a slot")
             };
             page.set_flags(place, page.flags(place).with(SlotFlags::VERSIONED));

@@ -1,7 +1,7 @@
 //! Pages: records and index of tables that may exceed memory (`docs/paged.md`).
 //!
 //! A page is found by its id, which one word leads to the frame that holds it (`map`, `frame`, `space`), or to its
-//! place on disk, from which it is loaded when it is needed (`fault`), and to which it goes when another is
+//! place on disk, from which it is loaded when it is needed (`fault`, `gather`), and to which it goes when another is
 //! (`evict`, `write_back`, `zone`); what is on it is in `layout`, `tree` makes maps of pages, `versions` is what lies beside a record while
 //! somebody may need it, and `table` puts all that together.
 
@@ -11,6 +11,7 @@ mod error;
 mod evict;
 mod fault;
 mod frame;
+mod gather;
 mod layout;
 mod map;
 #[cfg(all(test, loom))]
@@ -26,7 +27,8 @@ mod write_back;
 #[cfg_attr(loom, path = "zone/modelled.rs")]
 mod zone;
 
-pub(crate) use error::PageError;
+pub(crate) use error::{Interrupted, PageError};
+pub(crate) use gather::{Held, Needs};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};
 pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, ValueBytes, Written};

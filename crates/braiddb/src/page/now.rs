@@ -1,7 +1,7 @@
 //! Operations on records of a paged table that do not suspend, for who does several of them in one stretch. Where a
 //! page that one needs is not in memory, or no frame is free, it says so and has done nothing.
 
-use super::error::PageError;
+use super::error::{Interrupted, PageError};
 use super::table::{Copied, Decision, Met, PagedRecord, PagedTable, Written};
 use super::tree::Room;
 use super::versions::Refusal;
@@ -13,8 +13,8 @@ use crate::version::{Undecided, View};
 /// Why an operation has not been done.
 #[derive(Debug)]
 pub(crate) enum NotNow {
-    /// It may be later, once what it needs was brought near.
-    Interrupted,
+    /// It may be later, once what interrupted it is there.
+    Interrupted(Interrupted),
     /// A page cannot be had.
     Failed(PageError),
 }
@@ -71,7 +71,7 @@ impl PagedTable {
             self.tree().try_read_now(key, |leaf, slot| Copied::of(leaf, slot, key, operation));
         match copied {
             Ok(copied) => Ok(copied.seen_by(view)),
-            Err(interrupted) => Err(self.tree().not_now(interrupted).into()),
+            Err(interrupted) => Err(self.not_now(interrupted)),
         }
     }
 
@@ -88,21 +88,19 @@ impl PagedTable {
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
     ) -> Result<Result<Written<E>, Refusal>, NotNow> {
         if self.interruptions.interrupts() {
-            return Err(NotNow::Interrupted);
+            return Err(NotNow::Interrupted(Interrupted::Restart));
         }
         let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
         match self.tree().try_latch(key, room) {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view, operation, decide)),
-            Err(interrupted) => Err(self.tree().not_now(interrupted).into()),
+            Err(interrupted) => Err(self.not_now(interrupted)),
         }
     }
-}
 
-impl From<Result<(), PageError>> for NotNow {
-    fn from(again: Result<(), PageError>) -> Self {
-        match again {
-            Ok(()) => Self::Interrupted,
-            Err(error) => Self::Failed(error),
+    fn not_now(&self, interrupted: Interrupted) -> NotNow {
+        match self.tree().space().error(interrupted) {
+            None => NotNow::Interrupted(interrupted),
+            Some(error) => NotNow::Failed(error),
         }
     }
 }

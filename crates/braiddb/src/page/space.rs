@@ -1,10 +1,10 @@
 //! A space of pages of one size: their map, their frames, where the frames' pages lie, and the zones to which pages
 //! go that leave memory.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::error::{Interrupted, PageError};
+use super::evict::Pager;
 use super::fault::Loads;
 use super::frame::{Frame, LatchedPage, ResidentPage};
 use super::layout::{self, Page, WORD_BYTES};
@@ -15,7 +15,7 @@ use super::zone::Zones;
 use crate::log::WeakLogFiles;
 use crate::memory::Reserved;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::statistic;
+use crate::sync::{ModelMutex, statistic};
 
 /// Pages of one size, of any number of trees.
 #[derive(Debug)]
@@ -25,8 +25,7 @@ pub(crate) struct PageSpace {
     frames: Reserved<Frame>,
     /// The page of frame `n` is the `n`th run of as many words as a page has.
     words: Reserved<AtomicU64>,
-    /// The clock's hand: the next frame that is looked at for a page that may leave memory, counted on.
-    pub(super) hand: AtomicU64,
+    pub(super) pager: ModelMutex<Pager>,
     /// Free frames, and what is under way that brings about more.
     pub(super) transit: Transit,
     pub(super) loads: Loads,
@@ -103,7 +102,7 @@ impl PageSpace {
             map: PageMap::new(pages).map_err(no_memory)?,
             frames: Reserved::new(frames as usize).map_err(no_memory)?,
             words: Reserved::new(frames as usize * page_words).map_err(no_memory)?,
-            hand: AtomicU64::new(0),
+            pager: ModelMutex::new(Pager::default()),
             transit: Transit::new(frames),
             loads: Loads::new(),
             orphans: Orphans::new(),
@@ -230,27 +229,6 @@ impl PageSpace {
         FreeFrame { space: self, number: Some(number), _under_way: under_way }
     }
 
-    /// Waits until what interrupted an operation is mended: a page is loaded, a frame is free. Boxed, so that looking
-    /// up what is in memory does not carry the state of reading what is not.
-    ///
-    /// # Errors
-    /// When that cannot be.
-    #[cold]
-    pub(in crate::page) fn mend(
-        &self,
-        interrupted: Interrupted,
-    ) -> Pin<Box<dyn Future<Output = Result<(), PageError>> + '_>> {
-        Box::pin(async move {
-            match interrupted {
-                Interrupted::Absent(id) => self.load(id).await,
-                Interrupted::OutOfFrames { needed } => self.make_room(needed).await,
-                Interrupted::Restart | Interrupted::OutOfPageIds => {
-                    self.error(interrupted).map_or(Ok(()), Err)
-                }
-            }
-        })
-    }
-
     /// What to tell a caller that can go on only when there is more room; `None` if it can go on by itself, perhaps
     /// after waiting.
     pub(in crate::page) fn error(&self, interrupted: Interrupted) -> Option<PageError> {
@@ -260,6 +238,10 @@ impl PageSpace {
             Interrupted::OutOfFrames { .. } => Some(self.out_of_frames()),
             Interrupted::OutOfPageIds => Some(PageError::OutOfPageIds),
         }
+    }
+
+    pub(super) fn contended(&self) -> PageError {
+        PageError::Contended { frames: self.frames(), page_bytes: self.page_bytes() }
     }
 
     pub(super) fn out_of_frames(&self) -> PageError {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
+use super::gather::{Held, Needs};
 use super::layout::{Slot, SlotFlags};
 use super::now::Interruptions;
 use super::space::PageSpace;
@@ -313,7 +314,20 @@ impl PagedTable {
         interrupted: Interrupted,
     ) -> impl Future<Output = Result<(), PageError>> + use<> {
         let space = self.tree().space().clone();
-        async move { space.mend(interrupted).await }
+        async move { space.gather(&mut Needs::new(1), interrupted).await.map(drop) }
+    }
+
+    /// Waits until what interrupted an operation on tables is there, with what it needed before. What it does next, without
+    /// suspending, as long as it keeps what this returns, does not meet that again.
+    ///
+    /// # Errors
+    /// When that cannot be had.
+    pub(crate) async fn gather(
+        &self,
+        needs: &mut Needs,
+        interrupted: Interrupted,
+    ) -> Result<Held, PageError> {
+        self.tree().space().gather(needs, interrupted).await
     }
 
     /// Takes the chains off the leaf of `key` that nobody needs any more, and the slots of deleted records.

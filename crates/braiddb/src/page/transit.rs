@@ -34,8 +34,23 @@ impl Transit {
     }
 
     pub(super) fn begin(&self) -> UnderWay<'_> {
-        self.0.lock().under_way += 1;
+        self.begin_one();
         UnderWay(self)
+    }
+
+    /// The same, of what ends with [`Self::end_one`].
+    pub(super) fn begin_one(&self) {
+        self.0.lock().under_way += 1;
+    }
+
+    pub(super) fn end_one(&self) {
+        let waiters = {
+            let mut state = self.0.lock();
+            state.under_way -= 1;
+            state.ended += 1;
+            std::mem::take(&mut state.waiters)
+        };
+        waiters.into_iter().for_each(RemoteWaiter::wake);
     }
 
     /// A free frame, if there is one; what becomes of it is under way.
@@ -76,7 +91,7 @@ impl Transit {
     pub(super) async fn wait_since(&self, seen: u64, needed: usize) -> bool {
         wait_remotely(Cause::Storage, |waiter| {
             let mut state = self.0.lock();
-            let mended = state.ended != seen || state.free.len() >= needed;
+            let mended = state.ended != seen || state.has(needed);
             if mended || state.under_way == 0 {
                 return Some(mended);
             }
@@ -86,21 +101,33 @@ impl Transit {
         .await
     }
 
+    /// Waits until something is over that is under way, or `needed` frames are free.
+    pub(super) async fn wait_for(&self, is_over: impl Fn() -> bool, needed: usize) {
+        wait_remotely(Cause::Storage, |waiter| {
+            let mut state = self.0.lock();
+            if is_over() || state.has(needed) {
+                return Some(());
+            }
+            state.waiters.extend(waiter);
+            None
+        })
+        .await;
+    }
+
     /// Whether so many frames are free.
     pub(super) fn has(&self, needed: usize) -> bool {
-        let state = self.0.lock();
-        state.free.len() + (state.frames - state.next) as usize >= needed
+        self.0.lock().has(needed)
+    }
+}
+
+impl State {
+    fn has(&self, needed: usize) -> bool {
+        self.free.len() + (self.frames - self.next) as usize >= needed
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let waiters = {
-            let mut state = self.0.0.lock();
-            state.under_way -= 1;
-            state.ended += 1;
-            std::mem::take(&mut state.waiters)
-        };
-        waiters.into_iter().for_each(RemoteWaiter::wake);
+        self.0.end_one();
     }
 }

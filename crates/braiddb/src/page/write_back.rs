@@ -1,20 +1,23 @@
 //! Writing pages back, out of place: images go to a run of free places, and when that is done, those pages leave that
 //! are as they were when they were copied.
 //!
+//! A write is nobody's (`sched/storage.rs`): who has begun it, and who else needs a frame, only wait for its end.
+//!
 //! Invariants: the place of an image is known to nobody before the image is written, so no page is loaded from a place
 //! that is still being written; and a page leaves only if its latch's version is the one it was copied under,
 //! so no change is lost that came meanwhile, and a frame that holds another page by now is left alone.
-//! The write itself holds images and places until it is over, whatever becomes of the task.
+//! Pages of a batch are marked as being written until it is dropped, which is under way from before they were.
 
 use std::sync::Arc;
 
 use super::error::PageError;
-use super::evict::Batch;
 use super::map::Place;
-use super::space::{FreeFrame, PageSpace};
+use super::space::PageSpace;
 use super::zone::Run;
 use crate::io::AlignedBuffer;
+use crate::latch::LatchVersion;
 use crate::planted::{Bug, is_planted};
+use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
 
 /// Images on their way to a run of places.
@@ -30,63 +33,120 @@ impl AsRef<[u8]> for Images {
     }
 }
 
-impl PageSpace {
-    /// Writes images of pages, and lets those leave that have not changed meanwhile; the frame of one of them, if
-    /// there is one. The others' are free.
+/// Dirty pages that are written together; marked as being written until this is dropped.
+#[derive(Debug)]
+pub(super) struct Batch {
+    space: Arc<PageSpace>,
+    /// Their frames, and the versions under which they are written.
+    pages: Vec<(u32, LatchVersion)>,
+    outcome: WriteOutcome,
+}
+
+/// What has come of a write, once it is over.
+#[derive(Clone, Debug)]
+pub(super) struct WriteOutcome(Arc<ModelMutex<Option<Result<(), PageError>>>>);
+
+impl WriteOutcome {
+    pub(super) fn get(&self) -> Option<Result<(), PageError>> {
+        self.0.lock().clone()
+    }
+}
+
+impl Batch {
+    /// No pages yet.
+    pub(super) fn new(space: Arc<PageSpace>) -> Self {
+        space.transit.begin_one();
+        let outcome = WriteOutcome(Arc::new(ModelMutex::new(None)));
+        Self { space, pages: Vec::new(), outcome }
+    }
+
+    /// Adds a page, which the caller has marked.
+    pub(super) fn push(&mut self, frame: u32, version: LatchVersion) {
+        self.pages.push((frame, version));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Begins to write images of the pages; those leave then that have not changed meanwhile, and were of no use. What
+    /// comes of it is told before frames are free, and before those look again who wait for some.
     ///
     /// # Errors
-    /// When there is no place for them, or they cannot be written. Then all pages are as before.
-    pub(super) async fn write_back<'s>(
-        &'s self,
-        batch: Batch<'s>,
-    ) -> Result<Option<FreeFrame<'s>>, PageError> {
-        let zones = self.zones.as_ref().expect("there is one if pages are to leave");
-        let run = zones.take(batch.pages.len())?;
+    /// When there is no place for them. Then all pages are as before.
+    pub(super) fn write(self) -> Result<WriteOutcome, PageError> {
+        let space = self.space.clone();
+        let zones = space.zones.as_ref().expect("there is one if pages are to leave");
+        let outcome = self.outcome.clone();
+        let run = zones.take(self.pages.len())?;
         let slot_bytes = zones.slot_bytes();
         let mut bytes = AlignedBuffer::zeroed(run.len() * slot_bytes);
         let mut checksums = Vec::with_capacity(run.len());
-        for ((page, version), slot) in batch.pages.iter().zip(bytes.chunks_mut(slot_bytes)) {
-            let checksum = page.page.write_image(&mut slot[..self.page_bytes()]);
+        for ((number, version), slot) in self.pages.iter().zip(bytes.chunks_mut(slot_bytes)) {
+            let page = space.frame(*number);
+            let checksum = page.page.write_image(&mut slot[..space.page_bytes()]);
             // What was copied of a page that has changed meanwhile means nothing, and is nobody's.
             checksums.push(page.validate(*version).is_ok().then_some(checksum));
         }
         if checksums.iter().all(Option::is_none) {
-            return Ok(None);
+            drop(self);
+            return Ok(outcome);
         }
         let images = Arc::new(Images { bytes, run });
         let early = is_planted(Bug::PlaceBeforeImage);
-        let left = early.then(|| self.leave_unchanged(&batch, &checksums, &images.run));
-        images.run.write(images.clone()).await?;
-        // Relaxed, both: statistics.
-        self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters.written.fetch_add(checksums.len() as u64, Ordering::Relaxed);
-        Ok(left.unwrap_or_else(|| self.leave_unchanged(&batch, &checksums, &images.run)))
+        if early {
+            self.leave_unchanged(&checksums, &images.run);
+        }
+        images.clone().run.write_then(images.clone(), move |written| {
+            if let Err(error) = written {
+                *self.outcome.0.lock() = Some(Err(error.into()));
+                return;
+            }
+            // Relaxed, both: statistics.
+            let counters = &self.space.counters;
+            counters.writes.fetch_add(1, Ordering::Relaxed);
+            counters.written.fetch_add(checksums.len() as u64, Ordering::Relaxed);
+            if !early {
+                self.leave_unchanged(&checksums, &images.run);
+            }
+        });
+        Ok(outcome)
     }
 
-    /// Lets those pages leave that are as they were when they were copied to a run, where they are now; the frame of one
-    /// of them. `checksums` are those of their images; none of what was copied while it changed.
-    fn leave_unchanged<'s>(
-        &'s self,
-        batch: &Batch<'s>,
-        checksums: &[Option<u32>],
-        run: &Run,
-    ) -> Option<FreeFrame<'s>> {
-        let mut frame = None;
-        for (number, ((page, version), checksum)) in batch.pages.iter().zip(checksums).enumerate() {
+    /// Lets those pages leave that are as they were when they were copied to a run, where they are now, and were of no
+    /// use meanwhile; those that were are clean. `checksums` are those of their images; none of what was copied while it
+    /// changed.
+    fn leave_unchanged(&self, checksums: &[Option<u32>], run: &Run) {
+        let pager = self.space.pager.lock();
+        for (number, ((frame, version), checksum)) in self.pages.iter().zip(checksums).enumerate() {
             let Some(checksum) = checksum else { continue };
-            let version = match page.frame.latch.version() {
-                Ok(now) if is_planted(Bug::PageLeavesThoughChanged) && page.held().is_some() => now,
+            let page = self.space.frame(*frame);
+            let version = match page.frame.latch.version_now() {
+                Some(now) if is_planted(Bug::PageLeavesThoughChanged) && page.held().is_some() => {
+                    now
+                }
                 _ => *version,
             };
             // Unchanged, for its version never comes back.
             let Ok(mut latched) = page.acquire(version) else { continue };
             let place = Place::new(run.keep(number), *checksum);
             if let Some(before) = latched.set_written(place) {
-                self.zones.as_ref().expect("pages leave").free(before.slot);
+                self.space.zones.as_ref().expect("pages leave").free(before.slot);
             }
-            let free = self.leave(latched, place);
-            frame.get_or_insert(free);
+            if !pager.holds(latched.id()) && !latched.frame.take_use() {
+                drop(self.space.leave(latched, place));
+            }
         }
-        frame
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.outcome.0.lock().get_or_insert(Ok(()));
+        for (number, _) in &self.pages {
+            self.space.frame(*number).frame.end_writing();
+        }
+        // Last: who waits then finds the pages not marked any more.
+        self.space.transit.end_one();
     }
 }

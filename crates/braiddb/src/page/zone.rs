@@ -105,25 +105,32 @@ impl Zones {
         (file.path().to_owned(), offset)
     }
 
-    /// Reads what is in a place. Off the workers, with a blocking call.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub(in crate::page) async fn read(&self, place: Place) -> Result<AlignedBuffer, LogError> {
+    /// Reads what is in a place, and tells `then` when that is done: on a worker later, between its tasks; elsewhere at
+    /// once, after a blocking call.
+    pub(in crate::page) fn read_then(
+        &self,
+        place: Place,
+        then: impl FnOnce(Result<AlignedBuffer, LogError>) + 'static,
+    ) {
         let (file, offset) = self.locate(place.slot);
         let mut buffer = AlignedBuffer::zeroed(self.slot_bytes);
-        let failed = |error| LogError::io("read a page from", file.path(), offset, error);
-        let read = if sched::on_worker() {
-            let (read, filled) = sched::read(file.clone(), offset, buffer).await;
-            buffer = filled;
-            read
-        } else {
-            file.read_at(&mut buffer, offset)
+        let checked = {
+            let file = file.clone();
+            move |read: std::io::Result<usize>, buffer: AlignedBuffer| {
+                let failed = |error| LogError::io("read a page from", file.path(), offset, error);
+                match read {
+                    Ok(bytes) if bytes == buffer.len() => Ok(buffer),
+                    Ok(_) => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
+                    Err(error) => Err(failed(error)),
+                }
+            }
         };
-        if read.map_err(failed)? < buffer.len() {
-            return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+        if sched::on_worker() {
+            sched::read_then(file, offset, buffer, move |read, buffer| then(checked(read, buffer)));
+        } else {
+            let read = file.read_at(&mut buffer, offset);
+            then(checked(read, buffer));
         }
-        Ok(buffer)
     }
 
     /// Takes a run of places, `most` at most.
@@ -258,19 +265,26 @@ impl Run {
         self.left.lock().len()
     }
 
-    /// Writes images, one for each place, whose run this is. They stay, and the run with them, until the write is
-    /// over, whatever becomes of this future. Off the workers, with a blocking call.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub(in crate::page) async fn write(&self, images: Arc<Images>) -> Result<(), LogError> {
-        let offset = self.zones.offset(self.first);
-        let written = if sched::on_worker() {
-            sched::write_shared(self.file.clone(), offset, images).await
-        } else {
-            self.file.write_all_at((*images).as_ref(), offset)
+    /// Writes images, one for each place, whose run this is, and tells `then` when that is done, as
+    /// [`Zones::read_then`]. They stay, and the run with them, until the write is over.
+    pub(in crate::page) fn write_then(
+        &self,
+        images: Arc<Images>,
+        then: impl FnOnce(Result<(), LogError>) + 'static,
+    ) {
+        let (file, offset) = (self.file.clone(), self.zones.offset(self.first));
+        let checked = {
+            let file = file.clone();
+            move |written: std::io::Result<()>| {
+                written.map_err(|error| LogError::io("write pages to", file.path(), offset, error))
+            }
         };
-        written.map_err(|error| LogError::io("write pages to", self.file.path(), offset, error))
+        if sched::on_worker() {
+            sched::write_then(file, offset, images, move |written| then(checked(written)));
+        } else {
+            let written = file.write_all_at((*images).as_ref(), offset);
+            then(checked(written));
+        }
     }
 
     /// Keeps a place of the run, by its number there: it is the caller's to free.

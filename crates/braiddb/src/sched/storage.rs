@@ -5,6 +5,10 @@
 //! without being issued, those of the engine's upkeep first. Invariants: a ticket is in use from the
 //! first poll of its transfer to the later of the transfer's completion and the drop of its future; a
 //! transfer whose future is gone still owns its buffer and file until it completes.
+//!
+//! A transfer may be nobody's: it is begun with what is to be done with what comes of it, which the worker does between
+//! its tasks. A worker that is to stop waits for these. If it fails, what is to be done is dropped undone: whoever
+//! needs more than that sees to it when it is dropped.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,11 +32,11 @@ enum Ticket {
     Free,
     /// Not issued yet.
     Queued {
-        waiter: Waiter,
+        told: Told,
         operation: Operation,
     },
     Issued {
-        waiter: Waiter,
+        told: Told,
     },
     /// Its future is gone.
     Abandoned,
@@ -41,6 +45,24 @@ enum Ticket {
 
 /// How many bytes were moved, and a read's buffer.
 type Done = (io::Result<usize>, Option<AlignedBuffer>);
+
+/// What is to be done, on the worker, with what came of a transfer that is nobody's.
+pub(super) type Then = Box<dyn FnOnce(Done)>;
+
+/// Who is told that a transfer has completed.
+enum Told {
+    Task(Waiter),
+    Nobody(Then),
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Task(waiter) => waiter.fmt(f),
+            Self::Nobody(_) => f.write_str("nobody"),
+        }
+    }
+}
 
 /// A worker's transfers for its tasks.
 #[derive(Debug)]
@@ -54,13 +76,27 @@ struct TransfersState {
     queue: VecDeque<usize>,
     issued: usize,
     most: usize,
+    /// Transfers of nobody that have not completed, or of which nothing was made yet.
+    nobodys: usize,
+    completed: VecDeque<Completed>,
+}
+
+/// A transfer of nobody that has completed.
+struct Completed(Then, Done);
+
+impl std::fmt::Debug for Completed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Completed").field(&self.1).finish()
+    }
 }
 
 impl Transfers {
     /// At most `most` are under way at a time.
     pub(super) fn new(most: usize) -> Self {
-        let (tickets, free, queue) = Default::default();
-        Self(RefCell::new(TransfersState { tickets, free, queue, issued: 0, most: most.max(1) }))
+        let (tickets, free, queue, completed) = Default::default();
+        let (issued, nobodys, most) = (0, 0, most.max(1));
+        let state = TransfersState { tickets, free, queue, issued, most, nobodys, completed };
+        Self(RefCell::new(state))
     }
 
     /// Whether a completion is that of a task's transfer.
@@ -87,8 +123,8 @@ impl Transfers {
             && let Some(number) = state.queue.pop_front()
         {
             match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-                Ticket::Queued { waiter, operation } => {
-                    state.tickets[number] = Ticket::Issued { waiter };
+                Ticket::Queued { told, operation } => {
+                    state.tickets[number] = Ticket::Issued { told };
                     state.issued += 1;
                     device.submit(operation, number as u64);
                 }
@@ -104,9 +140,15 @@ impl Transfers {
         let number = completion.token as usize;
         state.issued -= 1;
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Issued { waiter } => {
+            Ticket::Issued { told: Told::Task(waiter) } => {
                 state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
                 Some(waiter)
+            }
+            Ticket::Issued { told: Told::Nobody(then) } => {
+                state.free.push(number);
+                let done = (completion.result, completion.buffer);
+                state.completed.push_back(Completed(then, done));
+                None
             }
             Ticket::Abandoned => {
                 state.free.push(number);
@@ -116,13 +158,29 @@ impl Transfers {
         }
     }
 
-    fn queue(&self, waiter: Waiter, operation: Operation, urgent: bool) -> usize {
+    /// Does what is to be done with what came of transfers that are nobody's.
+    pub(super) fn go_on(&self) {
+        loop {
+            let next = self.0.borrow_mut().completed.pop_front();
+            let Some(Completed(then, done)) = next else { break };
+            then(done);
+            self.0.borrow_mut().nobodys -= 1;
+        }
+    }
+
+    /// Whether there are transfers of nobody of which nothing was made yet.
+    pub(super) fn has_nobodys(&self) -> bool {
+        self.0.borrow().nobodys > 0
+    }
+
+    fn queue(&self, told: Told, operation: Operation, urgent: bool) -> usize {
         let state = &mut *self.0.borrow_mut();
+        state.nobodys += usize::from(matches!(told, Told::Nobody(_)));
         let number = state.free.pop().unwrap_or_else(|| {
             state.tickets.push(Ticket::Free);
             state.tickets.len() - 1
         });
-        state.tickets[number] = Ticket::Queued { waiter, operation };
+        state.tickets[number] = Ticket::Queued { told, operation };
         if urgent {
             state.queue.push_front(number);
         } else {
@@ -140,7 +198,9 @@ impl Transfers {
                 Some(done)
             }
             mut under_way => {
-                if let Ticket::Queued { waiter, .. } | Ticket::Issued { waiter } = &mut under_way {
+                if let Ticket::Queued { told: Told::Task(waiter), .. }
+                | Ticket::Issued { told: Told::Task(waiter) } = &mut under_way
+                {
                     update(waiter);
                 }
                 state.tickets[number] = under_way;
@@ -195,22 +255,48 @@ pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -
     result.map(drop)
 }
 
-/// As [`write()`], of bytes that others hold too: they stay, with all that `mapping` is, until the write completes,
-/// whatever becomes of this future.
+/// Begins to read into `buffer` from `offset` of a file; when that is done, `then` is told, on this worker, between its
+/// tasks, how many bytes were read, and has the buffer back. Nobody need wait for it.
 ///
 /// # Panics
 /// Off the workers.
 #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
-pub(crate) async fn write_shared<M: AsRef<[u8]> + Send + Sync + 'static>(
+pub(crate) fn read_then(
+    file: Arc<File>,
+    offset: u64,
+    buffer: AlignedBuffer,
+    then: impl FnOnce(io::Result<usize>, AlignedBuffer) + 'static,
+) {
+    begin(Operation::Read { file, offset, buffer }, move |(result, buffer)| {
+        then(result, buffer.expect("reads give their buffer back"));
+    });
+}
+
+/// Begins to write all bytes of `mapping` at `offset` of a file, which stay until that is done; then is as in
+/// [`read_then`].
+///
+/// # Panics
+/// Off the workers.
+#[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
+pub(crate) fn write_then<M: AsRef<[u8]> + Send + Sync + 'static>(
     file: Arc<File>,
     offset: u64,
     mapping: Arc<M>,
-) -> io::Result<()> {
+    then: impl FnOnce(io::Result<()>) + 'static,
+) {
     let bytes = (*mapping).as_ref();
     let (pointer, bytes) = (MappedPointer(bytes.as_ptr()), bytes.len());
     let source = WriteSource::Mapped { mapping, pointer, bytes };
-    let (result, _) = Transfer::new(Operation::Write { file, offset, source, sync: false }).await;
-    result.map(drop)
+    begin(Operation::Write { file, offset, source, sync: false }, |(result, _)| {
+        then(result.map(drop));
+    });
+}
+
+fn begin(operation: Operation, then: impl FnOnce(Done) + 'static) {
+    local(|local| {
+        let local = local.expect("only workers reach storage");
+        local.transfers.queue(Told::Nobody(Box::new(then)), operation, local.urgent.get());
+    });
 }
 
 /// Makes what was written to a file durable.
@@ -250,7 +336,8 @@ impl Future for Transfer {
             match std::mem::replace(&mut self.state, TransferState::Over) {
                 TransferState::New(operation) => {
                     let waiter = Waiter::polled(local, context);
-                    let number = local.transfers.queue(waiter, operation, local.urgent.get());
+                    let urgent = local.urgent.get();
+                    let number = local.transfers.queue(Told::Task(waiter), operation, urgent);
                     self.state = TransferState::Ticket(number);
                 }
                 TransferState::Ticket(number) => {

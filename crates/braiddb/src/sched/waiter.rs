@@ -73,9 +73,13 @@ impl Waiter {
 pub(crate) struct RemoteWaiter(PartWaker);
 
 impl RemoteWaiter {
-    /// Lets it look again at what it waits for.
+    /// Lets it look again at what it waits for; on a worker, once the task that is being polled suspends: a user's waker
+    /// may do anything, and the caller may have a lock.
     pub(crate) fn wake(self) {
-        self.0.wake();
+        local(|local| match local {
+            Some(local) => local.resumed.borrow_mut().push(Waiter::Part(self.0)),
+            None => self.0.wake(),
+        });
     }
 }
 

@@ -397,8 +397,10 @@ impl<S: Source> Run<'_, '_, S> {
         None
     }
 
-    /// Stages tasks that were resumed, on this thread or from others.
+    /// Goes on with what has completed and is nobody's, and stages tasks that were resumed, on this thread or from
+    /// others.
     fn collect_resumed(&mut self) {
+        self.worker.local.transfers.go_on();
         while !self.worker.local.resumed.borrow().is_empty() {
             // Taken out: a waker of a part is a user's code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
@@ -430,6 +432,8 @@ impl<S: Source> Run<'_, '_, S> {
         let stopping = self.worker.mailbox.stop.load(Ordering::Acquire);
         if stopping {
             self.end_tasks();
+            // What was dropped may have let others go on.
+            self.collect_resumed();
         }
         let open = self.queues.open();
         match (self.typed, stopping) {
@@ -438,6 +442,8 @@ impl<S: Source> Run<'_, '_, S> {
                 Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
             }
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
+            // Tasks of others may wait for what comes of transfers that are nobody's.
+            (false, true) if self.worker.local.transfers.has_nobodys() => None,
             (false, true) if open == 0 && self.worker.mailbox.messages.is_empty() => {
                 Some(Exit::Stopped)
             }

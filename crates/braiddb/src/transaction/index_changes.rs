@@ -16,8 +16,8 @@
 //! commit (first updater wins).
 //!
 //! Of a paged table, the entries are records of paged tables too. Where a page is not in memory when it is to be
-//! written, what this write had written is taken back, in the same stretch, the pages are brought near, and all
-//! begins anew (`transaction/paged_now.rs`).
+//! written, what this write had written is taken back, in the same stretch (`transaction/paged_now.rs`), the pages are
+//! brought together that it is known to need at once (`page/gather.rs`), and all begins anew.
 
 use std::cmp::Ordering as Order;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ use super::paged_now::not_now;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
-use crate::page::{PageError, ValueBytes};
+use crate::page::{Held, Interrupted, Needs, PageError, ValueBytes};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Base, ColdVersion, NotReady, Records, Refusal, Secondary};
@@ -111,8 +111,8 @@ pub(super) enum Wait<'t> {
     Undecided,
     /// The record was written meanwhile, by the transaction itself, or its snapshot extended.
     Again,
-    /// A page is to be brought near.
-    Interrupted,
+    /// A page is to be brought to memory, or a frame to come free.
+    Interrupted(Interrupted),
 }
 
 pub(super) type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
@@ -129,6 +129,8 @@ impl Transaction {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
             let mut fetched = Fetched::new();
+            // What pages this needs at once is known when it has met them all.
+            let (mut needs, mut held) = (Needs::new(usize::MAX), None::<Held>);
             loop {
                 // Looked up anew when the snapshot was extended: then records may be seen that were written since one
                 // was listed or dropped, with or without entries.
@@ -139,15 +141,20 @@ impl Transaction {
                     return Err(IndexError::IndexDetached { table, index }.into());
                 }
                 let before = self.moment();
-                let attempt = self.try_write(table, &indexes, begin, key, intent, &fetched);
-                match attempt.await {
+                let is_near = held.is_some();
+                let attempt =
+                    self.try_write(table, &indexes, begin, key, intent, &fetched, is_near).await;
+                drop(held.take());
+                match attempt {
                     Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
-                    // All pages are brought near again.
-                    Err(Wait::Interrupted) => sched::yield_now(Cause::Memory).await,
+                    Err(Wait::Interrupted(why)) => {
+                        let paged = table.paged().expect("a paged table's pages");
+                        held = Some(paged.gather(&mut needs, why).await?);
+                    }
                     Err(Wait::Fetch(table, rid, location)) => {
                         let (record, _permit) = self.fetch(table, rid, location).await?;
                         fetched.push((location, record.view().value.to_vec()));
@@ -157,6 +164,11 @@ impl Transaction {
         })
     }
 
+    /// Makes an attempt at a write; without suspensions if all that interrupted it before `is_near`.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one write, made by its only caller"
+    )]
     async fn try_write<'t>(
         &self,
         table: &'t Records,
@@ -165,18 +177,21 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
         fetched: &Fetched,
+        is_near: bool,
     ) -> Attempt<'t, bool> {
         let value_bytes = intent.value().map_or(0, <[u8]>::len);
         if let Some(paged) = table.paged() {
             if let Err(error) = check_fits(paged, key, value_bytes) {
                 return Ok(Err(error));
             }
-            if let Err(error) = paged.bring_near(key, value_bytes).await {
+            if !is_near && let Err(error) = paged.bring_near(key, value_bytes).await {
                 return Ok(Err(error.into()));
             }
         }
         let operation = reclaim::enter();
-        sched::count_steps(1).await;
+        if !is_near {
+            sched::count_steps(1).await;
+        }
         if table.paged().is_none()
             && let Some(rid) = table.index.get(key, &operation).await
         {
@@ -198,7 +213,7 @@ impl Transaction {
                 return Ok(Err(error));
             }
         };
-        if !changes.is_empty() {
+        if !is_near && !changes.is_empty() {
             let near = changes.iter().map(|change| {
                 let value = change.index.entry_value(key);
                 bring_near(change.index.entries(), &change.entry, value.len())

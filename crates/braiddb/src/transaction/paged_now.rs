@@ -10,7 +10,7 @@ use crate::version::Undecided;
 /// What an operation that was not done comes to.
 pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
     match why {
-        NotNow::Interrupted => Err(Wait::Interrupted),
+        NotNow::Interrupted(why) => Err(Wait::Interrupted(why)),
         NotNow::Failed(error) => Ok(Err(error.into())),
     }
 }
@@ -31,8 +31,8 @@ impl Transaction {
                 Ok(Sight::copied(record.value))
             }
             Ok(Err(Undecided)) => Err(Wait::Undecided),
-            // Should it fail, so does bringing the page near.
-            Err(NotNow::Interrupted | NotNow::Failed(_)) => Err(Wait::Interrupted),
+            Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(why)),
+            Err(NotNow::Failed(error)) => unreachable!("what only looks takes no page: {error}"),
         }
     }
 

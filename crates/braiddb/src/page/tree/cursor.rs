@@ -7,10 +7,12 @@
 
 use std::ops::{Bound, Range};
 
-use super::PageTree;
 use super::descend::Target;
 use super::leaf::LeafView;
+use super::{PageTree, start_again};
+use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
+use crate::page::frame::ResidentPage;
 use crate::page::layout::{KeyBytes, Page};
 
 /// A position in a range of a tree of pages.
@@ -81,13 +83,23 @@ impl PageCursor<'_> {
     ) -> Result<Option<R>, PageError> {
         assert!(most > 0);
         while let Some(start) = &self.next {
-            match self.visit(start, most, &mut look).await {
-                Err(interrupted) => self.tree.again(interrupted).await?,
-                Ok(Visited { result: Some(result), after }) => {
+            let visited = match self.visit(start, most, &mut look).await {
+                Err(Interrupted::Restart) => {
+                    start_again();
+                    continue;
+                }
+                Err(why) => {
+                    let attempt = || self.visit_now(start, most, &mut look);
+                    self.tree.space.retry(why, attempt).await?
+                }
+                Ok(visited) => visited,
+            };
+            match visited {
+                Visited { result: Some(result), after } => {
                     self.after = after;
                     return Ok(Some(result));
                 }
-                Ok(Visited { result: None, after }) => self.next = after,
+                Visited { result: None, after } => self.next = after,
             }
         }
         Ok(None)
@@ -120,6 +132,36 @@ impl PageCursor<'_> {
         look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<Visited<R>, Interrupted> {
         let (_, leaf, version) = self.tree.leaf(self.target(start)).await?;
+        self.look_at(leaf, version, start, most, look)
+    }
+
+    /// The same without suspensions; never `Restart`.
+    fn visit_now<R>(
+        &self,
+        start: &Bound<KeyBytes>,
+        most: usize,
+        look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Visited<R>, Interrupted> {
+        loop {
+            let visited = self.tree.path_to(self.target(start), 0).and_then(|path| {
+                let leaf = path.last().expect("a path ends in a leaf");
+                self.look_at(leaf.page, leaf.version, start, most, look)
+            });
+            match visited {
+                Err(Interrupted::Restart) => start_again(),
+                visited => return visited,
+            }
+        }
+    }
+
+    fn look_at<R>(
+        &self,
+        leaf: ResidentPage<'_>,
+        version: LatchVersion,
+        start: &Bound<KeyBytes>,
+        most: usize,
+        look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Visited<R>, Interrupted> {
         let page = leaf.page;
         let (low, high) = if self.reverse { (&self.end, start) } else { (start, &self.end) };
         let all = first_place(page, low)..end_place(page, high);

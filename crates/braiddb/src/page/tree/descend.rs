@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::PageTree;
 use super::leaf::LeafView;
+use super::{PageTree, start_again};
 use crate::latch::{LatchVersion, Restart};
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
@@ -89,7 +89,10 @@ impl PageTree {
         loop {
             match self.try_read(key, &mut look).await {
                 Ok(result) => return Ok(result),
-                Err(interrupted) => self.again(interrupted).await?,
+                Err(Interrupted::Restart) => start_again(),
+                Err(why) => {
+                    return self.space.retry(why, || self.try_read_now(key, &mut look)).await;
+                }
             }
         }
     }
@@ -182,6 +185,11 @@ impl PageTree {
 
     /// The way to the page of a level in whose range `key` is, without suspensions.
     pub(super) fn path(&self, key: &[u8], level: u8) -> Result<Path<'_>, Interrupted> {
+        self.path_to(Target::Key(key), level)
+    }
+
+    /// The way to the page of a level that is meant, without suspensions.
+    pub(super) fn path_to(&self, target: Target<'_>, level: u8) -> Result<Path<'_>, Interrupted> {
         let mut path = Path::new();
         let mut page = self.space.resident(self.root)?;
         let mut version = page.version(self.root)?;
@@ -191,7 +199,7 @@ impl PageTree {
                 path.push(Step { page, version, place: 0 });
                 return Ok(path);
             }
-            let place = Target::Key(key).child_place(page.page, shape);
+            let place = target.child_place(page.page, shape);
             let id = page.page.child(place);
             page.validate(version)?;
             path.push(Step { page, version, place });

@@ -1,9 +1,9 @@
 //! Latching a leaf to change it.
 
-use super::PageTree;
 use super::descend::Target;
 use super::leaf::{LatchedLeaf, Room};
 use super::split::Wanted;
+use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
@@ -21,7 +21,8 @@ impl PageTree {
                 leaf.and_then(|(_, leaf, version)| self.latch_leaf(leaf, version, key, room));
             match latched {
                 Ok(latched) => return Ok(latched),
-                Err(interrupted) => self.again(interrupted).await?,
+                Err(Interrupted::Restart) => start_again(),
+                Err(why) => return self.space.retry(why, || self.try_latch(key, room)).await,
             }
         }
     }
@@ -38,7 +39,7 @@ impl PageTree {
                 self.latch_leaf(leaf.page, leaf.version, key, room)
             });
             match latched {
-                Err(Interrupted::Restart) => {}
+                Err(Interrupted::Restart) => start_again(),
                 result => return result,
             }
         }

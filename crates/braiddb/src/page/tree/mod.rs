@@ -42,11 +42,17 @@ use super::map::PageId;
 use super::space::PageSpace;
 use crate::rid::TableId;
 use crate::sync::statistic::{AtomicU64, Ordering};
-use crate::sync::yield_thread;
 
 /// Levels whose pages take less than this stay in the caches and are not suspended on.
 const CACHED_BYTES: u64 = 2 << 20;
 const MOST_LEVELS: usize = 16;
+
+/// To be called before what is stale is looked at again: in models, it does not stay so for ever.
+#[inline(always)]
+fn start_again() {
+    #[cfg(loom)]
+    crate::sync::yield_thread();
+}
 
 /// A tree of pages: a map from keys to values that many workers read and change at once.
 #[derive(Debug)]
@@ -66,11 +72,9 @@ impl PageTree {
     /// When no frame, or no page id, is free.
     pub(crate) async fn create(space: Arc<PageSpace>, table: TableId) -> Result<Self, PageError> {
         let root = {
-            let new = loop {
-                match space.take(1) {
-                    Ok(new) => break new,
-                    Err(why) => space.mend(why).await?,
-                }
+            let new = match space.take(1) {
+                Ok(new) => new,
+                Err(why) => space.retry(why, || space.take(1)).await?,
             };
             let root = new.into_latched(space.cut());
             let page = root.id().number();
@@ -126,24 +130,6 @@ impl PageTree {
         // Relaxed: statistics.
         let counts = self.pages.iter().map(|pages| pages.load(Ordering::Relaxed));
         counts.take_while(|count| *count > 0).collect()
-    }
-
-    /// Returns when the caller is to start again: what interrupted it is mended, or was nothing but a change.
-    ///
-    /// # Errors
-    /// When that cannot be.
-    #[inline]
-    pub(in crate::page) async fn again(&self, interrupted: Interrupted) -> Result<(), PageError> {
-        match interrupted {
-            Interrupted::Restart => {
-                if cfg!(loom) {
-                    // What is stale does not stay so for ever.
-                    yield_thread();
-                }
-                Ok(())
-            }
-            other => self.space.mend(other).await,
-        }
     }
 
     /// Gives all pages of the tree back, to which nobody else comes any more, and what hangs on their frames to

@@ -1,8 +1,8 @@
 //! Looking at a leaf without suspensions.
 
-use super::PageTree;
 use super::leaf::LeafView;
-use crate::page::error::{Interrupted, PageError};
+use super::{PageTree, start_again};
+use crate::page::error::Interrupted;
 use crate::page::layout::Slot;
 
 impl PageTree {
@@ -25,18 +25,9 @@ impl PageTree {
                 Ok(result)
             });
             match result {
-                Err(Interrupted::Restart) => {}
+                Err(Interrupted::Restart) => start_again(),
                 result => return result,
             }
         }
-    }
-
-    /// What comes of an operation that did without suspensions: `Ok` if it is worth trying again once the page
-    /// has been brought near.
-    ///
-    /// # Errors
-    /// When that does not help.
-    pub(crate) fn not_now(&self, interrupted: Interrupted) -> Result<(), PageError> {
-        self.space.error(interrupted).map_or(Ok(()), Err)
     }
 }

@@ -53,12 +53,18 @@ impl Zones {
         (PathBuf::new(), slot)
     }
 
-    pub(in crate::page) async fn read(&self, place: Place) -> Result<AlignedBuffer, LogError> {
+    pub(in crate::page) fn read_then(
+        &self,
+        place: Place,
+        then: impl FnOnce(Result<AlignedBuffer, LogError>) + 'static,
+    ) {
         let mut buffer = AlignedBuffer::zeroed(self.slot_bytes);
-        let slots = self.slots.lock();
-        let bytes = slots[place.slot as usize].as_ref().expect("the place is the page's");
-        buffer[..bytes.len()].copy_from_slice(bytes);
-        Ok(buffer)
+        {
+            let slots = self.slots.lock();
+            let bytes = slots[place.slot as usize].as_ref().expect("the place is the page's");
+            buffer[..bytes.len()].copy_from_slice(bytes);
+        }
+        then(Ok(buffer));
     }
 
     pub(in crate::page) fn take(self: &Arc<Self>, _most: usize) -> Result<Run, LogError> {
@@ -85,10 +91,14 @@ impl Run {
         1
     }
 
-    pub(in crate::page) async fn write(&self, images: Arc<Images>) -> Result<(), LogError> {
-        let bytes = &(*images).as_ref()[..self.zones.slot_bytes];
-        self.zones.slots.lock()[self.slot as usize] = Some(bytes.to_vec());
-        Ok(())
+    pub(in crate::page) fn write_then(
+        &self,
+        images: Arc<Images>,
+        then: impl FnOnce(Result<(), LogError>) + 'static,
+    ) {
+        let bytes = (*images).as_ref()[..self.zones.slot_bytes].to_vec();
+        self.zones.slots.lock()[self.slot as usize] = Some(bytes);
+        then(Ok(()));
     }
 
     pub(in crate::page) fn keep(&self, _number: usize) -> u64 {

@@ -1,0 +1,236 @@
+//! Bringing together what an operation needs at once that has met a page which is not in memory, or no free frame.
+//!
+//! An operation that is interrupted tells what by (`Needs`), waits until all of it is there, and goes on, in the same
+//! stretch: nothing suspends from when all of it is there until its attempt has ended, and until then the pages are
+//! *held*, and do not leave. While it waits it has nothing that another could need: no frame, no
+//! mark, no page; only images that were read, which others publish as well.
+//!
+//! That this comes to an end: an attempt made with all that is known to be needed finds that, and more leaves or frames if
+//! it needs more; those are a few. It waits for images, which come, and stay as long as it wants them;
+//! for writes, which end, and of which there are only so many as pages were changed; and for those
+//! who hold pages, who do not suspend. What it waited for may be gone again when all is there only if others have
+//! published pages, or taken frames, and each of these had an attempt of its own with what it needs. So if there are frames for what one
+//! operation needs beside the inner pages, one of them gets on. That it is not always another
+//! is not said: after so many attempts there is an error.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::error::{Interrupted, PageError};
+use super::evict::{Search, Swept};
+use super::fault::Wanted;
+use super::map::{PageId, Whereabouts};
+use super::space::PageSpace;
+use super::write_back::Batch;
+use crate::sched::{self, Cause};
+
+/// Attempts after which an operation that needs pages fails.
+const MOST_ATTEMPTS: u32 = 10_000;
+
+/// Pages that an operation needs at once.
+type Pages = SmallVec<[PageId; 4]>;
+
+/// What an operation needs at once, as far as it has met it.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    /// Those that it met last, first; of those it met before, as many as it may need.
+    pages: Pages,
+    most_pages: usize,
+    frames: usize,
+    attempts: u32,
+    /// There were too few frames for all that it was known to need, of which some may be of no use any more.
+    is_narrowed: bool,
+}
+
+impl Needs {
+    /// Nothing yet; so many pages at once at most.
+    pub(crate) fn new(most_pages: usize) -> Self {
+        Self { pages: Pages::new(), most_pages, frames: 0, attempts: 0, is_narrowed: false }
+    }
+
+    fn count_attempt(&mut self, space: &PageSpace) -> Result<(), PageError> {
+        self.attempts += 1;
+        if self.attempts > MOST_ATTEMPTS { Err(space.contended()) } else { Ok(()) }
+    }
+
+    fn add(&mut self, interrupted: Interrupted) {
+        self.frames = 0;
+        match interrupted {
+            Interrupted::Absent(id) => {
+                self.pages.retain(|page| *page != id);
+                self.pages.insert(0, id);
+                self.pages.truncate(self.most_pages);
+            }
+            Interrupted::OutOfFrames { needed } => self.frames = needed,
+            Interrupted::Restart | Interrupted::OutOfPageIds => {}
+        }
+    }
+}
+
+/// Pages that do not leave until this is dropped. Not kept over a suspension.
+#[derive(Debug)]
+pub(crate) struct Held {
+    space: Arc<PageSpace>,
+    pages: Pages,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.pages.is_empty() {
+            self.space.pager.lock().let_go(&self.pages);
+        }
+    }
+}
+
+/// What came of trying to bring all together in one stretch.
+enum Gathered {
+    All(Held),
+    /// A page has left meanwhile.
+    Absent,
+    /// These are to be written.
+    Dirty(Batch),
+    /// Others are about to do something.
+    Busy,
+    /// Nothing may leave.
+    Nothing,
+}
+
+impl PageSpace {
+    /// Makes an operation that was interrupted, and does not suspend, go on with what it needs, until it is not
+    /// interrupted. Boxed, so that looking up what is in memory does not carry the state of reading what is not.
+    ///
+    /// # Errors
+    /// When that cannot be had.
+    #[cold]
+    pub(in crate::page) fn retry<'s, R: 's>(
+        self: &'s Arc<Self>,
+        interrupted: Interrupted,
+        mut attempt: impl FnMut() -> Result<R, Interrupted> + 's,
+    ) -> Pin<Box<dyn Future<Output = Result<R, PageError>> + 's>> {
+        Box::pin(async move {
+            // What one leaf is needed for: who finds that it is another by now needs the other.
+            let mut needs = Needs::new(1);
+            let mut interrupted = interrupted;
+            loop {
+                let _held = self.gather(&mut needs, interrupted).await?;
+                match attempt() {
+                    Ok(done) => return Ok(done),
+                    Err(again) => interrupted = again,
+                }
+            }
+        })
+    }
+
+    /// Waits until what interrupted an operation is there, with what it needed before.
+    ///
+    /// # Errors
+    /// When that cannot be, or it was interrupted too often.
+    pub(in crate::page) async fn gather(
+        self: &Arc<Self>,
+        needs: &mut Needs,
+        interrupted: Interrupted,
+    ) -> Result<Held, PageError> {
+        if let Some(error) = self.error(interrupted) {
+            return Err(error);
+        }
+        needs.add(interrupted);
+        // Images that were read stay with these until all are there.
+        let mut wanted = SmallVec::<[Wanted; 4]>::new();
+        let (mut failed, mut passed) = (None::<PageError>, 0);
+        needs.count_attempt(self)?;
+        loop {
+            wanted.retain(|one| !one.is_over());
+            for id in &needs.pages {
+                if !wanted.iter().any(|one| one.id() == *id) {
+                    wanted.extend(self.want(*id));
+                }
+            }
+            for one in &wanted {
+                one.image().await?;
+            }
+            let seen = self.transit.ended();
+            let needed = needs.frames + wanted.len();
+            match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
+                Gathered::All(held) => return Ok(held),
+                Gathered::Absent => needs.count_attempt(self)?,
+                Gathered::Busy => sched::yield_now(Cause::Undecided).await,
+                Gathered::Dirty(batch) => match batch.write() {
+                    Err(error) => failed = Some(error),
+                    Ok(outcome) => {
+                        self.transit.wait_for(|| outcome.get().is_some(), needed).await;
+                        failed = outcome.get().and_then(Result::err);
+                    }
+                },
+                // There was no clean page either.
+                Gathered::Nothing if failed.is_some() => {
+                    return Err(failed.expect("looked at above"));
+                }
+                Gathered::Nothing if self.transit.wait_since(seen, needed).await => {}
+                Gathered::Nothing if self.has_leaf_but(&needs.pages) => {
+                    sched::yield_now(Cause::Undecided).await;
+                }
+                Gathered::Nothing if needs.pages.len() > 1 && !needs.is_narrowed => {
+                    needs.is_narrowed = true;
+                    needs.pages.truncate(1);
+                }
+                Gathered::Nothing => return Err(self.out_of_frames()),
+            }
+        }
+    }
+
+    /// Brings all together, if the images have been read. Nothing suspends, and no page leaves beside but what this lets
+    /// leave.
+    fn try_gather(
+        self: &Arc<Self>,
+        needs: &Needs,
+        wanted: &[Wanted],
+        clean_only: bool,
+        passed: &mut u64,
+    ) -> Result<Gathered, PageError> {
+        let mut pager = self.pager.lock();
+        let mut missing = SmallVec::<[&Wanted; 4]>::new();
+        for id in &needs.pages {
+            match self.map.get(*id) {
+                // Gone: then the operation needs another.
+                Whereabouts::Free => {}
+                Whereabouts::Frame(number) => self.frame(number).frame.note_use(),
+                Whereabouts::Loading | Whereabouts::Place(_) => {
+                    match wanted.iter().find(|one| one.id() == *id && one.has_image()) {
+                        Some(one) => missing.push(one),
+                        None => return Ok(Gathered::Absent),
+                    }
+                }
+            }
+        }
+        let mut search = Search { keep: &needs.pages, clean_only, passed };
+        while !self.transit.has(missing.len() + needs.frames) {
+            match self.sweep(&mut pager, &mut search) {
+                // Dropped, and so free.
+                Swept::Left(_) => {}
+                Swept::Dirty(batch) => return Ok(Gathered::Dirty(batch)),
+                Swept::Busy => return Ok(Gathered::Busy),
+                Swept::Nothing => return Ok(Gathered::Nothing),
+            }
+        }
+        for one in missing {
+            // Who makes a page takes frames besides.
+            let Some(frame) = self.take_frame() else { return Ok(Gathered::Busy) };
+            one.publish(frame)?;
+        }
+        pager.hold(&needs.pages);
+        Ok(Gathered::All(Held { space: self.clone(), pages: needs.pages.clone() }))
+    }
+
+    /// Lets a page leave, if one may.
+    #[cfg(all(test, loom))]
+    pub(super) async fn evict_one(self: &Arc<Self>) -> Result<(), PageError> {
+        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        let swept = self.sweep(&mut self.pager.lock(), &mut search);
+        if let Swept::Dirty(batch) = swept {
+            batch.write()?;
+        }
+        Ok(())
+    }
+}
