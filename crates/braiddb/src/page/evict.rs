@@ -2,7 +2,7 @@
 //!
 //! There is no thread for it: who needs a frame and finds none free moves the clock's hand over the frames.
 //! A page that was of use since the hand last came by stays; one whose image is on disk leaves at once; of
-//! others some are collected and written (`write_back`), and leave when that is done. Inner pages stay
+//! others some are collected, and written together (`write_back`), and leave when that is done. Inner pages stay
 //! for now, so descents that do not suspend find all of them.
 //!
 //! Invariants: a page leaves under the pager's lock only, and none does that is held (`gather`). A page that leaves
@@ -15,7 +15,7 @@ use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
 use super::write_back::Batch;
 use super::zone::RUN_SLOTS;
-use crate::latch::{LatchVersion, Restart};
+use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::sync::statistic;
 
@@ -29,6 +29,8 @@ const STRETCH: u64 = 1 << 10;
 pub(super) struct Pager {
     /// The clock's hand: the next frame that is looked at, counted on.
     hand: u64,
+    /// Frames of dirty pages that it came by, to be written together.
+    dirty: Vec<u32>,
     /// Pages that stay for now, each as often as somebody holds it.
     held: Vec<PageId>,
 }
@@ -77,7 +79,7 @@ pub(super) enum Swept<'s> {
 /// What the hand does about one frame.
 enum Met<'s> {
     Left(FreeFrame<'s>),
-    Dirty(LatchVersion),
+    Dirty,
     Busy,
     Nothing,
 }
@@ -89,48 +91,46 @@ impl PageSpace {
         let all = ROUNDS * frames;
         // Of few pages not all leave at once.
         let most = (self.frames() as usize / 8).clamp(1, RUN_SLOTS);
-        let mut busy = false;
-        let mut batch: Option<Batch> = None;
+        let (mut busy, mut batch) = (false, None);
         for step in 0..STRETCH {
             if *search.passed >= all {
                 break;
             }
             // Dirty pages that were of no use give way before clean ones that were.
-            if batch.is_some() && step > 0 && step.is_multiple_of(frames) {
+            if step > 0 && step.is_multiple_of(frames) {
+                batch = self.batch(pager, search);
+            }
+            if batch.is_some() {
                 break;
             }
-            let number = pager.hand % frames;
+            let number = (pager.hand % frames) as u32;
             (pager.hand, *search.passed) = (pager.hand + 1, *search.passed + 1);
-            let page = self.frame(number as u32);
-            match self.meet(page, pager, search) {
+            match self.meet(self.frame(number), pager, search) {
                 Met::Left(frame) => {
                     *search.passed = 0;
                     return Swept::Left(frame);
                 }
                 Met::Busy => busy = true,
                 Met::Nothing => {}
-                Met::Dirty(version) => {
-                    // Under way before the page is marked: who finds it marked waits for its end.
-                    let batch = batch.get_or_insert_with(|| Batch::new(self.clone()));
-                    if page.frame.begin_writing() {
-                        batch.push(number as u32, version);
-                    }
-                    if batch.len() == most {
-                        break;
+                // One that was met before is not kept for long though clean ones can be had.
+                Met::Dirty if pager.dirty.contains(&number) => batch = self.batch(pager, search),
+                Met::Dirty => {
+                    pager.dirty.push(number);
+                    if pager.dirty.len() == most {
+                        batch = self.batch(pager, search);
                     }
                 }
             }
         }
+        if let Some(batch) = batch.or_else(|| self.batch(pager, search)) {
+            *search.passed = 0;
+            return Swept::Dirty(batch);
+        }
         let is_over = *search.passed >= all;
-        let batch = batch.filter(|batch| batch.len() > 0);
-        if is_over || batch.is_some() {
+        if is_over {
             *search.passed = 0;
         }
-        match batch {
-            Some(batch) => Swept::Dirty(batch),
-            None if busy || !is_over => Swept::Busy,
-            None => Swept::Nothing,
-        }
+        if busy || !is_over { Swept::Busy } else { Swept::Nothing }
     }
 
     fn meet<'s>(&'s self, page: ResidentPage<'s>, pager: &Pager, search: &Search<'_>) -> Met<'s> {
@@ -148,7 +148,7 @@ impl PageSpace {
             return Met::Busy;
         }
         if page.frame.is_dirty() {
-            return if search.clean_only { Met::Nothing } else { Met::Dirty(version) };
+            return if search.clean_only { Met::Nothing } else { Met::Dirty };
         }
         match page.acquire(version) {
             Ok(latched) => {
@@ -157,6 +157,30 @@ impl PageSpace {
             }
             Err(Restart) => Met::Busy,
         }
+    }
+
+    /// The dirty pages that the hand came by, as far as they are to be written still.
+    fn batch(self: &Arc<Self>, pager: &mut Pager, search: &Search<'_>) -> Option<Batch> {
+        if search.clean_only {
+            return None;
+        }
+        let mut batch = None;
+        for number in std::mem::take(&mut pager.dirty) {
+            let page = self.frame(number);
+            let Some(version) = page.frame.latch.version_now() else { continue };
+            let Some(id) = page.held().filter(|_| page.shape().level == 0) else { continue };
+            if !page.frame.is_dirty() || page.frame.is_used() || pager.holds(id) {
+                continue;
+            }
+            if !page.frame.is_being_written() {
+                // Under way before the page is marked: who finds it marked waits for its end.
+                let batch = batch.get_or_insert_with(|| Batch::new(self.clone()));
+                if page.frame.begin_writing() {
+                    batch.push(number, version);
+                }
+            }
+        }
+        batch.filter(|batch| batch.len() > 0)
     }
 
     /// Whether there is a leaf in memory that is not one of these.

@@ -93,6 +93,11 @@ impl Frame {
         used
     }
 
+    /// Whether the page was of use since the last call of [`Self::take_use`].
+    pub(super) fn is_used(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) & USED != 0
+    }
+
     /// Marks an image of the page as being written; `false` if one is already.
     pub(super) fn begin_writing(&self) -> bool {
         self.marks.fetch_or(BEING_WRITTEN, Ordering::Relaxed) & BEING_WRITTEN == 0

@@ -68,6 +68,14 @@ impl Model {
         value.expect("the value has a byte")
     }
 
+    /// Gives the leaf back, to which nothing leads any more, if it is not in memory; its chains are with it.
+    fn free(&self) {
+        let mut mapping = None;
+        if self.tree.space().free_absent(self.tree.root(), |word| mapping = Some(word)) {
+            assert_eq!(mapping, Some(self.mapping), "the page has its mapping table");
+        }
+    }
+
     fn write(&self, value: u8) {
         let mut leaf = run_now(self.tree.latch(&KEY, Room::NONE)).unwrap();
         let Slot::At(place) = leaf.find(&KEY) else { panic!("the record is there") };
@@ -113,6 +121,11 @@ fn model_of_paging_a_writer_beside_an_eviction() {
     beside(Model::evict, |model| model.write(2), |model| assert_eq!(model.read(), 2));
 }
 
+#[test]
+fn model_of_paging_a_page_given_back_beside_an_eviction() {
+    beside(Model::evict, Model::free, |_| ());
+}
+
 /// One of them loads the page, and the other waits for it, or both find it.
 #[test]
 fn model_of_paging_readers_of_an_absent_page() {
@@ -136,7 +149,7 @@ fn model_of_paging_each_mistake_is_found() {
         "model_of_paging_a_writer_beside_an_eviction",
     );
     for (bug, model) in [
-        (Bug::OrphanAfterPlace, read),
+        (Bug::OrphanAfterPlace, "model_of_paging_a_page_given_back_beside_an_eviction"),
         (Bug::PlaceBeforeImage, read),
         (Bug::PageLeavesThoughChanged, write),
     ] {

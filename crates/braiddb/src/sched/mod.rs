@@ -40,7 +40,9 @@ pub(crate) use panics::{
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
-pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, read_then, sync, transfers, write, write_then};
+pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
+#[cfg(not(loom))]
+pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
     Interleaved, count_failed_attempt, count_steps, park, prefetch, run_now, suspend_memory, touch,
     upkeep, yield_now,
