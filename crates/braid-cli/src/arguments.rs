@@ -133,6 +133,19 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
+    /// Watch a database on a live screen: transactions, suspensions by cause, log, disk, memory, pages, workers.
+    ///
+    /// A database is open in one process at a time. So a program that is to be watched writes its statistics to a file,
+    /// every second, say, and --from is that file: its last line is what the statistics are as JSON, as braid stats --json
+    /// prints them. Without --from, this command opens the database itself. Keys: q quits, p pauses.
+    Top {
+        /// What to watch.
+        #[command(flatten)]
+        top: Top,
+        /// Which database, without --from.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
     /// Write a checkpoint, so that the next opening need not replay the log before it.
     Checkpoint {
         /// Which database.
@@ -211,6 +224,18 @@ pub enum Verb {
     /// Crash a simulated disk at its operations, and check what is recovered.
     #[cfg(braid_simulation)]
     Simulate(braid_workloads::simulate::Command),
+}
+
+/// A live screen.
+#[derive(Args, Debug)]
+#[group(skip)]
+pub struct Top {
+    /// File to which a running program writes its statistics.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Seconds from one look to the next.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub every: f64,
 }
 
 /// An import.

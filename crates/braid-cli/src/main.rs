@@ -86,6 +86,7 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Stats { watch, store } => {
             verb::overview::stats(&store.open_existing()?, watch, output)
         }
+        Verb::Top { top, store } => verb::top::run(&top, &store),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
         Verb::Backup { directory, store } => {
             verb::backup::run(&store.open_existing()?, &directory, output)

@@ -272,6 +272,16 @@ fn a_database_in_use_is_a_clear_error() {
 }
 
 #[test]
+fn a_live_screen_needs_a_terminal() {
+    let braid = Braid::new();
+    let (shown, said) = braid.run(&["top"], 3);
+    assert_eq!(shown, "");
+    assert!(said.contains("draws on a terminal"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(!braid.directory().exists());
+}
+
+#[test]
 fn usage_errors_have_their_own_code() {
     let braid = Braid::new();
     braid.run(&["get"], 2);

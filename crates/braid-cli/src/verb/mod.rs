@@ -17,3 +17,4 @@ pub mod restore;
 pub mod scan;
 pub mod shell;
 pub mod table;
+pub mod top;

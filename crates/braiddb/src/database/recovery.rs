@@ -41,7 +41,8 @@ impl From<RecoveryStep> for OpenProgress {
 }
 
 /// What opening a database did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Recovery {
     /// The checkpoint that was loaded, if there was one.

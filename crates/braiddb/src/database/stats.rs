@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Database, Recovery, Table};
 use crate::log::LogStats;
@@ -12,7 +12,8 @@ use crate::transaction::{AbortCause, Engine, WorkerCounters};
 
 /// What a database has done since it was opened, and how full it is; each figure is exact, but they
 /// are not taken at one instant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Transactions committed.
@@ -59,7 +60,8 @@ pub struct Stats {
 }
 
 /// Aborted transactions by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct AbortStats {
     /// Another transaction wrote the same record first.
@@ -82,7 +84,8 @@ pub struct AbortStats {
 }
 
 /// One worker's scheduler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct WorkerStats {
     /// Transactions in the hot queue.
@@ -107,7 +110,8 @@ pub struct WorkerStats {
 }
 
 /// Suspensions by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SuspensionStats {
     /// For a cache line.
@@ -129,7 +133,8 @@ pub struct SuspensionStats {
 }
 
 /// Positions in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct LogPositions {
     /// Where the next commit will be.
@@ -143,7 +148,8 @@ pub struct LogPositions {
 }
 
 /// Bytes in use, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct MemoryStats {
     /// Versions of records, and what transactions may still see of changed records on pages.
@@ -167,7 +173,8 @@ pub struct MemoryStats {
 }
 
 /// The pages of paged tables: where they are, and how often they came and went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct PageStats {
     /// Pages that may be in memory; 0 as long as there was no paged table.

@@ -12,7 +12,7 @@ use crate::log::{BlockKind, Lsn};
 use crate::sched::{self, UntilRecorded};
 
 /// A checkpoint that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// What was committed before this LSN is in it.

@@ -28,7 +28,8 @@ pub(super) struct Counters {
 }
 
 /// A snapshot of the log's counters since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct LogStats {
     /// Groups of commits brought to disk.

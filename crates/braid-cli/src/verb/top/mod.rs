@@ -1,0 +1,120 @@
+//! `top`: a live screen of what a database does.
+//!
+//! A database is open in one process at a time, so what a running program does is read from a file in which that program
+//! puts its statistics; without one this process opens the database itself, as `stats` does.
+
+mod rates;
+mod screen;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::arguments::Top;
+use crate::store::StoreArguments;
+use rates::Rates;
+use screen::View;
+use source::{Sample, Source};
+
+/// What a key of the keyboard does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    Quit,
+    Pause,
+}
+
+/// Shows the screen until somebody presses `q`.
+pub fn run(top: &Top, store: &StoreArguments) -> Result<ExitCode> {
+    // Before anything is opened: whoever writes to a pipe is told at once.
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        bail!(
+            "braid top draws on a terminal, and this is none; for programs there is braid stats --watch --json"
+        );
+    }
+    let every = Duration::try_from_secs_f64(top.every).ok().filter(|every| !every.is_zero());
+    let every = every.context("--every takes a number of seconds")?;
+    let mut source = Source::new(top, store)?;
+    let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
+    let shown = show(&mut terminal, &mut source, every);
+    ratatui::restore();
+    shown?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    source: &mut Source,
+    every: Duration,
+) -> Result<()> {
+    let mut view = View::new(source.name());
+    let mut samples = Samples::default();
+    loop {
+        if !view.is_paused {
+            match source.sample() {
+                Ok(Some(sample)) => samples.add(sample),
+                Ok(None) => {}
+                Err(error) => view.trouble = Some(format!("{error:#}")),
+            }
+            samples.show(&mut view);
+        }
+        let next = Instant::now() + every;
+        loop {
+            terminal.draw(|frame| screen::draw(frame, &view)).context("cannot draw")?;
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() || !event::poll(left).context("cannot read the keyboard")? {
+                break;
+            }
+            match command(&event::read().context("cannot read the keyboard")?) {
+                Some(Command::Quit) => return Ok(()),
+                Some(Command::Pause) => view.is_paused = !view.is_paused,
+                None => {}
+            }
+        }
+    }
+}
+
+fn command(event: &Event) -> Option<Command> {
+    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
+        return None;
+    };
+    match code {
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(Command::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Command::Quit),
+        KeyCode::Char('p' | ' ') => Some(Command::Pause),
+        _ => None,
+    }
+}
+
+/// The newest sample, and what happened between it and the one before.
+#[derive(Default)]
+struct Samples {
+    newest: Option<Sample>,
+    rates: Rates,
+}
+
+impl Samples {
+    fn add(&mut self, sample: Sample) {
+        if let Some(before) = &self.newest {
+            if sample.taken == before.taken {
+                return;
+            }
+            let elapsed = sample.taken.duration_since(before.taken).unwrap_or_default();
+            self.rates = Rates::between(&before.stats, &sample.stats, elapsed);
+        }
+        self.newest = Some(sample);
+    }
+
+    fn show(&self, view: &mut View) {
+        let Some(newest) = &self.newest else { return };
+        view.age = newest.taken.elapsed().unwrap_or_default();
+        view.trouble = view.trouble.take().filter(|_| view.age > source::STALE);
+        view.rates = self.rates.clone();
+        view.stats = Some(newest.stats.clone());
+    }
+}

@@ -1,0 +1,89 @@
+//! What happened in a second, from what was counted at two moments.
+
+use std::time::Duration;
+
+use braiddb::{AbortStats, Stats, SuspensionStats};
+
+/// How often things happened in a second.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    pub committed: f64,
+    pub read_only: f64,
+    pub aborted: f64,
+    pub retries: f64,
+    /// By cause, with what the screen calls it.
+    pub suspensions: Vec<(&'static str, f64)>,
+    /// Tasks of each worker.
+    pub finished: Vec<f64>,
+    pub flushes: f64,
+    pub written_bytes: f64,
+    pub evicted: f64,
+    pub page_faults: f64,
+    pub pages_written: f64,
+}
+
+impl Rates {
+    /// Between two moments. Where something was counted down, another process counts by now, and nothing is known
+    /// before the next moment.
+    pub fn between(before: &Stats, after: &Stats, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        if seconds == 0.0 || after.committed < before.committed || after.lsn.tail < before.lsn.tail
+        {
+            return Self::default();
+        }
+        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
+        let of = |figure: fn(&Stats) -> u64| rate(figure(before), figure(after));
+        let suspensions = causes(&before.suspensions).into_iter().zip(causes(&after.suspensions));
+        let workers = before.workers.iter().zip(&after.workers);
+        Self {
+            committed: of(|stats| stats.committed),
+            read_only: of(|stats| stats.committed_read_only),
+            aborted: of(|stats| aborted(&stats.aborted)),
+            retries: of(|stats| stats.retries),
+            suspensions: suspensions
+                .map(|((name, before), (_, after))| (name, rate(before, after)))
+                .collect(),
+            finished: workers
+                .map(|(before, after)| rate(before.finished, after.finished))
+                .collect(),
+            flushes: of(|stats| stats.log.flushes),
+            written_bytes: of(|stats| stats.log.bytes_written),
+            evicted: of(|stats| stats.versions_evicted),
+            page_faults: of(|stats| stats.pages.faults),
+            pages_written: of(|stats| stats.pages.written),
+        }
+    }
+}
+
+/// Aborts of all causes.
+pub fn aborted(by_cause: &AbortStats) -> u64 {
+    abort_causes(by_cause).iter().map(|(_, count)| count).sum()
+}
+
+/// Aborts by cause.
+pub fn abort_causes(by_cause: &AbortStats) -> [(&'static str, u64); 8] {
+    [
+        ("conflict", by_cause.conflict),
+        ("certification", by_cause.certification),
+        ("stale read", by_cause.stale_read),
+        ("requested", by_cause.requested),
+        ("panic", by_cause.panic),
+        ("dropped", by_cause.dropped),
+        ("expired", by_cause.expired),
+        ("log", by_cause.log),
+    ]
+}
+
+/// Suspensions by cause.
+pub fn causes(suspensions: &SuspensionStats) -> [(&'static str, u64); 8] {
+    [
+        ("memory", suspensions.memory),
+        ("storage", suspensions.storage),
+        ("commit", suspensions.commit),
+        ("log space", suspensions.log_space),
+        ("undecided", suspensions.undecided),
+        ("back-off", suspensions.back_off),
+        ("grace period", suspensions.grace_period),
+        ("foreign", suspensions.foreign),
+    ]
+}

@@ -1,0 +1,160 @@
+//! What the screen shows of given statistics, and how they are read.
+
+use std::time::Duration;
+
+use braiddb::{Database, Options, Stats};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::rates::Rates;
+use super::screen::{self, View};
+use super::{Command, Sample, Samples, command, source};
+
+fn stats(committed: u64) -> Stats {
+    let json = serde_json::json!({
+        "committed": committed, "committed_read_only": committed / 4, "retries": 3,
+        "aborted": {"conflict": 12, "requested": 3, "log": 1},
+        "workers": [
+            {"hot": 12, "cold": 180, "parked": 3, "foreign": 1, "width": 24, "finished": committed / 2,
+             "sleeps": 5, "longest_stretch": {"secs": 0, "nanos": 7_000_000}},
+            {"hot": 0, "cold": 0, "width": 32, "finished": committed / 2},
+        ],
+        "suspensions": {"memory": committed * 3, "commit": committed, "storage": 10},
+        "lsn": {"tail": 3_u64 << 30, "buffered": 3_u64 << 30, "checkpoint": 2_u64 << 30, "durable": (3_u64 << 30) - 4096},
+        "log": {"flushes": committed / 100, "bytes_written": committed * 100, "disk_bytes": 5_u64 << 30},
+        "memory": {"versions": 300_u64 << 20, "index_nodes": 60_u64 << 20, "keys": 4_u64 << 20, "budget": 1_u64 << 30,
+                   "resident": 700_u64 << 20},
+        "pages": {"frames": 4096, "resident": 1000, "faults": 7},
+        "of a later version": 1,
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+fn view(name: &str, elapsed: Duration) -> View {
+    let (before, after) = (stats(100_000), stats(400_000));
+    let mut view = View::new(name.to_owned());
+    view.rates = Rates::between(&before, &after, elapsed);
+    view.stats = Some(after);
+    view
+}
+
+fn drawn(view: &View, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| screen::draw(frame, view)).unwrap();
+    let shown = terminal.backend().to_string();
+    shown.lines().map(|line| line.trim_matches('"').trim_end().to_owned()).collect()
+}
+
+#[test]
+fn the_screen_shows_rates_and_figures() {
+    let shown = drawn(&view("stats.json", Duration::from_secs(2)), 80, 25);
+    let expected = "
+braid top  stats.json
+┌ transactions ────────────────────────┐┌ suspensions a second ────────────────┐
+│committed a second               150 k││memory                           450 k│
+│  of these read only              38 k││storage                              0│
+│aborted a second                     0││commit                           150 k│
+│retries a second                     0││log space                            0│
+│committed in all                 400 k││undecided                            0│
+│aborted in all                      16││back-off                             0│
+│  conflict                          12││grace period                         0│
+│  requested                          3││foreign                              0│
+└──────────────────────────────────────┘└──────────────────────────────────────┘
+┌ log and disk ────────────────────────┐┌ memory and pages ────────────────────┐
+│written a second              14.3 MiB││process       700 MiB (budget 1.0 GiB)│
+│flushes a second                  1500││versions                       300 MiB│
+│not yet durable                4.0 KiB││indexes                       64.0 MiB│
+│since the checkpoint           1.0 GiB││evicted a second                     0│
+│segments on disk               5.0 GiB││pages in memory           1000 of 4096│
+│commits refused for room             0││pages loaded, written a second    0, 0│
+└──────────────────────────────────────┘└──────────────────────────────────────┘
+┌ 2 workers ───────────────────────────────────────────────────────────────────┐
+│worker    width     hot       cold      parked   foreign   tasks/s   longest  │
+│0         24        12        180       3        1         75 k      7 ms     │
+│1         32        0         0         0        0         75 k      0 ms     │
+└──────────────────────────────────────────────────────────────────────────────┘
+q quit   p pause";
+    assert_eq!(shown, expected.trim_start_matches('\n').lines().collect::<Vec<_>>(), "{shown:#?}");
+}
+
+#[test]
+fn the_first_line_says_what_is_amiss() {
+    let mut view = view("stats.json", Duration::from_secs(1));
+    assert_eq!(drawn(&view, 80, 25)[0], "braid top  stats.json");
+    view.age = Duration::from_secs(60);
+    assert_eq!(drawn(&view, 80, 25)[0], "braid top  stats.json  60 seconds old");
+    view.trouble = Some("cannot read statistics".to_owned());
+    assert_eq!(drawn(&view, 80, 25)[0], "braid top  stats.json  cannot read statistics");
+    view.is_paused = true;
+    assert_eq!(drawn(&view, 80, 25)[0], "braid top  stats.json  paused");
+    let waiting = drawn(&View::new("s".to_owned()), 80, 25);
+    assert_eq!(waiting[0], "braid top  s  waiting for statistics");
+}
+
+#[test]
+fn any_size_of_a_terminal_will_do() {
+    let view = view("a-long-name-of-a-file-of-statistics.json", Duration::from_secs(1));
+    for (width, height) in [(1, 1), (3, 2), (20, 5), (40, 60), (300, 12)] {
+        assert_eq!(drawn(&view, width, height).len(), usize::from(height));
+    }
+}
+
+/// Counters of another process say nothing about a second of this one, and a file that did not change nothing new.
+#[test]
+fn rates_are_between_two_samples_of_one_process() {
+    let (few, many) = (stats(1000), stats(9000));
+    assert_eq!(Rates::between(&few, &many, Duration::from_secs(2)).committed, 4000.0);
+    assert_eq!(Rates::between(&many, &few, Duration::from_secs(2)), Rates::default());
+    assert_eq!(Rates::between(&few, &many, Duration::ZERO), Rates::default());
+    let mut samples = Samples::default();
+    let taken = std::time::SystemTime::now();
+    samples.add(Sample { stats: few, taken });
+    samples.add(Sample { stats: many.clone(), taken: taken + Duration::from_secs(1) });
+    samples.add(Sample { stats: many, taken: taken + Duration::from_secs(1) });
+    assert_eq!(samples.rates.committed, 8000.0);
+}
+
+#[test]
+fn statistics_are_the_last_whole_line_of_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stats.json");
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    db.run_blocking(async |tx| tx.tables().await).unwrap();
+    let line = serde_json::to_string(&db.stats()).unwrap();
+    let read = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        source::read(&path).map(|sample| sample.map(|sample| sample.stats.committed))
+    };
+    assert_eq!(read(&line).unwrap(), Some(1));
+    assert_eq!(read(&format!("{{}}\n{line}\n")).unwrap(), Some(1));
+    assert_eq!(read(&format!("{line}\n{{\"commit")).unwrap(), Some(1));
+    assert_eq!(read("").unwrap(), None);
+    for wrong in ["{}\n", "7", "text\n", "{\"committed\": \"all\"}\n"] {
+        let said = format!("{:#}", read(wrong).unwrap_err());
+        assert!(said.contains("is no statistics of a database"), "{said}");
+    }
+    let missing = source::read(&directory.path().join("none")).unwrap_err();
+    assert!(format!("{missing:#}").contains("cannot read statistics from"), "{missing:#}");
+    assert!(
+        format!("{:#}", source::read(directory.path()).unwrap_err()).contains("is a directory")
+    );
+}
+
+#[test]
+fn keys_quit_and_pause() {
+    let press = |code, modifiers| command(&Event::Key(KeyEvent::new(code, modifiers)));
+    assert_eq!(press(KeyCode::Char('q'), KeyModifiers::NONE), Some(Command::Quit));
+    assert_eq!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Command::Quit));
+    assert_eq!(press(KeyCode::Char('p'), KeyModifiers::NONE), Some(Command::Pause));
+    assert_eq!(press(KeyCode::Char('c'), KeyModifiers::NONE), None);
+    assert_eq!(command(&Event::Resize(80, 24)), None);
+}
+
+#[test]
+fn figures_are_short() {
+    let counted = [0.0, 7.0, 7.25, 9999.0, 12_345.0, 7.5e6, 1.2e7, 3e9, 2e10].map(screen::count);
+    assert_eq!(counted, ["0", "7", "7.2", "9999", "12 k", "7500 k", "12 M", "3000 M", "20 G"]);
+    let sizes = [0, 1023, 1024, 150 << 10, 3 << 30, 1 << 50].map(screen::bytes);
+    assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "150 KiB", "3.0 GiB", "1024 TiB"]);
+}
