@@ -76,7 +76,13 @@ impl MemoryBudget {
         if bytes > ring_bytes {
             return Ok(Resolved { budget: Some(bytes), ring_bytes });
         }
-        let instead = if ring_bytes > ring.least(LEAST_RING) { ", or a smaller ring" } else { "" };
+        let least = ring.least(LEAST_RING);
+        let instead = match (ring_bytes > least, least > LEAST_RING) {
+            (true, _) => ", or a smaller ring",
+            // What each may have under way at once makes it so large.
+            (false, true) => ", or fewer workers",
+            (false, false) => "",
+        };
         Err(format!(
             "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
              (log_ring_bytes): set a budget that leaves room for records beside the ring{instead}"
@@ -268,5 +274,6 @@ mod tests {
         assert_eq!(of(MemoryBudget::Bytes(70 * MIB), 33 * MIB, None), Ok(64 * MIB));
         let message = of(MemoryBudget::Bytes(60 * MIB), 33 * MIB, None).unwrap_err();
         assert!(message.contains("takes 67108864"), "{message}");
+        assert!(message.ends_with("or fewer workers"), "{message}");
     }
 }

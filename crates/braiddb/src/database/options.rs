@@ -81,8 +81,8 @@ pub struct Options {
     /// How the disk is reached. Default: io_uring, or blocking calls where it is refused.
     pub device: DeviceKind,
     /// Bytes of the log's ring in memory; a power of two from 32 MiB to 2 GiB. Seven workers or more take 64
-    /// MiB at least, 39 or more 128 MiB, for what each may have under way. Default, `None`: 64 MiB, or 32 MiB if
-    /// that is more than a quarter of [`Options::memory_budget`].
+    /// MiB at least, 39 or more 128 MiB, for what each may have under way. Default, `None`: 64 MiB, or 32 MiB
+    /// in an [`Options::memory_budget`] of less than 256 MiB.
     pub log_ring_bytes: Option<usize>,
     /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB to 1 GiB. Default: 64 MiB.
     pub log_segment_bytes: u64,
