@@ -84,7 +84,8 @@ pub struct Options {
     /// MiB at least, 39 or more 128 MiB, for what each may have under way. Default, `None`: 64 MiB, or 32 MiB
     /// in an [`Options::memory_budget`] of less than 256 MiB.
     pub log_ring_bytes: Option<usize>,
-    /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB to 1 GiB. Default: 64 MiB.
+    /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB to 1 GiB. That of the first begins with
+    /// 256 KiB, if that is less, and grows by doubling. Default: 64 MiB.
     pub log_segment_bytes: u64,
     #[cfg(any(test, braid_experiment, braid_simulation))]
     /// How the log finds what may be flushed. Default: [`HoleTracker::InFlightMarks`].

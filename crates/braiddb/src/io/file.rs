@@ -114,7 +114,6 @@ impl File {
     }
 
     /// Bytes of the file.
-    #[cfg(test)]
     pub(crate) fn length(&self) -> std::io::Result<u64> {
         match &self.kind {
             Kind::Unpooled(file) => Ok(file.metadata()?.len()),

@@ -132,7 +132,7 @@ impl ColdStore {
     /// The device's; `Corrupt` if the segment is missing.
     pub(crate) async fn read_stretch(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
         let (at, _) = sector_of(from);
-        let bytes = to.0.saturating_sub(at.0).clamp(1, self.segments().rest(at));
+        let bytes = to.0.saturating_sub(at.0).clamp(1, self.rest_on_disk(at));
         Ok(ColdSpan { memory: self.read_piece(at, bytes as usize).await?, at })
     }
 
@@ -150,7 +150,7 @@ impl ColdStore {
         needed: usize,
         bytes: usize,
     ) -> Result<(AlignedBuffer, usize), LogError> {
-        let piece = self.read_piece(from, bytes.min(self.segments().rest(from) as usize)).await?;
+        let piece = self.read_piece(from, bytes.min(self.rest_on_disk(from) as usize)).await?;
         let mut done = piece.len();
         if done >= bytes {
             return Ok((piece, done));
@@ -160,7 +160,7 @@ impl ColdStore {
         whole[..done].copy_from_slice(&piece);
         while done < bytes {
             let at = Lsn(from.0 + done as u64);
-            let most = (bytes - done).min(self.segments().rest(at) as usize);
+            let most = (bytes - done).min(self.rest_on_disk(at) as usize);
             match self.read_piece(at, most).await {
                 Ok(piece) => {
                     let length = piece.len().min(whole.len() - done);
@@ -172,6 +172,12 @@ impl ColdStore {
             }
         }
         Ok((whole, done))
+    }
+
+    /// Bytes that can be read from a position on in one segment; at least one, which is then found missing
+    /// if it is not there.
+    fn rest_on_disk(&self, lsn: Lsn) -> u64 {
+        self.segments().rest_on_disk(lsn).max(1)
     }
 
     /// Bytes of one segment, rounded up to whole sectors.

@@ -3,7 +3,8 @@
 //! A block is admitted only into segments that are there, with all their space: so a disk that runs
 //! full refuses commits before they are decided, and no decided commit ever waits for room. What is at
 //! the end of the last segment is left to those who make room: changes stop first, deletions later,
-//! the engine's own upkeep last. Past that a segment has to be made. A block that is not admitted
+//! the engine's own upkeep last. Past that a segment has to be made, or while there is only the first, its
+//! file made larger. A block that is not admitted
 //! *demands* one; the worker whose turn it is to prepare space makes it, or *refuses*, and who demanded
 //! it is told.
 //!
@@ -11,9 +12,16 @@
 //! durably named. A demand that is made is met or refused: a worker that prepares space looks at
 //! demands after it has given up the right to prepare, and a worker that demands tries to get that right
 //! afterwards.
+//!
+//! A small log has small blocks, and keeps little at its end: both are a share of what there is of the
+//! first segment, and grow with it. So a worker may admit a block while another has admitted a larger one
+//! and the first does not know of such blocks yet. What that takes is there: blocks become larger by no more
+//! than a worker's share of what is added to the log at the same time, and who has seen the larger limit has
+//! seen that blocks are larger.
 
 use std::sync::Arc;
 
+use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
 use super::{LogError, Lsn};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -33,6 +41,12 @@ impl Purpose {
     const ALL: [Self; 3] = [Self::Change, Self::Deletion, Self::Upkeep];
 }
 
+/// What the padding of flushes may take, at most two sectors for each of the few in flight.
+pub(super) const PADDING_BYTES: u64 = 64 << 10;
+/// A block of so many bytes is never a large one.
+pub(super) const LEAST_COMMON_BYTES: u64 = 16 << 10;
+const ALIGNMENT: u64 = BLOCK_ALIGNMENT as u64;
+
 /// What is left to deletions and upkeep together: an eighth of a segment, and this at least and at most.
 const KEPT_FOR_DELETIONS: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
 /// Of that, what is left to upkeep: a third.
@@ -48,10 +62,14 @@ pub(super) struct Extent {
     /// By purpose: how often a demand was refused.
     refusals: [AtomicU64; 3],
     newest_refusal: Mutex<Option<Arc<LogError>>>,
-    /// By purpose: what is left to others at the end.
-    kept: [u64; 3],
-    /// What workers may have admitted and not reserved, and padding.
-    slack: u64,
+    /// Bytes of a segment; 0 if the log is not on disk.
+    segment_bytes: u64,
+    workers: u64,
+    /// What there is of the first segment, all of it once there are others; as of the last extension for
+    /// changes.
+    first_bytes: AtomicU64,
+    /// Blocks of more bytes are large ones.
+    common_bytes: AtomicU64,
     /// Counts extensions and refusals, so that workers see that there was one.
     events: AtomicU64,
     /// The newest demand for changes was refused.
@@ -71,43 +89,53 @@ pub(super) struct DueExtension {
 impl Extent {
     /// That of a log which takes any block: one that is not on disk.
     pub(super) fn unbounded() -> Self {
-        let unbounded = Self::with([0; 3], 0);
+        let unbounded = Self { segment_bytes: 0, ..Self::new(0, 0) };
+        // Relaxed: nobody else has it yet.
+        unbounded.common_bytes.store(COMMON_BLOCK_BYTES as u64, Ordering::Relaxed);
         unbounded.raise(u64::MAX, Purpose::Change);
         unbounded
     }
 
     /// That of a log in segments of `segment_bytes`, nothing of it on disk yet.
-    pub(super) fn new(segment_bytes: u64, slack: u64) -> Self {
-        let (least, most) = KEPT_FOR_DELETIONS.into_inner();
-        let kept = (segment_bytes / 8).clamp(least, most);
-        Self::with([kept, kept / UPKEEP_SHARE, 0], slack)
-    }
-
-    fn with(kept: [u64; 3], slack: u64) -> Self {
+    pub(super) fn new(segment_bytes: u64, workers: usize) -> Self {
         Self {
             limits: Default::default(),
             demands: Default::default(),
             refusals: Default::default(),
             newest_refusal: Mutex::new(None),
-            kept,
-            slack,
+            segment_bytes,
+            workers: workers as u64,
+            first_bytes: AtomicU64::new(0),
+            common_bytes: AtomicU64::new(LEAST_COMMON_BYTES),
             events: AtomicU64::new(0),
             short: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
         }
     }
 
-    /// Whether a block for a purpose may end at `end`.
+    /// Blocks for a purpose end at it or before.
     #[inline]
-    pub(super) fn allows(&self, end: u64, purpose: Purpose) -> bool {
-        // Acquire pairs with the Release in `raise`: the segments are there.
-        end <= self.limits[purpose as usize].load(Ordering::Acquire)
+    pub(super) fn limit(&self, purpose: Purpose) -> u64 {
+        // Acquire pairs with the Release in `raise`: the segments are there, and what is read of
+        // `common_bytes` afterwards is not less than what the limit was raised with.
+        self.limits[purpose as usize].load(Ordering::Acquire)
     }
 
-    /// The end of the last segment.
+    /// Bytes beyond which a block is a large one. Who compares with a limit reads that first.
+    #[inline]
+    pub(super) fn common_bytes(&self) -> u64 {
+        // Relaxed: see `limit`; it only grows.
+        self.common_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a block for a purpose may end at `end`.
+    fn allows(&self, end: u64, purpose: Purpose) -> bool {
+        end <= self.limit(purpose)
+    }
+
+    /// How far the log is on disk.
     pub(super) fn end(&self) -> Lsn {
-        // Acquire: see `allows`.
-        Lsn(self.limits[Purpose::Upkeep as usize].load(Ordering::Acquire))
+        Lsn(self.limit(Purpose::Upkeep))
     }
 
     /// What extensions and refusals there were, as a number that changes with each.
@@ -141,12 +169,28 @@ impl Extent {
 
     /// Bytes that are left to deletions and upkeep.
     pub(super) fn kept_for_deletions(&self) -> u64 {
-        self.kept[Purpose::Change as usize]
+        self.kept(Purpose::Change)
     }
 
-    /// What is between the last block of a log that runs full and the end of its last segment, at most.
+    /// Bytes that are left to other purposes at the end.
+    fn kept(&self, purpose: Purpose) -> u64 {
+        if self.segment_bytes == 0 {
+            return 0;
+        }
+        let (least, most) = KEPT_FOR_DELETIONS.into_inner();
+        // Relaxed: written by the worker that prepares space; to others a statistic.
+        let kept = (self.first_bytes.load(Ordering::Relaxed) / 8).clamp(least, most);
+        match purpose {
+            Purpose::Change => kept,
+            Purpose::Deletion => kept / UPKEEP_SHARE,
+            Purpose::Upkeep => 0,
+        }
+    }
+
+    /// What is between the last block of a log that runs full and the end of its last segment, at most:
+    /// what workers may have admitted and not reserved, and padding.
     pub(super) fn slack(&self) -> u64 {
-        self.slack
+        (self.workers + 1) * self.common_bytes() + PADDING_BYTES
     }
 
     /// Asks for segments in which a block for a purpose may end at `end`.
@@ -171,14 +215,21 @@ impl Extent {
         }
         let purpose = Purpose::Change;
         // Relaxed: what stalls it is tried again when it is demanded, at the latest.
-        let due = !self.allows(tail.0 + self.slack + ahead, purpose)
+        // Relaxed: as in `kept`.
+        let first_bytes = self.first_bytes.load(Ordering::Relaxed);
+        let ahead =
+            if first_bytes < self.segment_bytes { ahead.min(first_bytes / 8) } else { ahead };
+        // A log in which nothing is needs nothing ahead.
+        let due = tail > Lsn::FIRST
+            && !self.allows(tail.0 + self.slack() + ahead, purpose)
             && !self.stalled.load(Ordering::Relaxed);
         due.then_some(DueExtension { purpose, demanded: false })
     }
 
-    /// Takes a new end of the last segment into use, which was made for a purpose: what is made for
+    /// Takes a new end of the log on disk into use, which was made for a purpose: what is made for
     /// deletions or upkeep is not there for changes.
     pub(super) fn extend(&self, end: Lsn, purpose: Purpose) {
+        self.grow_shares(end, purpose);
         self.raise(end.0, purpose);
         self.resume();
         if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
@@ -190,6 +241,7 @@ impl Extent {
     /// Lets all purposes use what was made for some of them; whether that changed anything.
     pub(super) fn share(&self) -> bool {
         let end = self.end();
+        self.grow_shares(end, Purpose::Change);
         let shared = self.raise(end.0, Purpose::Change);
         if shared {
             self.extend(end, Purpose::Change);
@@ -197,10 +249,32 @@ impl Extent {
         shared
     }
 
+    /// Lets blocks be as large, and as much be kept, as is due to a log that is on disk up to `end`; before
+    /// its limits are raised.
+    fn grow_shares(&self, end: Lsn, purpose: Purpose) {
+        let before = self.end().0;
+        if purpose != Purpose::Change && before > 0 {
+            return;
+        }
+        let first_bytes = end.0.min(self.segment_bytes);
+        let mut common = common_block_bytes(first_bytes);
+        if first_bytes < self.segment_bytes {
+            common = common.min(first_bytes / (4 * (self.workers + 1)));
+        }
+        if before > 0 {
+            // See the head of this file.
+            common = common.min(end.0.saturating_sub(before) / (self.workers + 1));
+        }
+        let common = common.max(LEAST_COMMON_BYTES) / ALIGNMENT * ALIGNMENT;
+        // Relaxed: whoever sees the limits that are raised next sees it.
+        self.first_bytes.store(first_bytes, Ordering::Relaxed);
+        self.common_bytes.fetch_max(common, Ordering::Relaxed);
+    }
+
     fn raise(&self, end: u64, purpose: Purpose) -> bool {
         let mut raised = false;
         for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
-            let limit = end.saturating_sub(self.kept[purpose as usize]);
+            let limit = end.saturating_sub(self.kept(purpose));
             // Release pairs with the Acquire in `allows`. Only the worker that prepares space
             // raises limits.
             raised |= self.limits[purpose as usize].fetch_max(limit, Ordering::AcqRel) < limit;
@@ -240,4 +314,11 @@ impl Extent {
         // Release pairs with the Acquire in `events`.
         self.events.fetch_add(1, Ordering::Release);
     }
+}
+
+/// Bytes beyond which a block is large, in a log of segments of `segment_bytes`: small segments have
+/// small blocks, so that few of them are needed ahead of what is filled.
+pub(super) fn common_block_bytes(segment_bytes: u64) -> u64 {
+    let most = COMMON_BLOCK_BYTES as u64;
+    (segment_bytes / 16).clamp(LEAST_COMMON_BYTES, most) / ALIGNMENT * ALIGNMENT
 }

@@ -15,6 +15,7 @@ mod error;
 mod extent;
 mod files;
 mod flush;
+mod growth;
 mod identity;
 mod leader;
 mod location;
@@ -43,14 +44,14 @@ mod wake_up_model;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use block::{BlockKind, COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES, block_bytes};
+pub(crate) use block::{BlockKind, LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::{ColdRecord, ColdSpan, ColdStore};
 #[cfg(not(loom))]
 #[cfg(braid_experiment)]
 pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;
-use extent::Extent;
 pub(crate) use extent::Purpose;
+use extent::{Extent, common_block_bytes};
 pub(crate) use files::{LogFiles, WeakLogFiles};
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
@@ -167,10 +168,7 @@ impl Log {
         };
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
-        let extent = |segment_bytes| {
-            let slack = Space::<LogTracker>::slack(workers, common_block_bytes(segment_bytes));
-            Extent::new(segment_bytes, slack)
-        };
+        let extent = |segment_bytes| Extent::new(segment_bytes, workers);
         let segments = Arc::new(Segments::open(directory, segment_bytes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -332,7 +330,7 @@ impl Log {
         }
     }
 
-    /// Bytes beyond which a block is large, and admitted one at a time.
+    /// Bytes beyond which a block is large, and admitted one at a time. It grows with a log that is small.
     pub(crate) fn common_block_bytes(&self) -> usize {
         self.space.common_bytes() as usize
     }
@@ -407,11 +405,4 @@ fn usual_tracker(fillers: usize) -> LogTracker {
     return LogTracker::new(HoleTracker::default(), fillers, 0);
     #[cfg(not(any(test, braid_experiment, braid_simulation)))]
     LogTracker::new(fillers)
-}
-
-/// Bytes beyond which a block is large, in a log of segments of `segment_bytes`: small segments have
-/// small blocks, so that few of them are needed ahead of what is filled.
-fn common_block_bytes(segment_bytes: u64) -> u64 {
-    const LEAST: u64 = 16 << 10;
-    (segment_bytes / 16).clamp(LEAST, COMMON_BLOCK_BYTES as u64) / TICK * TICK
 }

@@ -1,4 +1,4 @@
-//! Space made ready ahead of the log: segments created, and zero-written, so that a flush
+//! Space made ready ahead of the log: segments created, the first of a small log made longer, and zero-written, so that a flush
 //! overwrites blocks the file system has already committed to, which is a third faster. A file that
 //! was a segment before has such blocks already. While flushes are so large that this no longer
 //! matters, space is only created: zeros would take half of the disk.
@@ -50,10 +50,20 @@ enum Stage {
     Header { index: u64, segment: SegmentFile, due: DueExtension },
     /// The name of a new file is being made durable.
     Name { index: u64, segment: SegmentFile, due: DueExtension },
+    /// The last file, which ends at `to` now, is being made durable at that length.
+    Length { to: Lsn, file: Arc<File>, due: DueExtension },
     /// Zeros up to `at` are being written, to be followed by those up to `to`.
     Zeros { at: Lsn, to: Lsn, file: Arc<File> },
     /// Zeros up to `to` are being made durable.
     Sync { to: Lsn, file: Arc<File> },
+}
+
+/// What the log is extended by.
+enum Addition {
+    /// A file, to become the next segment.
+    Segment(SegmentFile),
+    /// What the last file was made longer by; where it ends now.
+    Length(Arc<File>, Lsn),
 }
 
 /// What is to be prepared next.
@@ -76,6 +86,7 @@ impl Preparation {
         if let Err(error) = completion.result {
             let (Stage::Header { segment: SegmentFile { file, .. }, .. }
             | Stage::Name { segment: SegmentFile { file, .. }, .. }
+            | Stage::Length { file, .. }
             | Stage::Zeros { file, .. }
             | Stage::Sync { file, .. }) = &self.stage;
             self.failed = Some(LogError::io("prepare", file.path(), 0, error));
@@ -137,10 +148,14 @@ impl Segments {
         }
     }
 
-    /// Starts to extend the log by a segment; `None` if that is done, or cannot be.
+    /// Starts to extend the log; `None` if that is done, or cannot be.
     fn extend(&self, due: DueExtension, device: &mut dyn Device) -> Option<Preparation> {
-        match self.file_for_extension(due) {
-            Ok(Some(segment)) => {
+        match self.addition(due) {
+            Ok(Some(Addition::Length(file, to))) => {
+                device.submit(Operation::Sync { file: file.clone() }, PREPARE_TOKEN);
+                Preparation::new(Stage::Length { to, file, due }, 1)
+            }
+            Ok(Some(Addition::Segment(segment))) => {
                 let index = self.index(self.extent.end());
                 let header = self.identity.segment_header(self.start(index));
                 let (file, source) = (segment.file.clone(), WriteSource::Buffer(header));
@@ -156,8 +171,8 @@ impl Segments {
         }
     }
 
-    /// A file to become the next segment; `None` if none is needed, or none is to be made yet.
-    fn file_for_extension(&self, due: DueExtension) -> Result<Option<SegmentFile>, LogError> {
+    /// What the log is to be extended by; `None` if nothing is needed, or nothing is to be made yet.
+    fn addition(&self, due: DueExtension) -> Result<Option<Addition>, LogError> {
         let upkeep = due.purpose == Purpose::Upkeep;
         if !upkeep {
             // First, so that the log never takes the room that leads out of a full disk.
@@ -166,25 +181,27 @@ impl Segments {
                 return Ok(None);
             }
         }
-        if let Some(spare) = self.spares.take() {
-            return Ok(Some(spare));
+        let is_whole = self.missing_bytes() == 0;
+        if is_whole && let Some(spare) = self.spares.take() {
+            return Ok(Some(Addition::Segment(spare)));
         }
         if !due.demanded && self.is_disk_tight() {
             self.extent.stall();
             return Ok(None);
         }
-        let index = self.index(self.extent.end());
-        match self.create_file(index) {
-            Err(error) if upkeep && error.is_full() && self.lend_reserve() => {
-                self.create_file(index).map(Some)
-            }
-            created => created.map(Some),
+        let make = || match is_whole {
+            true => self.create_file(self.index(self.end())).map(Addition::Segment),
+            false => self.lengthen().map(|(file, to)| Addition::Length(file, to)),
+        };
+        match make() {
+            Err(error) if upkeep && error.is_full() && self.lend_reserve() => make().map(Some),
+            made => made.map(Some),
         }
     }
 
     /// Whether the disk is nearly full.
     pub(super) fn is_disk_tight(&self) -> bool {
-        self.directory.available_bytes() / self.file_bytes() < TIGHT_SEGMENTS
+        self.directory.available_bytes() / self.next_bytes() < TIGHT_SEGMENTS
     }
 
     /// Refuses an extension that cannot be made; one that nobody waits for is put off.
@@ -226,15 +243,16 @@ impl Segments {
     ) -> Option<Preparation> {
         let from = self.prepared.end();
         let (file, _) = self.locate(from).expect("the extent is in segments that exist");
+        let rest = self.rest_on_disk(from);
         if tail.0 >= submitted.0 + LARGE_BACKLOG || self.was_written(from) {
-            self.set_prepared(Lsn(from.0 + AHEAD_BYTES.min(self.rest(from))));
+            self.set_prepared(Lsn(from.0 + AHEAD_BYTES.min(rest)));
             return None;
         }
         // Little in all, but at once, when the log is already waiting.
         let waits = from.0 < tail.0 + PIECE_BYTES;
         let (step, piece) =
             if waits { (PIECE_BYTES, PIECE_BYTES) } else { (STEP_BYTES, SMALL_PIECE_BYTES) };
-        let to = Lsn(from.0 + step.min(self.rest(from)));
+        let to = Lsn(from.0 + step.min(rest));
         self.write_zeros(device, file, from, to, piece)
     }
 
@@ -279,6 +297,11 @@ impl Segments {
                 prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
                 self.extent.extend(self.end(), due.purpose);
+                Ok(None)
+            }
+            Stage::Length { to, due, .. } => {
+                self.set_end(to);
+                self.extent.extend(to, due.purpose);
                 Ok(None)
             }
             Stage::Zeros { at, to, file } if at < to => {

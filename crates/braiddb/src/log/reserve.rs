@@ -166,8 +166,13 @@ impl Segments {
     pub(super) fn room_for_upkeep(&self, tail: Lsn) -> u64 {
         let free = self.directory.available_bytes().saturating_add(self.reserve.held());
         let free = free.saturating_sub(self.reserve.next_checkpoint());
-        let segments = free / self.file_bytes() + self.spares.count() as u64;
-        let end = self.extent.end().0.saturating_add(segments.saturating_mul(self.segment_bytes()));
+        // First the last file is made whole.
+        let missing = self.missing_bytes();
+        let more = free.checked_sub(missing).map_or(0, |free| {
+            let segments = free / self.file_bytes() + self.spares.count() as u64;
+            segments.saturating_mul(self.segment_bytes()).saturating_add(missing)
+        });
+        let end = self.extent.end().0.saturating_add(more);
         end.saturating_sub(tail.0 + self.extent.slack())
     }
 

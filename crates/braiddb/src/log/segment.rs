@@ -7,8 +7,12 @@
 //! what segment it is now; in prepared space every segment exists durably, and nothing but log writes
 //! touch it; it is within the extent. What was not logged yet is zero, or is what the file held as an
 //! earlier segment, in which no block is at its own LSN.
+//!
+//! The last file may be shorter than a segment: the log is on disk up to there. Such is the first
+//! segment of a small log (`growth`), and what a crash left of one that was just made. Files of segments that
+//! the log has passed are whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,6 +67,10 @@ pub(super) struct Segments {
     version: AtomicU32,
     raising_version: Mutex<()>,
     files: RwLock<BTreeMap<u64, SegmentFile>>,
+    /// Where the last of them ends, as a position.
+    pub(super) end: AtomicU64,
+    /// Segments whose files were found shorter than a segment.
+    pub(super) short: Mutex<BTreeSet<u64>>,
     pub(super) spares: Spares,
     pub(super) prepared: PreparedSpace,
     pub(super) reserve: Reserve,
@@ -110,6 +118,8 @@ impl Segments {
             version: AtomicU32::new(version),
             raising_version: Mutex::new(()),
             files: RwLock::default(),
+            end: AtomicU64::new(0),
+            short: Mutex::default(),
             spares: Spares::default(),
             prepared: PreparedSpace::default(),
             reserve: Reserve::default(),
@@ -167,7 +177,8 @@ impl Segments {
                     reason: format!("it says that it is the same segment as {}", other.name()),
                 });
             }
-            self.add_file(index, SegmentFile::new(file, called));
+            self.note_length(index, &file)?;
+            self.files.write().insert(index, SegmentFile::new(file, called));
         }
         if names.is_empty() {
             return Err(self.missing(0));
@@ -220,7 +231,7 @@ impl Segments {
 
     /// Their bytes.
     pub(super) fn disk_bytes(&self) -> u64 {
-        self.files_on_disk() * (HEADER_BYTES + self.segment_bytes())
+        (self.files_on_disk() * self.file_bytes()).saturating_sub(self.missing_bytes())
     }
 
     /// Copies the segments up to `until`, and zeros after it, into another directory; returns the
@@ -232,15 +243,16 @@ impl Segments {
             .iter()
             .map(|(index, segment)| (*index, segment.file.clone()))
             .collect();
-        let mut bytes = 0;
+        let (mut bytes, end) = (0, self.end());
         for (index, file) in files {
             let start = self.start(index);
             if start >= until && index > 0 {
                 break;
             }
             let copied = target.open_file(&self.name(index), OpenMode::Emptied)?;
+            // As long as it is here: the log, which may be small, goes on in the copy as it would here.
             copied
-                .allocate(HEADER_BYTES + self.segment_bytes())
+                .allocate(HEADER_BYTES + (end.0 - start.0).min(self.segment_bytes()))
                 .map_err(|error| LogError::io("create", copied.path(), 0, error))?;
             let most = HEADER_BYTES + (until.0 - start.0).min(self.segment_bytes());
             bytes += copy(&file, &copied, most)?;
@@ -332,25 +344,19 @@ impl Segments {
         self.segment_bytes() - lsn.0 % self.segment_bytes()
     }
 
-    /// The end of the last segment.
-    pub(super) fn end(&self) -> Lsn {
-        let last = self.files.read().last_key_value().map(|(index, _)| *index);
-        self.start(last.map_or(0, |last| last + 1))
-    }
-
     /// Says that space is prepared up to `end`.
     pub(super) fn set_prepared(&self, end: Lsn) {
         assert!(self.locate(Lsn(end.0 - 1)).is_some(), "prepared space has its file");
         self.prepared.advance(end);
     }
 
-    /// A new file for a segment, under its unfinished name, all its space allocated.
+    /// A new file for a segment, under its unfinished name, its space allocated.
     ///
     /// # Errors
     /// The operating system's; no file is left then, as far as it can be removed.
     pub(super) fn create_file(&self, index: u64) -> Result<SegmentFile, LogError> {
         let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
-        if let Err(error) = file.allocate(HEADER_BYTES + self.segment_bytes()) {
+        if let Err(error) = file.allocate(HEADER_BYTES + self.bytes_when_made(index)) {
             let error = LogError::io("create", file.path(), 0, error);
             drop(file);
             self.remove_unfinished(index);
@@ -381,8 +387,21 @@ impl Segments {
 
     /// Takes a segment, whose name is durable, into use.
     pub(super) fn add_file(&self, index: u64, segment: SegmentFile) {
+        assert_eq!(self.missing_bytes(), 0, "the segment before is whole");
         let before = self.files.write().insert(index, segment);
         assert!(before.is_none(), "a segment is made once");
+        self.set_end(Lsn(self.start(index).0 + self.bytes_when_made(index)));
+    }
+
+    /// The last segment, and its file; `None` before there is one, and once they were released.
+    pub(super) fn last(&self) -> Option<(u64, Arc<File>)> {
+        let files = self.files.read();
+        files.last_key_value().map(|(index, segment)| (*index, segment.file.clone()))
+    }
+
+    /// The file of a segment.
+    pub(super) fn file(&self, index: u64) -> Option<Arc<File>> {
+        self.files.read().get(&index).map(|segment| segment.file.clone())
     }
 
     /// Makes a segment, with blocking calls.

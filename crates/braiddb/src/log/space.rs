@@ -6,7 +6,8 @@
 //! admitted only if it fits beside one largest common block of every worker and, while a worker
 //! holds the large latch or waits for it, one largest block of all. The padding of flushes, at
 //! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`]. In the same way the
-//! tail stays within the extent of the log on disk, as far as it is for the block's purpose (`extent`).
+//! tail stays within the extent of the log on disk, as far as it is for the block's purpose (`extent`), which
+//! also says what blocks are common: in a small log only small ones.
 
 use crossbeam_utils::CachePadded;
 
@@ -14,11 +15,9 @@ use std::sync::Arc;
 
 use super::Lsn;
 use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
-use super::extent::{Extent, Purpose};
+use super::extent::{Extent, LEAST_COMMON_BYTES, PADDING_BYTES, Purpose};
 use super::tracker::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
-
-const PADDING_BYTES: u64 = 64 << 10;
 
 /// The tail of the log and its bounds.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub(super) struct Space<T> {
     /// How much of the ring admission may give away.
     admitted_bytes: u64,
     workers: u64,
-    /// A block of more bytes is a large one.
+    /// The largest block that is not a large one, however far the log reaches on disk.
     common_bytes: u64,
     extent: Arc<Extent>,
 }
@@ -48,7 +47,11 @@ struct Large {
 
 /// A number, not 0, that no other living thread has.
 fn this_thread() -> u64 {
+    #[cfg(not(loom))]
     thread_local!(static PLACE: u8 = const { 0 });
+    // The threads of a model are one of the system's.
+    #[cfg(loom)]
+    loom::thread_local!(static PLACE: u8 = 0);
     PLACE.with(|place| std::ptr::from_ref(place) as u64)
 }
 
@@ -82,21 +85,15 @@ impl<T: Tracker> Space<T> {
         Self { admitted_bytes: bytes.saturating_add(kept).min(self.ring_bytes), ..self }
     }
 
-    /// The same, of a log whose blocks are to be within an extent; blocks larger than `common_bytes`
-    /// are large ones.
+    /// The same, of a log whose blocks are to be within an extent, which says what blocks are large ones: those
+    /// of more than `common_bytes` always are.
     pub(super) fn within(self, extent: Arc<Extent>, common_bytes: u64) -> Self {
         Self { extent, common_bytes, ..self }
     }
 
-    /// Bytes beyond which a block is a large one.
+    /// Bytes beyond which a block is a large one. It only grows.
     pub(super) fn common_bytes(&self) -> u64 {
-        self.common_bytes
-    }
-
-    /// What a common block of `workers` needs between the tail and the end of the extent: room for
-    /// itself, for what others may have admitted, and for padding.
-    pub(super) fn slack(workers: usize, common_bytes: u64) -> u64 {
-        (workers as u64 + 1) * common_bytes + PADDING_BYTES
+        self.extent.common_bytes()
     }
 
     /// The least ring in which an empty log admits any block.
@@ -147,39 +144,54 @@ impl<T: Tracker> Space<T> {
     /// reserved next.
     #[inline]
     pub(super) fn admits(&self, bytes: u64, purpose: Purpose) -> bool {
-        if bytes > self.common_bytes {
-            return self.admits_large(bytes, purpose);
-        }
+        // In this order: see `Extent::limit`.
+        let limit = self.extent.limit(purpose);
+        let common = self.extent.common_bytes();
         // Acquire pairs with the Release of the latch: seen free, the tail below has the block it
         // was taken for. Seen free too early, while it is taken, it costs one block at most, which
         // is provided for: this worker's next addition to the tail acquires the owner's below.
-        let owned = self.large.owner.load(Ordering::Acquire) != 0;
+        let owner = self.large.owner.load(Ordering::Acquire);
+        let owned = owner != 0;
+        // A block that this thread has admitted as a large one is one, whatever is large by now.
+        if bytes > common || (owned && owner == this_thread()) {
+            return self.admits_large(bytes, purpose);
+        }
         let tail = self.tail().0;
         // Relaxed: only keeps large blocks from starving.
         let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
         let large = |taken| if taken { LARGE_BLOCK_BYTES as u64 } else { 0 };
         self.fits(tail, bytes + large(owned || awaited))
-            && self.extent.allows(self.bound(tail, bytes + large(owned)), purpose)
+            && self.bound(tail, bytes + large(owned), common) <= limit
     }
 
     fn fits(&self, tail: u64, bytes: u64) -> bool {
-        self.bound(tail, bytes) <= self.released().0.saturating_add(self.admitted_bytes)
+        self.bound(tail, bytes, self.common_bytes)
+            <= self.released().0.saturating_add(self.admitted_bytes)
     }
 
-    /// Where the log may end once a block of `bytes` is reserved, with all that others have admitted.
-    fn bound(&self, tail: u64, bytes: u64) -> u64 {
-        tail + bytes + self.workers * self.common_bytes + PADDING_BYTES
+    /// Where the log may end once a block of `bytes` is reserved, with all that others have admitted: of
+    /// `common` bytes each.
+    fn bound(&self, tail: u64, bytes: u64, common: u64) -> u64 {
+        tail + bytes + self.workers * common + PADDING_BYTES
+    }
+
+    /// Where the extent would have to end for a block of `bytes`, large blocks of others aside, if it
+    /// does not.
+    fn missing_extent(&self, bytes: u64, purpose: Purpose) -> Option<u64> {
+        let limit = self.extent.limit(purpose);
+        let end = self.bound(self.tail().0, bytes, self.extent.common_bytes());
+        (end > limit).then_some(end)
     }
 
     /// Whether the extent of the log, large blocks of others aside, has room for a block of `bytes`.
     pub(super) fn is_within_extent(&self, bytes: u64, purpose: Purpose) -> bool {
-        self.extent.allows(self.bound(self.tail().0, bytes), purpose)
+        self.missing_extent(bytes, purpose).is_none()
     }
 
     /// Demands that the extent be made to have it, if it does not.
     pub(super) fn demand_extent(&self, bytes: u64, purpose: Purpose) {
-        if !self.is_within_extent(bytes, purpose) {
-            self.extent.demand(self.bound(self.tail().0, bytes), purpose);
+        if let Some(end) = self.missing_extent(bytes, purpose) {
+            self.extent.demand(end, purpose);
         }
     }
 
@@ -193,11 +205,13 @@ impl<T: Tracker> Space<T> {
         if latched.is_err_and(|other| other != me) {
             return false;
         }
+        // In this order, and before the tail: see `Extent::limit`.
+        let limit = self.extent.limit(purpose);
+        let common = self.extent.common_bytes();
         // An addition, not a load: reservations before it are counted, those after it acquire the
         // latch, and so leave room for this block from the worker's next admission on.
         let tail = self.tail.fetch_add(0, Ordering::SeqCst);
-        let (fits, within) =
-            (self.fits(tail, bytes), self.extent.allows(self.bound(tail, bytes), purpose));
+        let (fits, within) = (self.fits(tail, bytes), self.bound(tail, bytes, common) <= limit);
         if !fits {
             // For one ring's length room is left for it, so that common blocks do not starve it.
             self.large.waits_until.store(tail + self.ring_bytes, Ordering::Relaxed);
@@ -213,12 +227,22 @@ impl<T: Tracker> Space<T> {
     #[inline]
     pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
         let lsn = self.tracker.reserve(filler, &self.tail, bytes);
-        if bytes > self.common_bytes {
-            self.large.waits_until.store(0, Ordering::Relaxed);
-            // Release pairs with the Acquire in `admits`: the tail has this block.
-            self.large.owner.store(0, Ordering::Release);
+        if bytes > LEAST_COMMON_BYTES {
+            self.give_latch_back();
         }
         Lsn(lsn)
+    }
+
+    /// Gives back the latch by which this thread admitted the block that it has reserved, if it has it: what
+    /// was large then need not be any more.
+    fn give_latch_back(&self) {
+        let Large { owner, waits_until } = &*self.large;
+        // Relaxed: whether it is this thread's only this thread changes.
+        if owner.load(Ordering::Relaxed) == this_thread() {
+            waits_until.store(0, Ordering::Relaxed);
+            // Release pairs with the Acquire in `admits`: the tail has this block.
+            owner.store(0, Ordering::Release);
+        }
     }
 
     /// Reserves up to a multiple of `sector`, by a block of at least `least` bytes: the block and

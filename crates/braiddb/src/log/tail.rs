@@ -103,9 +103,8 @@ pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
     } else {
         Lsn((end.0 + HEADER_BYTES as u64).next_multiple_of(SECTOR))
     };
-    if segments.locate(Lsn(next.0 - 1)).is_none() {
-        segments.create_now(segments.index(Lsn(next.0 - 1)))?;
-    }
+    segments.mend_short(end)?;
+    segments.extend_now(next)?;
     if stale_until > end {
         let (path, offset) = segments.place(end);
         tracing::warn!(

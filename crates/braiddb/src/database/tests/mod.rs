@@ -3,6 +3,7 @@
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod full_disk;
+mod growth;
 mod paged_disk;
 #[path = "../../../tests/common/polls.rs"]
 mod polls;

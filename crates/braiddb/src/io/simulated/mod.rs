@@ -312,7 +312,6 @@ impl Node {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn length(&self) -> u64 {
         self.disk.0.state.lock().nodes.length(self.file())
     }

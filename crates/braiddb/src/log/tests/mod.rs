@@ -3,6 +3,7 @@
 mod corruption;
 mod failure;
 mod format;
+mod growth;
 mod read_ahead;
 mod reopen;
 mod speed;
