@@ -129,7 +129,7 @@ impl Command {
         writeln!(
             std::io::stdout(),
             "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, reused {}, \
-             versions evicted {}; runs ended by errors {}, openings refused {}",
+             versions evicted {}; pages evicted {}, loaded {}; runs ended by errors {}, openings refused {}",
             crashes.kept,
             crashes.dropped,
             crashes.torn,
@@ -137,6 +137,8 @@ impl Command {
             tally.segments_freed,
             tally.segments_reused,
             tally.evicted,
+            tally.pages_evicted,
+            tally.page_faults,
             tally.poisoned,
             tally.not_opened
         )?;

@@ -43,6 +43,9 @@ pub(super) struct Tally {
     pub(super) segments_reused: u64,
     /// Versions that gave way to their addresses.
     pub(super) evicted: u64,
+    /// Pages that left memory, and that were loaded again.
+    pub(super) pages_evicted: u64,
+    pub(super) page_faults: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
     pub(super) flips: u64,
     /// Of these, those that an error named; the others hit what means nothing.
@@ -82,6 +85,8 @@ impl Tally {
         self.segments_freed += other.segments_freed;
         self.segments_reused += other.segments_reused;
         self.evicted += other.evicted;
+        self.pages_evicted += other.pages_evicted;
+        self.page_faults += other.page_faults;
         self.flips += other.flips;
         self.flips_reported += other.flips_reported;
         self.poisoned += other.poisoned;
@@ -204,6 +209,8 @@ fn serve(
     tally.segments_freed += stats.log.segments_freed;
     tally.segments_reused += stats.log.segments_reused;
     tally.evicted += stats.versions_evicted;
+    tally.pages_evicted += stats.pages.evicted;
+    tally.page_faults += stats.pages.faults;
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
     ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());
@@ -275,6 +282,8 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_ring_bytes(64 << 20)
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
+        // Fewer than there are pages, soon.
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(4..12)))
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.
