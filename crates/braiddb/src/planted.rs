@@ -52,7 +52,8 @@ pub enum Bug {
     ExtensionNotCertified,
     ReadersNotAwaited,
     VersionNotDurable,
-    CheckpointBesidePages,
+    CheckpointBeforeTablesListed,
+    CheckpointAheadOfLog,
     DeletionByKeyNotReplayed,
     PlaceBeforeImage,
     PageLeavesThoughChanged,
@@ -85,8 +86,12 @@ impl Bug {
     ];
 
     /// Those of the recovery of paged tables.
-    pub const PAGES: [Self; 3] =
-        [Self::VersionNotDurable, Self::CheckpointBesidePages, Self::DeletionByKeyNotReplayed];
+    pub const PAGES: [Self; 4] = [
+        Self::VersionNotDurable,
+        Self::CheckpointBeforeTablesListed,
+        Self::CheckpointAheadOfLog,
+        Self::DeletionByKeyNotReplayed,
+    ];
 
     /// Those of answers other than values, ahead of what they depend on: crashes find them too.
     pub const ANSWERS: [Self; 5] = [

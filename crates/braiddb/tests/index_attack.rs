@@ -157,7 +157,6 @@ fn expected(error: &Error) -> bool {
             | Error::Closed
             | Error::TransactionOver
             | Error::CheckpointUnderWay
-            | Error::PagedTables
             | Error::IndexBusy { .. }
             | Error::IndexNotFound { .. }
             | Error::DuplicateKey { .. }

@@ -1,14 +1,17 @@
-//! Paged tables in databases with a log: recovered from it, never by a checkpoint; and the version of the format
-//! that says so.
+//! Paged tables in databases with a log: recovered from the newest checkpoint, and the log after it; and the version
+//! of the format that says so.
 
 mod common;
 #[path = "common/table_kind.rs"]
 mod table_kind;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use braiddb::{Certifier, Database, Error, LogError, Options, Table, TableOptions};
+use braiddb::{
+    Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Options, Table,
+    TableOptions,
+};
 use common::with_limit;
 use pollster::block_on;
 use table_kind::create_table;
@@ -110,7 +113,7 @@ fn tables_of_both_kinds_are_recovered() {
                 churn(&db, table, model, generation, 60);
                 assert!(contents(&db, table) == *model, "generation {generation}");
             }
-            let report = db.check().unwrap();
+            let report = check(&db);
             assert_eq!(report.problems, Vec::<String>::new());
             let records = models.iter().map(BTreeMap::len).sum::<usize>();
             assert_eq!(report.records, records as u64 + 2, "those of the catalog are two");
@@ -154,66 +157,163 @@ fn large_transactions_count_as_a_whole() {
     });
 }
 
-/// While there is a paged table no checkpoint is taken, whoever asks; when the last one is gone they are again.
+fn checkpoint(db: &Database) -> Checkpoint {
+    loop {
+        match block_on(db.checkpoint()) {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            written => return written.unwrap(),
+        }
+    }
+}
+
+fn compact(db: &Database) -> Compaction {
+    loop {
+        match block_on(db.compact()) {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            compacted => return compacted.unwrap(),
+        }
+    }
+}
+
+fn check(db: &Database) -> CheckReport {
+    loop {
+        match db.check() {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            checked => return checked.unwrap(),
+        }
+    }
+}
+
+fn newest_checkpoint(directory: &Path) -> PathBuf {
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|end| end == "ckpt")).max().unwrap()
+}
+
+/// A checkpoint has the records of paged tables: the log before it is freed, and opening replays what is after it.
+/// A backup is the same.
 #[test]
-fn checkpoints_wait_until_paged_tables_are_gone() {
+fn a_checkpoint_has_paged_tables_and_frees_the_log() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = || options().checkpoint_bytes(1 << 30);
+        let open = |place: &Path| Database::open(place, options()).unwrap();
+        let db = open(directory.path());
+        limit.watch(&db, Database::stats);
+        let (hot, paged): (Records, Records) =
+            (create_table(&db, "hot", false), create_table(&db, "paged", true));
+        let empty: Records = create_table(&db, "empty", true);
+        let mut models = [BTreeMap::new(), BTreeMap::new()];
+        churn(&db, &hot, &mut models[0], 1, 60);
+        churn(&db, &paged, &mut models[1], 2, 200);
+        // What is undecided while one is written is not in it.
+        let undecided = block_on(db.begin()).unwrap();
+        for key in 0..300 {
+            match key % 2 {
+                0 => drop(block_on(undecided.delete(&paged, &key)).unwrap()),
+                _ => block_on(undecided.put(&paged, &key, &[9; 999][..])).unwrap(),
+            }
+        }
+        let before = tempfile::tempdir().unwrap();
+        db.backup(before.path()).unwrap();
+        block_on(undecided.abort()).unwrap();
+        let written = checkpoint(&db);
+        assert_eq!(written.records, models.iter().map(BTreeMap::len).sum::<usize>() as u64 + 3);
+        assert!(compact(&db).segments > 0);
+        let freed = db.stats().lsn.checkpoint;
+        let as_of_backup = models[1].clone();
+        // What is after it.
+        churn(&db, &paged, &mut models[1], 3, 10);
+        block_on(db.put(&empty, &7, &[7][..])).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        db.backup(copy.path()).unwrap();
+        db.close().unwrap();
+        let db = open(before.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == as_of_backup);
+        db.close().unwrap();
+        for place in [directory.path(), copy.path(), directory.path()] {
+            let header = std::fs::read(newest_checkpoint(place)).unwrap();
+            assert_eq!((header[8], version(place), checkpoints(place)), (2, 2, 1));
+            let db = open(place);
+            let recovery = db.stats().recovery;
+            assert!(recovery.checkpoint.unwrap().lsn >= freed && recovery.log_bytes < 1 << 20);
+            assert!(contents(&db, &open_table(&db, "hot")) == models[0]);
+            assert!(contents(&db, &open_table(&db, "paged")) == models[1]);
+            assert_eq!(contents(&db, &open_table(&db, "empty")), [(7, vec![7])].into());
+            assert_eq!(check(&db).problems, Vec::<String>::new());
+            checkpoint(&db);
+            db.close().unwrap();
+        }
+    });
+}
+
+/// Checkpoints that are due by themselves, beside transactions, keep the log of a paged table small; those of a
+/// large table come no sooner than as much was logged.
+#[test]
+fn checkpoints_of_paged_tables_are_taken_by_themselves() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = BTreeMap::new();
+        for generation in 0..3 {
+            let db = open(directory.path());
+            limit.watch(&db, Database::stats);
+            let paged = match generation {
+                0 => create_table(&db, "paged", true),
+                _ => open_table(&db, "paged"),
+            };
+            assert!(contents(&db, &paged) == model);
+            churn(&db, &paged, &mut model, generation, 300);
+            compact(&db);
+            let stats = db.stats();
+            assert!(stats.log.segments_freed > 1, "{stats:?}");
+            assert!(stats.lsn.tail - stats.lsn.checkpoint < 4 << 20, "{stats:?}");
+            db.close().unwrap();
+        }
+    });
+}
+
+/// A damaged checkpoint with paged tables is told; so is one in a database that has none by its version.
+#[test]
+fn damage_to_a_checkpoint_of_paged_tables_is_told() {
     with_limit(LIMIT_SECONDS, |limit| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
         limit.watch(&db, Database::stats);
-        let hot: Records = create_table(&db, "hot", false);
-        let mut model = BTreeMap::new();
-        churn(&db, &hot, &mut model, 1, 40);
-        while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
-        let before = db.stats().lsn.checkpoint;
-        assert!(before > 0);
-        for (name, kept) in [("one", true), ("two", true), ("three", false)] {
-            let created = db.run_blocking(async move |tx| {
-                tx.create_table_with::<u64, [u8]>(name, TableOptions::default().paged()).await?;
-                if kept { Ok(()) } else { Err(Error::KeyNotFound) }
-            });
-            assert_eq!(created.is_ok(), kept);
-        }
-        let (one, mut paged) = (open_table(&db, "one"), BTreeMap::new());
-        churn(&db, &one, &mut paged, 2, 60);
-        assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
-        assert!(matches!(block_on(db.compact()), Err(Error::PagedTables)));
-        assert!(db.stats().lsn.tail > before + 10 * (64 << 10), "many were due");
-        assert_eq!((db.stats().lsn.checkpoint, checkpoints(directory.path())), (before, 1));
-        // A backup is the checkpoint from before, and the log.
-        let copy = tempfile::tempdir().unwrap();
-        db.backup(copy.path()).unwrap();
-        assert_eq!((version(copy.path()), checkpoints(copy.path())), (2, 1));
+        let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
+        churn(&db, &paged, &mut model, 1, 40);
+        checkpoint(&db);
         db.close().unwrap();
-        for place in [directory.path(), copy.path()] {
-            let db = open(place);
-            assert!(contents(&db, &open_table(&db, "hot")) == model);
-            assert!(contents(&db, &open_table(&db, "one")) == paged);
-            assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
-            assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
-            db.close().unwrap();
-        }
+        let path = newest_checkpoint(directory.path());
+        let whole = std::fs::read(&path).unwrap();
+        let chunk = 4096 + (256 << 10);
+        let told = |bytes: Vec<u8>, expected: &str| {
+            std::fs::write(&path, bytes).unwrap();
+            let Err(Error::Log(error)) = Database::open(directory.path(), options()) else {
+                panic!("{expected:?} is not told");
+            };
+            let LogError::Corrupt { path: named, reason, .. } = &*error else { panic!("{error}") };
+            assert!(*named == path && reason.contains(expected), "{error}");
+        };
+        // The second chunk is the paged table's, after the catalog's; with its checksum made anew, for what no checksum tells.
+        let with = |offset: usize, value: &[u8]| {
+            let mut bytes = whole.clone();
+            bytes[chunk + offset..][..value.len()].copy_from_slice(value);
+            bytes[chunk..chunk + 4].fill(0);
+            let sum = crc32c::crc32c(&bytes[chunk..chunk + (256 << 10)]);
+            bytes[chunk..chunk + 4].copy_from_slice(&sum.to_le_bytes());
+            bytes
+        };
+        let mut flipped = whole.clone();
+        flipped[chunk + 1000] ^= 1;
+        told(flipped, "the checksum is wrong");
+        told(with(14, &[7]), "it is of no known kind");
+        told(with(14, &[0]), "");
+        told(with(16, &2000_u32.to_le_bytes()), "a record is too long");
+        told(with(16, &(1_u32 << 30).to_le_bytes()), "a record makes no sense");
+        told(with(24, &[0xff]), "keys are not in order");
+        std::fs::write(&path, &whole).unwrap();
         let db = open(directory.path());
-        block_on(db.drop_table("two")).unwrap();
-        assert!(matches!(block_on(db.checkpoint()), Err(Error::PagedTables)));
-        block_on(db.drop_table("one")).unwrap();
-        let hot = open_table(&db, "hot");
-        churn(&db, &hot, &mut model, 3, 40);
-        while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
-        assert!(db.stats().lsn.checkpoint > before);
-        let after = db.stats().lsn.checkpoint;
-        while matches!(block_on(db.compact()), Err(Error::CheckpointUnderWay)) {}
-        assert!(db.stats().log.segments_freed > 0);
+        assert!(contents(&db, &open_table(&db, "paged")) == model);
         db.close().unwrap();
-        let db = open(directory.path());
-        assert!(db.stats().lsn.checkpoint >= after);
-        assert!(contents(&db, &open_table(&db, "hot")) == model);
-        assert!(matches!(
-            block_on(db.open_table::<u64, [u8]>("one")),
-            Err(Error::TableNotFound(_))
-        ));
-        while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
-        assert_eq!(version(directory.path()), 2);
     });
 }
 
@@ -244,7 +344,7 @@ fn a_number_may_be_used_again_by_a_table_of_the_other_kind() {
             for _ in 0..2 {
                 let db = open();
                 assert!(contents(&db, &open_table(&db, "second")) == model);
-                assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+                assert_eq!(check(&db).problems, Vec::<String>::new());
                 db.close().unwrap();
                 // As if it were damaged: the log is there from its start.
                 for entry in std::fs::read_dir(directory.path()).unwrap() {

@@ -37,10 +37,9 @@ pub struct TableOptions {
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
     /// So far all pages stay in memory. Keys have up to 512 bytes, and so have
-    /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, paged tables are recovered by replaying the log from before they were
-    /// created: until they are dropped, checkpoints and compaction are refused
-    /// ([`Error::PagedTables`]), those that are due by themselves are not taken, and so the
-    /// log grows. With its first paged table a database becomes one of format version 2, which earlier builds do not
+    /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, every checkpoint
+    /// holds all records of its paged tables; one is due by itself no sooner than as much was logged since the last.
+    /// With its first paged table a database becomes one of format version 2, which earlier builds do not
     /// open.
     pub paged: bool,
 }

@@ -239,13 +239,6 @@ pub enum Error {
     /// A checkpoint is being written already.
     #[error("a checkpoint is being written already; wait until it is done")]
     CheckpointUnderWay,
-    /// There are paged tables ([`TableOptions::paged`](crate::TableOptions::paged)), which so far are recovered from
-    /// the log alone: so no checkpoint is written, and no segment of the log is freed, until they are dropped.
-    #[error(
-        "there are paged tables, which are recovered from the log alone: no checkpoint is written, and \
-         nothing of the log is freed, until they are dropped"
-    )]
-    PagedTables,
     /// The log failed after the transaction had drawn its place in it, and before it was known to
     /// be durable: the transaction may be there when the database is opened again, or not, and all
     /// or nothing of it. To find out, close the database, open it again once the cause is mended,
@@ -343,7 +336,6 @@ impl From<OperationError> for Error {
                 Error::Options("a checkpoint is of what is logged, and nothing is".to_owned())
             }
             OperationError::CheckpointUnderWay => Error::CheckpointUnderWay,
-            OperationError::PagedTables => Error::PagedTables,
             OperationError::Overloaded => Error::Overloaded,
             OperationError::CommitUnknown { lsn, cause } => {
                 Error::CommitUnknown { lsn: lsn.0, cause }

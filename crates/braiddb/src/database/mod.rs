@@ -221,16 +221,12 @@ impl Database {
         drop(files);
         tracing::info!(?recovered, "recovered");
         let recovery = Recovery::new(&recovered, begin.elapsed());
-        // Until those that there are have been counted, so that no checkpoint is taken without them.
-        let may_be_paged = !pages.is_empty();
-        if may_be_paged {
-            engine.checkpoints.add_paged_table();
-        }
         let db = Self::start(&options, engine, unused_log, simulated, recovery)?;
         block_on(db.load_catalog(pages))?;
-        if may_be_paged {
-            db.shared.engine.checkpoints.remove_paged_table();
-        }
+        let engine = &db.shared.engine;
+        engine.checkpoints.note_listed();
+        // Once more, with paged tables.
+        engine.expect_checkpoint();
         Ok(db)
     }
 

@@ -107,8 +107,7 @@ impl Database {
     /// Transactions go on meanwhile. If the future is dropped, the checkpoint is written all the same.
     ///
     /// # Errors
-    /// [`Error::CheckpointUnderWay`]; [`Error::PagedTables`] while there are some; [`Error::Options`] if nothing is
-    /// logged; [`Error::Closed`]; [`Error::Failed`]; the device's.
+    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; [`Error::Closed`]; [`Error::Failed`]; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         Ok(self.on_worker(durability::checkpoint).await?.into())
     }
@@ -166,20 +165,15 @@ impl Database {
     /// directory is not empty; the operating system's.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
-        match block_on(self.checkpoint()) {
-            // Then the log is copied, and the newest checkpoint if there is one.
-            Ok(_) | Err(Error::PagedTables) => {}
-            Err(error) => return Err(error),
-        }
+        block_on(self.checkpoint())?;
         let engine = &self.shared.engine;
         // Nothing is freed meanwhile.
         let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = engine.log.files().expect("a log with a checkpoint has files");
-        let newest = engine.checkpoints.newest();
-        let checkpoint = (newest > Lsn::ZERO).then(|| durability::checkpoint_name(newest));
+        let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
         let until = engine.log.durable();
-        let bytes = files.copy_to(directory.as_ref(), checkpoint.as_deref(), until)?;
+        let bytes = files.copy_to(directory.as_ref(), &checkpoint, until)?;
         Ok(Backup { lsn: until.0, bytes })
     }
 

@@ -15,6 +15,8 @@ pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::Replayed;
 pub(crate) use upkeep::{checkpoint, compact, job};
 
+use recovered_pages::RecoveringPages;
+
 use crate::log::{LogError, LogFiles, LogReader};
 use crate::page::PageError;
 use crate::record::TableFull;
@@ -61,14 +63,15 @@ pub(crate) fn recover(
     mut reader: LogReader,
     watch: Watch<'_>,
 ) -> Result<(Recovered, RecoveredPages), RecoveryError> {
-    let checkpoint = checkpoint::load_newest(engine, files, watch)?;
+    let pages = RecoveringPages::new(engine, files);
+    let checkpoint = checkpoint::load_newest(engine, files, &pages, watch)?;
     if let Some(checkpoint) = checkpoint {
         reader.start_at(checkpoint.lsn);
-        engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes);
+        engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes, checkpoint.paged_bytes);
     }
-    let (replayed, pages) = replay::replay(engine, files, reader, watch)?;
+    let replayed = replay::replay(engine, &pages, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
     }
-    Ok((Recovered { checkpoint, replayed }, pages))
+    Ok((Recovered { checkpoint, replayed }, pages.into_recovered()))
 }

@@ -1,6 +1,6 @@
-//! Paged tables while the log is replayed, and until they are listed.
+//! Paged tables while a checkpoint is loaded and the log replayed, and until they are listed.
 //!
-//! Replay brings records of paged tables back by their keys, to trees that no table has yet. Afterwards the
+//! Both bring records of paged tables back by their keys, to trees that no table has yet. Afterwards the
 //! catalog says which tables there are; what is left belonged to tables that are gone, and is empty. So it does
 //! not matter what had a table's id before, should it have been used again.
 
@@ -48,7 +48,11 @@ impl<'r> RecoveringPages<'r> {
         Ok(run_now(tree.replay(record.key, value))?)
     }
 
-    fn tree(&self, id: TableId) -> Result<Arc<PagedTable>, PageError> {
+    /// The records of a table.
+    ///
+    /// # Errors
+    /// That there are no pages.
+    pub(super) fn tree(&self, id: TableId) -> Result<Arc<PagedTable>, PageError> {
         if let Some(tree) = self.trees.read().get(&id) {
             return Ok(tree.clone());
         }
@@ -69,11 +73,6 @@ impl<'r> RecoveringPages<'r> {
 }
 
 impl RecoveredPages {
-    /// Whether there is anything.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Lists a table that is paged by the catalog, with the records that were recovered of it.
     ///
     /// # Errors

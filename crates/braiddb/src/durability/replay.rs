@@ -5,7 +5,8 @@
 //! A record id that was freed and taken by another key may fall to two threads: the later record
 //! stays, whichever thread comes last.
 //!
-//! Records of paged tables are brought back by their keys, to pages that no table has yet.
+//! Records of paged tables are brought back by their keys, to pages that no table has yet, on top of what the
+//! checkpoint has of them.
 //!
 //! | block | what replay does |
 //! |---|---|
@@ -17,9 +18,9 @@
 
 use std::collections::HashMap;
 
-use super::recovered_pages::{RecoveredPages, RecoveringPages};
+use super::recovered_pages::RecoveringPages;
 use super::{RecoveryError, RecoveryStep, Watch};
-use crate::log::{Block, BlockKind, LogError, LogFiles, LogReader, Lsn, RecordKind, RecordView};
+use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
 use crate::rid::{Rid, TableId};
@@ -47,25 +48,24 @@ pub(crate) struct Replayed {
     pub(crate) end: Lsn,
 }
 
-/// Applies what the reader reads to the engine's tables.
+/// Applies what the reader reads to the engine's tables, and to `pages`.
 ///
 /// # Errors
 /// The log's: it cannot be read, or is damaged before its end.
 pub(super) fn replay(
     engine: &Engine,
-    files: &LogFiles,
+    pages: &RecoveringPages<'_>,
     mut reader: LogReader,
     watch: Watch<'_>,
-) -> Result<(Replayed, RecoveredPages), RecoveryError> {
+) -> Result<Replayed, RecoveryError> {
     let start = reader.end();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(16);
     let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
-    let pages = RecoveringPages::new(engine, files);
     let mut replayed = thread::scope(|scope| {
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
             let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
-            let share = Share { engine, pages: &pages, stripes: &stripes, number, threads };
+            let share = Share { engine, pages, stripes: &stripes, number, threads };
             senders.push(sender);
             appliers.push(scope.spawn(move || share.apply_all(&blocks)));
         }
@@ -81,7 +81,7 @@ pub(super) fn replay(
     })?;
     (replayed.start, replayed.end) = (start, reader.end());
     give_back_ids(engine);
-    Ok((replayed, pages.into_recovered()))
+    Ok(replayed)
 }
 
 /// Sends committed blocks to every thread, in commit order; returns how many commits there were.

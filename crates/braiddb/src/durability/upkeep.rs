@@ -9,8 +9,7 @@ use crate::transaction::{OperationError, WorkerTransactions};
 /// Writes a checkpoint of the database whose worker's thread this is.
 ///
 /// # Errors
-/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; `PagedTables` while there are some; the
-/// device's.
+/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; the device's.
 pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
@@ -59,7 +58,7 @@ pub(crate) fn job() -> Job {
     Box::new(|| {
         Box::pin(async {
             match sched::upkeep(keep_small(false)).await {
-                Ok(_) | Err(OperationError::CheckpointUnderWay | OperationError::PagedTables) => {}
+                Ok(_) | Err(OperationError::CheckpointUnderWay) => {}
                 Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
             }
         })

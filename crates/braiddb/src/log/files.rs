@@ -78,7 +78,12 @@ impl LogFiles {
     pub(crate) fn unexpected_paged(&self, lsn: Lsn) -> Option<LogError> {
         let reason = "a record of a paged table is here, and braid.meta says that there are none";
         let error = || LogError::corrupt(self.0.place(lsn), lsn, reason.to_owned());
-        (!self.0.allows_paged()).then(error)
+        (!self.allows_paged()).then(error)
+    }
+
+    /// Whether the database may have paged tables, by its version.
+    pub(crate) fn allows_paged(&self) -> bool {
+        self.0.allows_paged()
     }
 
     /// The names in the directory, sorted.
@@ -118,7 +123,7 @@ impl LogFiles {
         self.0.directory.handle()
     }
 
-    /// Copies the log up to `until`, which is durable, and the file `checkpoint`, if there is one, into an empty
+    /// Copies the log up to `until`, which is durable, and the file `checkpoint` into an empty
     /// directory, with blocking calls: it then holds a database. Nothing is freed meanwhile. Returns
     /// the bytes copied.
     ///
@@ -127,7 +132,7 @@ impl LogFiles {
     pub(crate) fn copy_to(
         &self,
         directory: &Path,
-        checkpoint: Option<&str>,
+        checkpoint: &str,
         until: Lsn,
     ) -> Result<u64, LogError> {
         if directory.exists() && !directory.is_dir() {
@@ -140,10 +145,8 @@ impl LogFiles {
             return Err(LogError::NotADatabase { path: directory.into(), reason });
         }
         let mut bytes = self.0.copy_to(&target, until)?;
-        if let Some(checkpoint) = checkpoint {
-            let source = self.open(checkpoint, OpenMode::Existing)?;
-            bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, u64::MAX)?;
-        }
+        let source = self.open(checkpoint, OpenMode::Existing)?;
+        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, u64::MAX)?;
         target.sync()?;
         // Last: with it, the directory holds a database.
         self.0.identity.write(&target, self.0.version())?;
@@ -254,10 +257,10 @@ impl LogFiles {
         self.0.remove_spare()
     }
 
-    /// The first sector of a file of this database: its kind, where in the log it belongs, and
-    /// numbers of its own.
+    /// The first sector of a file of this database, of its version of the format: its kind, where in the log it
+    /// belongs, and numbers of its own.
     pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 3]) -> AlignedBuffer {
-        self.0.identity.sector(magic, lsn.0, own)
+        self.0.identity.sector_of(self.0.version(), magic, lsn.0, own)
     }
 
     /// That the log ends at `end`, though it was durable up to `durable`.

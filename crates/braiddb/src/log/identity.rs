@@ -14,10 +14,10 @@ use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::planted::{Bug, is_planted};
 
-/// The version of the format that every database begins with, and that segments and checkpoints say.
+/// The version of the format that every database begins with, and that segments say.
 pub(super) const FIRST_VERSION: u32 = 1;
-/// The version that `braid.meta` says once there may be records of paged tables in the log. Who does not know
-/// them would take the first for the end of the log.
+/// The version that `braid.meta` says, and checkpoints that are written from then on, once there may be records of
+/// paged tables in the log. Who does not know them would take the first for the end of the log.
 pub(super) const PAGED_VERSION: u32 = 2;
 pub(super) const META_NAME: &str = "braid.meta";
 /// Space that is held back for when the disk is full.
@@ -70,12 +70,14 @@ impl Identity {
         Ok(Self { database, segment_bytes })
     }
 
-    /// The first sector of a file other than `braid.meta`.
-    pub(super) fn sector(&self, magic: [u8; 8], start: u64, own: [u64; 3]) -> AlignedBuffer {
-        self.sector_of(FIRST_VERSION, magic, start, own)
-    }
-
-    fn sector_of(&self, version: u32, magic: [u8; 8], start: u64, own: [u64; 3]) -> AlignedBuffer {
+    /// The first sector of a file.
+    pub(super) fn sector_of(
+        &self,
+        version: u32,
+        magic: [u8; 8],
+        start: u64,
+        own: [u64; 3],
+    ) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
             magic,
@@ -94,7 +96,7 @@ impl Identity {
 
     /// The first sector of the segment that starts at `start`.
     pub(super) fn segment_header(&self, start: Lsn) -> AlignedBuffer {
-        self.sector(SEGMENT_MAGIC, start.0, [0; 3])
+        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [0; 3])
     }
 
     /// Reads and checks the first sector of a segment; where it starts.
@@ -181,7 +183,7 @@ pub(super) fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, Log
     if crc32c::crc32c(&sector) != header.checksum.get() {
         return Err(damaged(path, "the checksum of its header is wrong"));
     }
-    let newest = if magic == META_MAGIC { PAGED_VERSION } else { FIRST_VERSION };
+    let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { PAGED_VERSION };
     let found = header.version.get();
     if !(FIRST_VERSION..=newest).contains(&found) {
         return Err(LogError::WrongVersion { path: path.to_owned(), found, expected: newest });

@@ -24,7 +24,6 @@ use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
-use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::types::KeyBuffer;
 use crate::version::{Stamp, StatusTable, Undecided, View};
 
@@ -42,8 +41,6 @@ pub(crate) struct PagedTable {
     id: TableId,
     memory: Arc<MemoryCounters>,
     pub(super) interruptions: Interruptions,
-    /// Whether it counts as a paged table that there is.
-    counts: AtomicBool,
 }
 
 /// What a transaction sees of a record.
@@ -115,19 +112,17 @@ impl PagedTable {
         memory: Arc<MemoryCounters>,
     ) -> Result<Self, PageError> {
         let tree = Some(PageTree::create(space, id).await?);
-        let (interruptions, counts) = (Interruptions::default(), AtomicBool::new(true));
-        Ok(Self { tree, id, memory, interruptions, counts })
+        Ok(Self { tree, id, memory, interruptions: Interruptions::default() })
     }
 
     pub(super) fn tree(&self) -> &PageTree {
         self.tree.as_ref().expect("present until the table is dropped")
     }
 
-    /// Notes that it does not count any more as a paged table that there is; whether it did before. Several may come
-    /// to its end: who drops it, and who finds it being dropped.
-    pub(crate) fn ends_to_count(&self) -> bool {
-        // Relaxed: only who gets `true` does anything.
-        self.counts.swap(false, Ordering::Relaxed)
+    /// Bytes of its leaves.
+    pub(crate) fn leaf_bytes(&self) -> u64 {
+        let leaves = self.tree().pages_by_level().first().copied().unwrap_or_default();
+        leaves * self.tree().space().page_bytes() as u64
     }
 
     /// The longest key, in bytes.

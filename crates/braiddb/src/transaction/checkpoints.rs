@@ -4,8 +4,8 @@
 //! of them, so a checkpoint's LSN is not later than the first part of any such transaction that may
 //! commit after the checkpoint's snapshot.
 //!
-//! A checkpoint does not list the records of paged tables, which are recovered from the log alone. So none is
-//! taken from before such a table is created until it is gone, with all its records.
+//! A checkpoint has the records of paged tables themselves, and so is written again from beginning to end. The next one is
+//! due when as much was logged, if that is more than what checkpoints are set to be due after.
 
 use std::sync::Arc;
 
@@ -26,20 +26,12 @@ pub(crate) struct Checkpoints {
     under_way: AtomicBool,
     newest: AtomicU64,
     newest_bytes: AtomicU64,
+    /// All tables are listed.
+    listed: AtomicBool,
     /// The database is closing: nothing long is to be begun.
     stopping: AtomicBool,
-    needed: Mutex<Needed>,
-    /// Whether there are paged tables; as `needed` has it, but for a moment.
-    has_paged_tables: AtomicBool,
-}
-
-/// Why the log is needed from an earlier place on than its tail.
-#[derive(Debug, Default)]
-struct Needed {
     /// A bound of the first part of each transaction that is being logged in parts.
-    parts: Vec<Lsn>,
-    /// Paged tables that there are, or that are being created.
-    paged_tables: usize,
+    parts: Mutex<Vec<Lsn>>,
 }
 
 /// A transaction that is being logged in parts.
@@ -62,9 +54,9 @@ impl Checkpoints {
             under_way: AtomicBool::new(false),
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
+            listed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            needed: Mutex::default(),
-            has_paged_tables: AtomicBool::new(false),
+            parts: Mutex::default(),
         }
     }
 
@@ -76,51 +68,26 @@ impl Checkpoints {
     /// Notes, until the result is dropped, that a transaction is logged in parts. To be called
     /// before its first part is reserved; `tail` reads the log's tail.
     pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {
-        let mut needed = self.needed.lock();
+        let mut parts = self.parts.lock();
         let bound = tail();
-        needed.parts.push(bound);
+        parts.push(bound);
         InParts { checkpoints: self.clone(), bound }
     }
 
-    /// From where the log is to be replayed on top of a snapshot that is begun afterwards; `None` if it is needed
-    /// from before any snapshot, as there are paged tables.
-    ///
-    /// One that is counted later commits later: its LSN is drawn after this tail was read.
-    pub(crate) fn replay_from(&self, tail: impl FnOnce() -> Lsn) -> Option<Lsn> {
-        let needed = self.needed.lock();
-        let may_be = needed.paged_tables == 0 || is_planted(Bug::CheckpointBesidePages);
-        may_be.then(|| needed.parts.iter().copied().fold(tail(), Lsn::min))
-    }
-
-    /// Counts a paged table that is about to be created, or was recovered.
-    pub(crate) fn add_paged_table(&self) {
-        let mut needed = self.needed.lock();
-        needed.paged_tables += 1;
-        // Relaxed: a hint.
-        self.has_paged_tables.store(true, Ordering::Relaxed);
-    }
-
-    /// Counts a paged table out that is gone, with all its records: whatever of it is in the log was logged
-    /// before this.
-    pub(crate) fn remove_paged_table(&self) {
-        let mut needed = self.needed.lock();
-        needed.paged_tables = needed.paged_tables.checked_sub(1).expect("counted before");
-        // Relaxed: a hint.
-        self.has_paged_tables.store(needed.paged_tables > 0, Ordering::Relaxed);
-    }
-
-    /// Whether there are paged tables.
-    pub(crate) fn has_paged_tables(&self) -> bool {
-        // Relaxed: a hint; `replay_from` decides.
-        self.has_paged_tables.load(Ordering::Relaxed)
+    /// From where the log is to be replayed on top of a snapshot that is begun afterwards.
+    pub(crate) fn replay_from(&self, tail: impl FnOnce() -> Lsn) -> Lsn {
+        let parts = self.parts.lock();
+        parts.iter().copied().fold(tail(), Lsn::min)
     }
 
     /// Whether so much was logged that the caller should begin a checkpoint; says so once, and not
-    /// when the database is closing, nor while there are paged tables. Where there is hardly room for the log, `step` bytes are enough:
-    /// compaction, which follows, may find some.
+    /// when the database is closing, nor before its paged tables are listed, which would not be in it. Where there is
+    /// hardly room for the log, `step` bytes are enough: compaction, which follows, may find some.
     pub(super) fn take_due(&self, tail: Lsn, step: Option<u64>) -> bool {
-        let none_now = self.has_paged_tables() && !is_planted(Bug::CheckpointBesidePages);
-        if self.stopping() || none_now {
+        // Acquire pairs with the Release in `note_listed`.
+        let listed =
+            self.listed.load(Ordering::Acquire) || is_planted(Bug::CheckpointBeforeTablesListed);
+        if self.stopping() || !listed {
             return false;
         }
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -133,6 +100,12 @@ impl Checkpoints {
         let due_at = self.due_at.load(failure);
         let next = tail.0.saturating_add(self.every);
         tail.0 >= due_at && self.due_at.compare_exchange(due_at, next, success, failure).is_ok()
+    }
+
+    /// Says that all tables are listed that the database had when it was opened.
+    pub(crate) fn note_listed(&self) {
+        // Release pairs with the Acquire in `take_due`: who takes a checkpoint finds them.
+        self.listed.store(true, Ordering::Release);
     }
 
     /// Begins one; `None` if one is under way.
@@ -167,19 +140,21 @@ impl Checkpoints {
         self.newest_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that there is a checkpoint of `lsn`, in a file of `bytes`.
-    pub(crate) fn note(&self, lsn: Lsn, bytes: u64) {
+    /// Notes that there is a checkpoint of `lsn`, in a file of `bytes`, of which the next one writes so many again for
+    /// paged tables.
+    pub(crate) fn note(&self, lsn: Lsn, bytes: u64, paged_bytes: u64) {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);
         self.newest_bytes.store(bytes, Ordering::Relaxed);
         self.begun_at.store(lsn.0, Ordering::Relaxed);
-        self.due_at.store(lsn.0.saturating_add(self.every), Ordering::Relaxed);
+        let every = self.every.max(paged_bytes);
+        self.due_at.store(lsn.0.saturating_add(every), Ordering::Relaxed);
     }
 }
 
 impl Drop for InParts {
     fn drop(&mut self) {
-        let parts = &mut self.checkpoints.needed.lock().parts;
+        let parts = &mut *self.checkpoints.parts.lock();
         let position = parts.iter().position(|bound| *bound == self.bound);
         parts.swap_remove(position.expect("noted when this was made"));
     }

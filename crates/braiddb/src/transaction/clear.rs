@@ -65,7 +65,6 @@ pub(crate) async fn clear_dropped(
                 }
                 gone => gone?,
             }
-            worker.engine().uncount_paged(&records);
             return Ok(true);
         }
     }

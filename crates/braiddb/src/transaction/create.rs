@@ -23,22 +23,6 @@ impl Drop for NewId<'_> {
     }
 }
 
-/// A paged table that counts as there, unless nothing comes of it.
-struct CountedPagedTable<'e>(&'e Engine);
-
-impl<'e> CountedPagedTable<'e> {
-    fn count(engine: &'e Engine) -> Self {
-        engine.checkpoints.add_paged_table();
-        Self(engine)
-    }
-}
-
-impl Drop for CountedPagedTable<'_> {
-    fn drop(&mut self) {
-        self.0.checkpoints.remove_paged_table();
-    }
-}
-
 impl Transaction {
     /// Makes a table, and lists it in the catalog by the row, a key and a value, that `row` gives for its id.
     ///
@@ -55,8 +39,6 @@ impl Transaction {
         if self.mode().is_read_only() {
             return Err(OperationError::ReadOnly);
         }
-        // Before anything of it is logged, and before its LSN is drawn.
-        let counted = paged.then(|| CountedPagedTable::count(engine));
         let new = NewId { engine, id: engine.take_table_id() };
         // Before its row, for it may take waiting: nothing is there yet if the future is dropped meanwhile.
         let pages = if paged { Some(engine.empty_pages(new.id).await?) } else { None };
@@ -72,7 +54,7 @@ impl Transaction {
             Some(pages) => engine.add_paged_table(new.id, pages),
             None => engine.table(new.id),
         };
-        std::mem::forget((new, counted));
+        std::mem::forget(new);
         table.reserve_for(self.name());
         self.created().borrow_mut().push(table.clone());
         Ok(table)
@@ -113,7 +95,6 @@ impl Transaction {
         for table in created.into_iter().chain(undone) {
             table.close_to_all();
             if table.paged().is_some() {
-                self.engine().uncount_paged(&table);
                 self.worker().forget_aborted(&table);
             }
             let listed = self.engine().give_table_id_back(table.id);

@@ -223,18 +223,10 @@ impl Engine {
         PagedTable::create(self.page_space()?.clone(), id, self.memory.clone()).await
     }
 
-    /// Lists a table whose records are on these pages, after recovery, and before anybody uses it. Counts it.
+    /// Lists a table whose records are on these pages, after recovery, and before anybody uses it.
     pub(crate) fn list_recovered(&self, id: TableId, pages: PagedTable) {
         let table = Records::new(id, self.memory.clone(), None, false).on_pages(pages);
         self.tables.replace(Arc::new(table));
-        self.checkpoints.add_paged_table();
-    }
-
-    /// A table that may be paged is gone.
-    pub(super) fn uncount_paged(&self, table: &Records) {
-        if table.paged().is_some_and(|pages| pages.ends_to_count()) {
-            self.checkpoints.remove_paged_table();
-        }
     }
 
     /// Lets records of paged tables be logged.

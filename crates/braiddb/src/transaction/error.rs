@@ -56,8 +56,6 @@ pub(crate) enum OperationError {
     Unlogged,
     #[error("a checkpoint is being written already")]
     CheckpointUnderWay,
-    #[error("there are paged tables, which no checkpoint holds")]
-    PagedTables,
     #[error("the worker has too much under way")]
     Overloaded,
     /// The log failed after the commit had drawn its LSN: it may be on disk, or not.

@@ -52,14 +52,11 @@ fn an_index_is_there_again_after_opening_once_it_is_attached() {
             write(&db, &table, &[(round, None)]).unwrap();
             write(&db, &table, &[(0, Some("0"))]).unwrap();
             check_now(&db, &table, &index);
-            let done = match round {
-                1 => block_on(db.checkpoint()).map(drop),
-                2 => block_on(db.compact()).map(drop),
-                _ => Ok(()),
-            };
-            // With paged tables there are neither, so far.
-            assert!(matches!(done, Ok(()) | Err(Error::PagedTables)), "{done:?}");
-            assert!(done.is_ok() || crate::PAGED);
+            match round {
+                1 => drop(block_on(db.checkpoint()).unwrap()),
+                2 => drop(block_on(db.compact()).unwrap()),
+                _ => {}
+            }
             let report = db.check().unwrap();
             assert!(report.problems.is_empty(), "{:?}", report.problems);
             db.close().unwrap();

@@ -193,11 +193,7 @@ impl<'i> Loader<'i> {
             Target::Staged { db, staged, .. } => {
                 block_on(staged.discard())?;
                 if self.imported > COMPACTED {
-                    match block_on(db.compact()) {
-                        // With other paged tables there is no compaction.
-                        Ok(_) | Err(Error::PagedTables) => {}
-                        Err(error) => return Err(error.into()),
-                    }
+                    block_on(db.compact())?;
                 }
                 Ok(db.close()?)
             }

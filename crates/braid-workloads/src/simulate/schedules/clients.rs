@@ -172,7 +172,6 @@ impl Clients {
             Error::Conflict { .. }
             | Error::NotSerializable { .. }
             | Error::CheckpointUnderWay
-            | Error::PagedTables
             | Error::Overloaded => true,
             _ => false,
         };

@@ -1,4 +1,5 @@
-//! Chunks: the entries of one table, as many as fit, under one checksum.
+//! Chunks: the entries of one table, as many as fit, under one checksum: where its records are in the log, or, of a
+//! paged table, the records themselves.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,6 +13,8 @@ pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
+/// Bytes of a record of a paged table before its key.
+pub(super) const RECORD_BYTES: usize = size_of::<RecordHeader>();
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -21,7 +24,23 @@ struct ChunkHeader {
     table: U32,
     /// The chunk's place in the file, from 0.
     number: U32,
-    entries: U32,
+    entries: U16,
+    kind: U16,
+}
+
+/// What a chunk's entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChunkKind {
+    /// Keys, with the ids and addresses of their records.
+    Addresses,
+    /// Keys of a paged table, with their values.
+    Records,
+}
+
+impl ChunkKind {
+    fn from_number(number: u16) -> Option<Self> {
+        [Self::Addresses, Self::Records].into_iter().find(|kind| *kind as u16 == number)
+    }
 }
 
 /// The first bytes of an entry; the key follows.
@@ -34,21 +53,32 @@ struct EntryHeader {
     key_bytes: U16,
 }
 
-const _: () = assert!(HEADER_BYTES == 16 && ENTRY_BYTES == 16);
+/// The first bytes of a record of a paged table; the key follows, then the value.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RecordHeader {
+    value_bytes: U32,
+    key_bytes: U16,
+    zero: U16,
+}
+
+const _: () = assert!(HEADER_BYTES == 16 && ENTRY_BYTES == 16 && RECORD_BYTES == 8);
+const _: () = assert!((CHUNK_BYTES - HEADER_BYTES) / RECORD_BYTES <= u16::MAX as usize);
 
 /// A chunk being filled.
 #[derive(Debug)]
 pub(super) struct ChunkWriter {
     buffer: AlignedBuffer,
     table: TableId,
-    entries: u32,
+    kind: ChunkKind,
+    entries: u16,
     used: usize,
 }
 
 impl ChunkWriter {
-    pub(super) fn new(table: TableId) -> Self {
+    pub(super) fn new(table: TableId, kind: ChunkKind) -> Self {
         let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-        Self { buffer, table, entries: 0, used: HEADER_BYTES }
+        Self { buffer, table, kind, entries: 0, used: HEADER_BYTES }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,20 +87,36 @@ impl ChunkWriter {
 
     /// Adds an entry; `false` if it does not fit any more.
     pub(super) fn push(&mut self, key: &[u8], rid: Rid, address: Address) -> bool {
-        let end = self.used + ENTRY_BYTES + key.len();
-        if end > CHUNK_BYTES {
-            return false;
-        }
+        assert_eq!(self.kind, ChunkKind::Addresses);
         let header = EntryHeader {
             address: address.word().into(),
             rid_low: (rid.number() as u32).into(),
             rid_high: ((rid.number() >> 32) as u16).into(),
             key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
         };
-        let place = &mut self.buffer[self.used..end];
-        place[..ENTRY_BYTES].copy_from_slice(header.as_bytes());
-        place[ENTRY_BYTES..].copy_from_slice(key);
-        self.used = end;
+        self.push_parts([header.as_bytes(), key, &[]])
+    }
+
+    /// Adds a record of a paged table; `false` if it does not fit any more.
+    pub(super) fn push_record(&mut self, key: &[u8], value: &[u8]) -> bool {
+        assert_eq!(self.kind, ChunkKind::Records);
+        let header = RecordHeader {
+            value_bytes: u32::try_from(value.len()).expect("values fit on pages").into(),
+            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
+            zero: 0.into(),
+        };
+        self.push_parts([header.as_bytes(), key, value])
+    }
+
+    /// Adds the parts of an entry; `false` if they do not fit any more.
+    fn push_parts(&mut self, parts: [&[u8]; 3]) -> bool {
+        if self.used + parts.iter().map(|part| part.len()).sum::<usize>() > CHUNK_BYTES {
+            return false;
+        }
+        for part in parts {
+            self.buffer[self.used..][..part.len()].copy_from_slice(part);
+            self.used += part.len();
+        }
         self.entries += 1;
         true
     }
@@ -82,6 +128,7 @@ impl ChunkWriter {
             table: self.table.0.into(),
             number: number.into(),
             entries: self.entries.into(),
+            kind: (self.kind as u16).into(),
         };
         self.buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         header.checksum = crc32c::crc32c(&self.buffer).into();
@@ -94,7 +141,8 @@ impl ChunkWriter {
 #[derive(Debug)]
 pub(super) struct ChunkReader<'c> {
     pub(super) table: TableId,
-    left: u32,
+    pub(super) kind: ChunkKind,
+    left: u16,
     rest: &'c [u8],
 }
 
@@ -104,6 +152,13 @@ pub(super) struct ChunkEntry<'c> {
     pub(super) key: &'c [u8],
     pub(super) rid: Rid,
     pub(super) address: Address,
+}
+
+/// A record of a paged table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkRecord<'c> {
+    pub(super) key: &'c [u8],
+    pub(super) value: &'c [u8],
 }
 
 impl<'c> ChunkReader<'c> {
@@ -118,11 +173,28 @@ impl<'c> ChunkReader<'c> {
             return Err("it is another chunk");
         }
         let table = TableId(header.table.get());
-        Ok(Self { table, left: header.entries.get(), rest: &bytes[HEADER_BYTES..] })
+        let kind = ChunkKind::from_number(header.kind.get()).ok_or("it is of no known kind")?;
+        Ok(Self { table, kind, left: header.entries.get(), rest: &bytes[HEADER_BYTES..] })
+    }
+
+    /// The next record of a paged table; `None` after the last.
+    pub(super) fn next_record(&mut self) -> Option<Result<ChunkRecord<'c>, &'static str>> {
+        assert_eq!(self.kind, ChunkKind::Records);
+        self.left = self.left.checked_sub(1)?;
+        Some(self.record().ok_or("a record makes no sense"))
+    }
+
+    fn record(&mut self) -> Option<ChunkRecord<'c>> {
+        let (header, rest) = RecordHeader::ref_from_prefix(self.rest).ok()?;
+        let (key, rest) = rest.split_at_checked(header.key_bytes.get().into())?;
+        let (value, rest) = rest.split_at_checked(header.value_bytes.get() as usize)?;
+        self.rest = rest;
+        Some(ChunkRecord { key, value })
     }
 
     /// The next entry; `None` after the last.
     pub(super) fn next(&mut self) -> Option<Result<ChunkEntry<'c>, &'static str>> {
+        assert_eq!(self.kind, ChunkKind::Addresses);
         self.left = self.left.checked_sub(1)?;
         Some(self.entry().ok_or("an entry makes no sense"))
     }
@@ -144,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut writer = ChunkWriter::new(TableId(7));
+        let mut writer = ChunkWriter::new(TableId(7), ChunkKind::Addresses);
         let address = |n: u64| Address::new(Lsn(4096 + n * 8), 100);
         let key = |n: u64| vec![n as u8; n as usize % 2000];
         let mut count = 0;
@@ -163,5 +235,34 @@ mod tests {
             assert_eq!(entry.address, address(number));
         }
         assert!(reader.next().is_none());
+    }
+
+    #[test]
+    fn records_of_paged_tables_are_read_as_they_were_written() {
+        let mut writer = ChunkWriter::new(TableId(9), ChunkKind::Records);
+        let bytes = |n: usize, most: usize| vec![n as u8; n % most];
+        let mut count = 0;
+        while writer.push_record(&bytes(count, 7), &bytes(count, 1025)) {
+            count += 1;
+        }
+        let mut chunk = writer.finish(0);
+        let mut reader = ChunkReader::new(&chunk, 0).unwrap();
+        assert_eq!((reader.table, reader.kind), (TableId(9), ChunkKind::Records));
+        for number in 0..count {
+            let ChunkRecord { key, value } = reader.next_record().unwrap().unwrap();
+            assert_eq!((key, value), (&bytes(number, 7)[..], &bytes(number, 1025)[..]));
+        }
+        assert!(reader.next_record().is_none() && count > 400);
+        // As the page on the format has them: table, number, entries, kind; two records' lengths, and the second one's
+        // key and value.
+        assert_eq!(chunk[4..12], [9, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(chunk[12..16], [count as u8, (count >> 8) as u8, 1, 0]);
+        assert_eq!(chunk[16..34], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]);
+        // Of a kind to come.
+        chunk[14] = 2;
+        chunk[..4].fill(0);
+        let sum = crc32c::crc32c(&chunk);
+        chunk[..4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(ChunkReader::new(&chunk, 0).unwrap_err(), "it is of no known kind");
     }
 }

@@ -9,6 +9,10 @@
 //! record the later one stays. A record id may be listed under two keys, if the first was deleted
 //! and its id taken by the second meanwhile: the log has both. `docs/format.md` has the bytes.
 //!
+//! Of a paged table it has the records themselves, a few at a time as a transaction of their own sees them: what
+//! aborted or has not committed is not among them. Replay puts and deletes them by key, so what was
+//! said above holds for them too; and nothing leads to their records in the log, which are dead from then on.
+//!
 //! Invariant: a file has a checkpoint's name only once all of it, and all of the log before `e`, is
 //! durable.
 
@@ -32,6 +36,8 @@ pub(crate) struct Checkpoint {
     pub(crate) end: Lsn,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    /// Of which are records of paged tables, which the next one writes again.
+    pub(crate) paged_bytes: u64,
 }
 
 /// A checkpoint that was written, and what it found in the log.
