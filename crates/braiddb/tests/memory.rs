@@ -185,3 +185,46 @@ fn a_budget_that_the_logs_ring_takes_alone_is_refused() {
         assert!(matches!(told, Error::Options(_)), "{told}");
     });
 }
+
+/// The ring that a small budget gets by default has room for the largest blocks beside those of all workers.
+#[test]
+fn large_and_small_transactions_share_the_ring_of_a_small_budget() {
+    const LARGE: usize = 16 << 20;
+    const SMALL: u64 = 150;
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |options: Options| {
+            let db = Database::open(directory.path(), options.workers(6)).unwrap();
+            limit.watch(&db, Database::stats);
+            let table: Table<u64, [u8]> = block_on(db.open_or_create_table("records")).unwrap();
+            (db, table)
+        };
+        let (db, table) = open(Options::default().log_ring_bytes(64 << 20));
+        block_on(db.put(&table, &u64::MAX, &vec![9; LARGE][..])).unwrap();
+        db.close().unwrap();
+        drop(db);
+        // Written with another ring, and then with its own.
+        for round in 0..2 {
+            let (db, table) = open(Options::default().log_ring_bytes(None).memory_budget(40 << 20));
+            assert_eq!(db.stats().memory.budget, Some(40 << 20));
+            let last = block_on(db.get(&table, &u64::MAX)).unwrap().unwrap();
+            assert!(last == vec![9; LARGE]);
+            std::thread::scope(|scope| {
+                for client in 0..6_u64 {
+                    let (db, table) = (&db, &table);
+                    scope.spawn(move || {
+                        let (count, bytes) = if client < 2 { (2, LARGE) } else { (SMALL, 300) };
+                        for number in 0..count {
+                            let key = client << 32 | round << 16 | number;
+                            block_on(db.put(table, &key, &vec![client as u8; bytes][..])).unwrap();
+                        }
+                    });
+                }
+            });
+            let counted = table.clone();
+            let count = db.run_blocking(async move |tx| tx.count(&counted, ..).await).unwrap();
+            assert_eq!(count, (round + 1) * (2 * 2 + 4 * SMALL) + 1);
+            db.close().unwrap();
+        }
+    });
+}

@@ -201,10 +201,10 @@ impl Options {
         self
     }
 
-    /// Sets [`Options::log_ring_bytes`].
+    /// Sets [`Options::log_ring_bytes`]: a number of bytes, or `None` for the default.
     #[must_use]
-    pub fn log_ring_bytes(mut self, log_ring_bytes: usize) -> Self {
-        self.log_ring_bytes = Some(log_ring_bytes);
+    pub fn log_ring_bytes(mut self, log_ring_bytes: impl Into<Option<usize>>) -> Self {
+        self.log_ring_bytes = log_ring_bytes.into();
         self
     }
 
