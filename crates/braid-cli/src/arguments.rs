@@ -233,8 +233,8 @@ pub struct Top {
     /// File to which a running program writes its statistics.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Seconds from one look to the next.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    /// Seconds from one look to the next, from 0.05 to 3600.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub every: f64,
 }
 
@@ -293,6 +293,12 @@ pub struct Export {
     /// What stands between the fields of a CSV file: one character, or tab.
     #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Option<u8>,
+}
+
+/// Seconds between two looks of a live screen.
+fn seconds(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "give a number of seconds from 0.05 to 3600".to_owned())
 }
 
 /// A delimiter of CSV, of one byte.

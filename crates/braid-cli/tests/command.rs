@@ -279,6 +279,10 @@ fn a_live_screen_needs_a_terminal() {
     assert!(said.contains("draws on a terminal"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(!braid.directory().exists());
+    for every in ["0", "1e19", "NaN", "-1", "often"] {
+        let (_, said) = braid.run(&["top", &format!("--every={every}")], 2);
+        assert!(said.contains("from 0.05 to 3600"), "{said}");
+    }
 }
 
 #[test]

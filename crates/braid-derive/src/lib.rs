@@ -51,7 +51,12 @@ use syn::{DeriveInput, parse_macro_input};
 ///   A program that does not know a variant that it reads is told so by an error;
 /// - a variant that no record has may go, if those after it keep their numbers;
 /// - numbers, and the types, count and order of fields, must stay. For a struct the catalog knows the types of its fields,
-///   so that a change of them is told when a table is opened; for an enum it does not, for variants may be added.
+///   so that a change of them is told when a table is opened; for an enum it does not, for variants may be added: a
+///   variant whose fields change reads other keys than were written, and nobody tells.
+///
+/// Tables that were made with keys of another type, a tuple or an implementation by hand, stay tables of that type, though
+/// the encoding may be the same: the catalog compares names. Structs have no prefixes to be scanned by, and are looked up
+/// whole and owned; a tuple has both (`KeyPrefix`, `TableKey`).
 #[proc_macro_derive(Key, attributes(key))]
 pub fn derive_key(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

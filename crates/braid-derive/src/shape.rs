@@ -84,6 +84,12 @@ fn cases<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<Vec<Case<'a>
 }
 
 fn number(written: &Expr) -> Result<u64> {
+    match written {
+        // As macros pass them on.
+        Expr::Group(group) => return number(&group.expr),
+        Expr::Paren(inside) => return number(&inside.expr),
+        _ => {}
+    }
     if let Expr::Lit(literal) = written
         && let Lit::Int(integer) = &literal.lit
     {

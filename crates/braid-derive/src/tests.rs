@@ -89,4 +89,11 @@ fn variants_are_numbered_as_rust_does() {
         panic!("an enum");
     };
     assert!(cases.iter().map(|case| case.number).eq([0, 7, 8, 255]));
+    let input = quote!(
+        #[key(name = "key")]
+        enum Key {
+            A = (3),
+        }
+    );
+    derive(&syn::parse2(input).unwrap()).unwrap();
 }

@@ -5,7 +5,9 @@ mod common;
 use std::future::Future;
 use std::ops::Bound;
 
-use braiddb::{Database, Error, Index, IndexOptions, Key, Options, Table, TableKey, Transaction};
+use braiddb::{
+    Database, Error, Index, IndexOptions, Key, KeyPrefix, Options, Table, TableKey, Transaction,
+};
 use common::with_limit;
 use pollster::block_on;
 
@@ -114,6 +116,18 @@ where
     put.unwrap()
 }
 
+/// The same of prefixes.
+async fn first_of<K, P>(
+    tx: &Transaction,
+    table: &Table<K, u64>,
+    prefix: &P,
+) -> Result<Option<K::Owned>, Error>
+where
+    K: Key + KeyPrefix<P>,
+{
+    Ok(tx.scan_prefix(table, prefix)?.next().await?.map(|(key, _)| key))
+}
+
 fn sendable<F: Future + Send + 'static>(future: F) -> F {
     future
 }
@@ -132,6 +146,13 @@ fn generic_code_takes_both() {
         assert_eq!(bumped.unwrap(), 1);
         assert_eq!(put_and_count(&db, numbers, 8), 2);
         assert_eq!(put_and_count(&db, owned.clone(), ("asia".into(), 1)), 4);
+        let of_owned = owned.clone();
+        let first =
+            db.run_blocking(async move |tx| first_of(tx, &of_owned, &("eu".to_owned(),)).await);
+        assert_eq!(first.unwrap(), Some(("eu".to_owned(), 7)));
+        let (lent, of_lent, region) = (db.clone(), owned.borrowed(), String::from("asia"));
+        let read = sendable(async move { lent.get(&of_lent, &(&*region, 1_u64)).await });
+        assert_eq!(block_on(read).unwrap(), Some(1));
         let read = sendable(db.get(&owned, &("asia".to_owned(), 1)));
         assert_eq!(block_on(read).unwrap(), Some(1));
     });
@@ -148,7 +169,7 @@ fn indexes_are_read_by_borrowed_keys() {
             "by name and length",
             options,
             |name, keys: &mut braiddb::IndexKeys<'_, (String, u64)>| {
-                keys.push(&(name.to_owned(), name.len() as u64));
+                keys.push_borrowed(&(name, name.len() as u64));
             },
         ))
         .unwrap();

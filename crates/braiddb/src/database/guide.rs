@@ -168,8 +168,10 @@
 //! ```
 //!
 //! Variants compare in the order in which they are written, and more of them may be added at the end. Numbers after `=`,
-//! as Rust has them, leave room between variants, and let one go without moving those after it; [what is stored, and
-//! what may change](derive@crate::Key) says all of it. What `derive` cannot do, generic types above all, implements the
+//! as Rust has them, leave room between variants, and let one go without moving those after it. The fields of a variant
+//! must not change, and nobody can tell if they do; [what is stored, and what may change](derive@crate::Key) says all of it.
+//! Before you turn a tuple into a struct: tables are of the one or the other, and only tuples are scanned by their first
+//! parts and looked up by borrowed ones. What `derive` cannot do, generic types above all, implements the
 //! [trait](trait@crate::Key) by hand: it encodes its parts in the order in which they are to compare.
 //!
 //! # Types that change

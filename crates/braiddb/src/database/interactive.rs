@@ -401,7 +401,7 @@ impl InteractiveTransaction {
         range: impl KeyRange<K>,
         reverse: bool,
         limit: u64,
-    ) -> Result<Vec<(K::Owned, V::Owned)>>
+    ) -> Result<Vec<(K::Decoded, V::Owned)>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,

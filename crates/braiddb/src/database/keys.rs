@@ -60,7 +60,7 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     ///
     /// # Errors
     /// When a stored key does not decode.
-    pub async fn next(&mut self) -> Result<Option<K::Owned>> {
+    pub async fn next(&mut self) -> Result<Option<K::Decoded>> {
         // Values that are left out are empty, as the unit's encoding is.
         Ok(self.0.next().await?.map(|(key, ())| key))
     }

@@ -77,7 +77,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// # Errors
     /// When stored bytes do not decode; [`Error::Log`](crate::Error::Log) when they cannot be read;
     /// [`Error::Overloaded`](crate::Error::Overloaded).
-    pub async fn next(&mut self) -> Result<Option<(K::Owned, V::Ref<'_>)>> {
+    pub async fn next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
         if !engine_code(self.core.next()).await? {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// As [`Scan::next`].
     pub async fn visit<B>(
         mut self,
-        mut each: impl FnMut(K::Owned, V::Ref<'_>) -> ControlFlow<B>,
+        mut each: impl FnMut(K::Decoded, V::Ref<'_>) -> ControlFlow<B>,
     ) -> Result<Option<B>> {
         while let Some((key, value)) = self.next().await? {
             if let ControlFlow::Break(result) = each(key, value) {
@@ -152,7 +152,9 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// assert_eq!(names, ["one", "three"]);
     /// # Ok::<_, Error>(())
     /// ```
-    pub fn into_stream(self) -> impl Stream<Item = Result<(K::Owned, V::Owned)>> + use<'tx, K, V> {
+    pub fn into_stream(
+        self,
+    ) -> impl Stream<Item = Result<(K::Decoded, V::Owned)>> + use<'tx, K, V> {
         unfold(Some(self), async |scan| {
             let mut scan = scan?;
             let item = match scan.next().await {
@@ -174,7 +176,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// The first record, with a value that is good while the transaction is active.
-    pub(super) async fn into_first(self) -> Result<Option<(K::Owned, V::Ref<'tx>)>> {
+    pub(super) async fn into_first(self) -> Result<Option<(K::Decoded, V::Ref<'tx>)>> {
         let Some((key, value)) = engine_code(self.core.into_first()).await? else {
             return Ok(None);
         };

@@ -13,7 +13,9 @@ use crate::types::{TableKey, Value};
 
 impl Database {
     /// The value of `key`, in a transaction of its own. Keys, values and arguments are encoded at once, so
-    /// that the future borrows nothing; so in all methods of one operation.
+    /// that the future borrows nothing; so in all methods of one operation. Only where the type of the keys borrows
+    /// ([`TableKey`]) does the future's type too: what is to be spawned then owns the text,
+    /// `async move { db.get(&table, &(&*name, 7)).await }`.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -308,7 +308,7 @@ impl Transaction {
     /// When the table belongs to another database.
     pub fn scan_prefix<K, V, P>(&self, table: &Table<K, V>, prefix: &P) -> Result<Scan<'_, K, V>>
     where
-        K: KeyPrefix<P> + ?Sized,
+        K: TableKey + KeyPrefix<P> + ?Sized,
         V: Value + ?Sized,
         P: ?Sized,
     {
@@ -322,7 +322,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::get`].
-    pub async fn first<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    pub async fn first<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Decoded, V::Ref<'_>)>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
@@ -334,7 +334,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::get`].
-    pub async fn last<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    pub async fn last<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Decoded, V::Ref<'_>)>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,

@@ -27,7 +27,7 @@ const END: u8 = 0;
     message = "`{Self}` cannot be a table's key",
     label = "not a key",
     note = "keys are numbers, bool, text, bytes, options, and tuples of up to six of them; `Reverse` of any descends",
-    note = "a key that is borrowed is given as what it borrows: `str`, `[u8]`; in a tuple of up to four, as `&str`, `&[u8]`",
+    note = "a key that is borrowed is given as what it borrows: `str`, `[u8]`; in a tuple, as what owns it, and looked up by `Table::borrowed`",
     note = "for an enum or a struct of your own: `#[derive(braiddb::Key)]` with `#[key(name = \"...\")]`"
 )]
 pub trait Key: 'static {

@@ -2,7 +2,7 @@
 
 use super::buffer::KeyBuffer;
 use super::key::escape_start;
-use super::table_key::{KeyPart, TableKey};
+use super::table_key::KeyPart;
 
 /// A type of keys of which a `P` may be the start: for texts and bytes a shorter one, for tuples their first parts.
 ///
@@ -28,7 +28,7 @@ use super::table_key::{KeyPart, TableKey};
     message = "`{P}` is not the start of a key of type `{Self}`",
     note = "keys that are texts or bytes start with `str` or `[u8]`; tuples with tuples of their first parts, as `&(7,)`"
 )]
-pub trait KeyPrefix<P: ?Sized>: TableKey {
+pub trait KeyPrefix<P: ?Sized> {
     /// Appends what the encodings of all keys begin with that start with `prefix`, and of no others.
     fn encode_prefix(prefix: &P, out: &mut KeyBuffer);
 
@@ -67,10 +67,7 @@ slices! {
 
 macro_rules! tuples {
     ($(($($part:ident $place:tt),+; $($rest:ident),+);)*) => {$(
-        impl<$($part: KeyPart,)+ $($rest,)+> KeyPrefix<($($part,)+)> for ($($part,)+ $($rest,)+)
-        where
-            Self: TableKey,
-        {
+        impl<$($part: KeyPart,)+ $($rest,)+> KeyPrefix<($($part,)+)> for ($($part,)+ $($rest,)+) {
             fn encode_prefix(prefix: &($($part,)+), out: &mut KeyBuffer) {
                 $(prefix.$place.encode_before(out);)+
             }

@@ -31,18 +31,20 @@ use super::key::Key;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 ///
-/// A handle with keys that are owned gives one with keys that are borrowed: [`Table::borrowed`](crate::Table::borrowed).
+/// Where keys are taken from the program's own code rather than looked up, in [`Database::stage_table`](crate::Database::stage_table), its loads, and the
+/// functions that give an index its keys ([`IndexKeys::push_borrowed`](crate::IndexKeys::push_borrowed) but for these), they
+/// are owned. A handle with keys that are owned gives one with keys that are borrowed: [`Table::borrowed`](crate::Table::borrowed).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's key",
     label = "not a key",
     note = "keys are what implements `Key`; in tuples of up to four parts texts and bytes may be borrowed: `(&str, u64)`"
 )]
-pub trait TableKey {
+pub trait TableKey: Sealed {
     /// The keys that are stored.
-    type Stored: Key<Owned = Self::Owned> + ?Sized;
+    type Stored: Key<Owned = Self::Decoded> + ?Sized;
 
     /// What a stored key decodes to.
-    type Owned: Send + 'static;
+    type Decoded: Send + 'static;
 
     /// Appends the encoding, which is that of the stored key.
     #[doc(hidden)]
@@ -61,14 +63,19 @@ pub trait TableKey {
     /// The stored key that `bytes` encode.
     #[doc(hidden)]
     #[inline(always)]
-    fn decode_key(bytes: &[u8]) -> Result<Self::Owned, DecodeError> {
+    fn decode_key(bytes: &[u8]) -> Result<Self::Decoded, DecodeError> {
         Self::Stored::decode(bytes)
     }
 }
 
+/// Keeps other types from being table keys: what they encode must be what the stored keys' type decodes.
+pub trait Sealed {}
+
+impl<K: Key + ?Sized> Sealed for K {}
+
 impl<K: Key + ?Sized> TableKey for K {
     type Stored = K;
-    type Owned = K::Owned;
+    type Decoded = K::Owned;
 
     #[inline(always)]
     fn encode_key(&self, out: &mut KeyBuffer) {
@@ -140,9 +147,12 @@ macro_rules! borrowed_tuples {
         ($last:ty as $last_stored:ty, $last_place:tt)
     ) => {
         #[doc(hidden)]
+        impl<$($key: Key),*> Sealed for ($($part,)* $last,) {}
+
+        #[doc(hidden)]
         impl<$($key: Key),*> TableKey for ($($part,)* $last,) {
             type Stored = ($($stored,)* $last_stored,);
-            type Owned = <Self::Stored as Key>::Owned;
+            type Decoded = <Self::Stored as Key>::Owned;
 
             #[inline]
             fn encode_key(&self, out: &mut KeyBuffer) {

@@ -37,8 +37,7 @@ pub fn run(top: &Top, store: &StoreArguments) -> Result<ExitCode> {
             "braid top draws on a terminal, and this is none; for programs there is braid stats --watch --json"
         );
     }
-    let every = Duration::try_from_secs_f64(top.every).ok().filter(|every| !every.is_zero());
-    let every = every.context("--every takes a number of seconds")?;
+    let every = Duration::from_secs_f64(top.every);
     let mut source = Source::new(top, store)?;
     let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
     let shown = show(&mut terminal, &mut source, every);

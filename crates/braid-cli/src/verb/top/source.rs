@@ -93,6 +93,10 @@ pub fn read(path: &Path) -> Result<Option<Sample>> {
     let mut tail = Vec::new();
     file.read_to_end(&mut tail).with_context(cannot)?;
     let Some(document) = last_document(&tail) else { return Ok(None) };
+    if !tail.contains(&b'\n') && is_cut_short(document) {
+        // It is being written.
+        return Ok(None);
+    }
     let stats = parse(document).with_context(|| {
         format!("the last line of {name} is no statistics of a database, as JSON")
     })?;
@@ -104,6 +108,10 @@ fn parse(document: &[u8]) -> Result<Stats> {
     let document: serde_json::Value = serde_json::from_slice(document)?;
     document.get("committed").context("it does not say how many transactions were committed")?;
     Ok(serde_json::from_value(document)?)
+}
+
+fn is_cut_short(document: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(document).is_err_and(|error| error.is_eof())
 }
 
 /// The last line that ends, or the only one: a file that is replaced at once need not end its line.

@@ -130,6 +130,7 @@ fn statistics_are_the_last_whole_line_of_a_file() {
     assert_eq!(read(&format!("{{}}\n{line}\n")).unwrap(), Some(1));
     assert_eq!(read(&format!("{line}\n{{\"commit")).unwrap(), Some(1));
     assert_eq!(read("").unwrap(), None);
+    assert_eq!(read(&line[..line.len() / 2]).unwrap(), None);
     for wrong in ["{}\n", "7", "text\n", "{\"committed\": \"all\"}\n"] {
         let said = format!("{:#}", read(wrong).unwrap_err());
         assert!(said.contains("is no statistics of a database"), "{said}");

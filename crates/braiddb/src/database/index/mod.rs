@@ -101,8 +101,32 @@ pub struct IndexKeys<'k, S: ?Sized> {
 impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// Adds a key; one that was added before counts once.
     pub fn push(&mut self, key: &S) {
+        self.push_borrowed(key);
+    }
+
+    /// Adds a key that is a tuple in which texts or bytes are borrowed, from the value, say ([`TableKey`]).
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let extract = |name: &str, keys: &mut IndexKeys<'_, (String, u64)>| {
+    ///     keys.push_borrowed(&(name, name.len() as u64));
+    /// };
+    /// let index = db.index(&names, "by name and length", IndexOptions::default(), extract).await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let index = index.borrowed();
+    /// let found = db.run(async move |tx| tx.scan_by(&index, ("ada", 3)..)?.next().await.map(|found| found.is_some()));
+    /// assert!(found.await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    pub fn push_borrowed<B>(&mut self, key: &B)
+    where
+        B: TableKey<Stored = S> + ?Sized,
+    {
         let mut part = KeyBuffer::new();
-        key.encode_part(&mut part);
+        key.encode_key_part(&mut part);
         self.keys.push(part);
     }
 }

@@ -52,7 +52,7 @@ impl Transaction {
         prefix: &P,
     ) -> Result<IndexScan<'_, S, K, V>>
     where
-        S: KeyPrefix<P> + ?Sized,
+        S: TableKey + KeyPrefix<P> + ?Sized,
         K: TableKey + ?Sized,
         V: Value + ?Sized,
         P: ?Sized,
@@ -91,7 +91,7 @@ impl Transaction {
         &self,
         index: &Index<S, K, V>,
         key: &S,
-    ) -> Result<Option<(K::Owned, V::Ref<'_>)>>
+    ) -> Result<Option<(K::Decoded, V::Ref<'_>)>>
     where
         S: TableKey + ?Sized,
         K: TableKey + ?Sized,
@@ -147,7 +147,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     ///
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
-    pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned, V::Ref<'_>)>> {
+    pub async fn next(&mut self) -> Result<Option<(S::Decoded, K::Decoded, V::Ref<'_>)>> {
         if !engine_code(self.core.next()).await? {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     ///
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
-    pub async fn next(&mut self) -> Result<Option<(S::Owned, K::Owned)>> {
+    pub async fn next(&mut self) -> Result<Option<(S::Decoded, K::Decoded)>> {
         // Records are not read: their values are empty, as the unit's encoding is.
         Ok(self.0.next().await?.map(|(key, primary, ())| (key, primary)))
     }
