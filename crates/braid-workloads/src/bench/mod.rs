@@ -14,7 +14,7 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths, reads,
-    reopen, rmw, scan, smallbank, timeline, tpcc, updates, ycsb,
+    reopen, rmw, scan, smallbank, tatp, timeline, tpcc, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -91,6 +91,11 @@ workloads! {
         after_help = "Give --dir to choose the disk. Example: braid bench smallbank --dir DIR --hotspot 1000,100,10"
     )]
     Smallbank(smallbank::SmallbankArguments),
+    /// TATP: durable and in memory, serializable and under snapshots, braided and sequential.
+    #[command(
+        after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid bench tatp --dir DIR"
+    )]
+    Tatp(tatp::TatpArguments),
     /// YCSB A to F under both isolation levels and both certifiers, over skew and length of transactions.
     #[command(
         after_help = "Example: braid bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
@@ -261,6 +266,10 @@ mod tests {
         smallbank: ["smallbank", "--quick"] => [
             "durable, serializable", "durable, snapshot", "in memory, serializable",
             "in memory, serial safety net",
+        ];
+        tatp: ["tatp", "--quick"] => [
+            "durable, serializable", "durable, snapshot", "durable, sequential",
+            "in memory, serializable", "in memory, serial safety net", "in memory, sequential",
         ];
         ycsb: ["ycsb", "--quick"] => [
             "A, 1 a transaction, theta 0.99, serializable",

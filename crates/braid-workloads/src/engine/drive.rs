@@ -32,6 +32,11 @@ pub(crate) trait Procedure: Clone + Send + 'static {
     fn kind(_input: &Self::Input) -> usize {
         0
     }
+    /// Whether a transaction that committed did so without what it was to read or change being there, where the
+    /// workload has such transactions.
+    fn is_unsuccessful(_input: &Self::Input) -> bool {
+        false
+    }
     /// The transaction itself.
     async fn run(
         &self,
@@ -69,7 +74,7 @@ fn drive_under<P: Procedure>(
         let share = share_of(effort, worker, workers);
         let stream =
             Stream { procedure: procedure.clone(), share, timed_one_in, total: total.clone() };
-        let body = async move |tx: &Transaction, call: &Call<P::Input>| {
+        let body = async move |tx: &Transaction, call: &Call<P>| {
             if tx.attempt() > 1 {
                 let conflicts = &call.gathered.kinds[call.kind].conflicts;
                 conflicts.set(conflicts.get() + 1);
@@ -87,6 +92,7 @@ fn drive_under<P: Procedure>(
     let none = |name: &&'static str| KindSample {
         name,
         transactions: 0,
+        unsuccessful: 0,
         conflicts: 0,
         latencies: Latencies::one_in(timed_one_in),
     };
@@ -96,6 +102,7 @@ fn drive_under<P: Procedure>(
         let total: Vec<Total> = total.expect("a source that is done has left its total");
         for (kind, total) in kinds.iter_mut().zip(total) {
             kind.transactions += total.transactions;
+            kind.unsuccessful += total.unsuccessful;
             kind.conflicts += total.conflicts;
             kind.latencies.merge(&total.latencies);
         }
@@ -131,6 +138,7 @@ fn share_of(effort: Effort, worker: usize, workers: usize) -> Effort {
 /// What a worker's transactions of one kind did, for the thread that waits for them.
 struct Total {
     transactions: u64,
+    unsuccessful: u64,
     conflicts: u64,
     latencies: Latencies,
 }
@@ -144,12 +152,13 @@ struct Stream<P> {
 }
 
 impl<P: Procedure> IntoIterator for Stream<P> {
-    type Item = Call<P::Input>;
+    type Item = Call<P>;
     type IntoIter = Calls<P>;
 
     fn into_iter(self) -> Calls<P> {
         let none = |_: &&str| GatheredKind {
             finished: Cell::new(0),
+            unsuccessful: Cell::new(0),
             conflicts: Cell::new(0),
             latencies: RefCell::new(Latencies::one_in(1)),
         };
@@ -184,7 +193,7 @@ struct Calls<P> {
 }
 
 impl<P: Procedure> Iterator for Calls<P> {
-    type Item = Call<P::Input>;
+    type Item = Call<P>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -201,18 +210,21 @@ impl<P: Procedure> Iterator for Calls<P> {
 
 /// One transaction's inputs. The engine drops them when the transaction is over: committed, or
 /// failed and told as the source's failure.
-struct Call<I> {
-    input: I,
+struct Call<P: Procedure> {
+    input: P::Input,
     kind: usize,
     start: Option<Instant>,
     gathered: Rc<Gathered>,
 }
 
-impl<I> Drop for Call<I> {
+impl<P: Procedure> Drop for Call<P> {
     #[inline]
     fn drop(&mut self) {
         let kind = &self.gathered.kinds[self.kind];
         kind.finished.set(kind.finished.get() + 1);
+        if P::is_unsuccessful(&self.input) {
+            kind.unsuccessful.set(kind.unsuccessful.get() + 1);
+        }
         if self.start.is_some() {
             kind.latencies.borrow_mut().finish(self.start);
         }
@@ -227,6 +239,7 @@ struct Gathered {
 
 struct GatheredKind {
     finished: Cell<u64>,
+    unsuccessful: Cell<u64>,
     conflicts: Cell<u64>,
     latencies: RefCell<Latencies>,
 }
@@ -235,6 +248,7 @@ impl Drop for Gathered {
     fn drop(&mut self) {
         let total = |kind: &GatheredKind| Total {
             transactions: kind.finished.get(),
+            unsuccessful: kind.unsuccessful.get(),
             conflicts: kind.conflicts.get(),
             latencies: kind.latencies.borrow().clone(),
         };

@@ -1,10 +1,12 @@
-//! Loading a table in key order on one worker: a batch of consecutive records a transaction, each
-//! in a source of its own, because a worker runs one source after the other. Were they one source,
-//! the worker would interleave the batches, and keys would not come in order.
+//! Loading tables in key order: a piece of consecutive records a transaction, each in a source of its
+//! own, because a worker runs one source after the other. Were they one source, the worker would
+//! interleave the pieces, and keys would not come in order.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Instant;
 
-use braiddb::{Database, Transaction};
+use braiddb::{Database, SourceRun, Transaction};
 
 use super::bed::Bed;
 use crate::error::Error;
@@ -13,34 +15,45 @@ use crate::harness::rounds::Sample;
 use crate::random::key_of;
 
 /// Records one loading transaction inserts.
-const BATCH: u64 = 1_000;
-/// Batches sent ahead of the one that is waited for.
-const AHEAD: u64 = 64;
+const PIECE: u64 = 1_000;
+/// Pieces sent ahead of the one that is waited for.
+const AHEAD: usize = 64;
+
+/// Runs `insert` for all records, so many in one transaction, the pieces in turn on so many workers.
+pub(crate) fn load_in_pieces(
+    database: &Database,
+    workers: usize,
+    records: Range<u64>,
+    piece: u64,
+    insert: impl AsyncFn(&Transaction, &Range<u64>) -> Result<(), braiddb::Error>
+    + Clone
+    + Send
+    + 'static,
+) -> Result<(), Error> {
+    let mut running: VecDeque<SourceRun> = VecDeque::with_capacity(AHEAD);
+    for (start, worker) in records.clone().step_by(piece as usize).zip((0..workers).cycle()) {
+        if running.len() == AHEAD {
+            running.pop_front().expect("there are so many").wait()?;
+        }
+        let piece = start..records.end.min(start + piece);
+        running.push_back(database.run_source(worker, [piece], insert.clone())?);
+    }
+    Ok(running.into_iter().try_for_each(SourceRun::wait)?)
+}
 
 /// Loads all records of `bed`, whose table is empty; the value is the record's number.
 pub(crate) fn load(bed: &Bed) -> Result<Sample, Error> {
     let begin = Instant::now();
-    let batches = bed.records.div_ceil(BATCH);
-    let mut runs = std::collections::VecDeque::with_capacity(AHEAD as usize);
-    for batch in 0..batches {
-        if runs.len() as u64 == AHEAD {
-            let oldest: braiddb::SourceRun = runs.pop_front().expect("there are so many");
-            oldest.wait()?;
+    let table = bed.table.clone();
+    let insert = async move |tx: &Transaction, records: &Range<u64>| {
+        for record in records.clone() {
+            tx.insert(&table, &key_of(record), &record).await?;
         }
-        let records = batch * BATCH..bed.records.min((batch + 1) * BATCH);
-        let table = bed.table.clone();
-        let body = async move |tx: &Transaction, records: &std::ops::Range<u64>| {
-            for record in records.clone() {
-                tx.insert(&table, &key_of(record), &record).await?;
-            }
-            Ok(())
-        };
-        runs.push_back(bed.database.run_source(0, [records], body)?);
-    }
-    for run in runs {
-        run.wait()?;
-    }
-    Ok(Sample::plain(batches, begin.elapsed(), Latencies::one_in(1)))
+        Ok(())
+    };
+    load_in_pieces(&bed.database, 1, 0..bed.records, PIECE, insert)?;
+    let pieces = bed.records.div_ceil(PIECE);
+    Ok(Sample::plain(pieces, begin.elapsed(), Latencies::one_in(1)))
 }
 
 /// Loads `records` records into a new table, as a program does that has them in an iterator.

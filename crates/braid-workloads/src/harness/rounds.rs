@@ -51,6 +51,8 @@ pub(crate) struct Sample {
 pub(crate) struct KindSample {
     pub(crate) name: &'static str,
     pub(crate) transactions: u64,
+    /// Of these, how many committed without what they were to read or change being there.
+    pub(crate) unsuccessful: u64,
     pub(crate) conflicts: u64,
     pub(crate) latencies: Latencies,
 }
@@ -110,6 +112,8 @@ pub(crate) struct Measured {
 pub(crate) struct MeasuredKind {
     pub(crate) name: &'static str,
     pub(crate) transactions: u64,
+    /// Of these, how many committed without what they were to read or change being there.
+    pub(crate) unsuccessful: u64,
     /// Attempts that failed with a conflict and were tried again.
     pub(crate) conflicts: u64,
     pub(crate) latency: Option<LatencySummary>,
@@ -158,6 +162,7 @@ fn sum_up_kinds(samples: &[Sample]) -> Vec<MeasuredKind> {
         MeasuredKind {
             name: first.name,
             transactions: sum(|kind| kind.transactions),
+            unsuccessful: sum(|kind| kind.unsuccessful),
             conflicts: sum(|kind| kind.conflicts),
             latency: latencies.summary(),
         }
@@ -258,6 +263,7 @@ mod tests {
                 kinds: vec![KindSample {
                     name: "all",
                     transactions: self.transactions,
+                    unsuccessful: 2,
                     conflicts: 1,
                     latencies: Latencies::one_in(1),
                 }],
@@ -281,6 +287,7 @@ mod tests {
         assert_eq!(measured[1].conflicts, 2);
         assert_eq!(measured[1].transactions, 10);
         assert_eq!(measured[1].transactions_of("all"), 10);
+        assert_eq!(measured[1].kinds[0].unsuccessful, 4);
         assert_eq!(measured[1].aborts, [AbortCount { cause: "conflict", attempts: 2 }]);
     }
 }

@@ -132,14 +132,18 @@ fn latencies(measured: &[Measured]) -> Table {
     table
 }
 
-/// Each kind of transaction of each subject: how many, conflicts, latency.
+/// Each kind of transaction of each subject: how many, conflicts, latency; and how many were unsuccessful, where
+/// some were.
 fn kinds(measured: &[Measured]) -> Table {
     let summaries = measured.iter().flat_map(|subject| &subject.kinds);
     let names = summaries.filter_map(|kind| kind.latency.as_ref()).next();
     let names = names.map_or(Vec::new(), |summary| {
         summary.percentiles.iter().map(|percentile| percentile.name).collect()
     });
+    let unsuccessful =
+        measured.iter().flat_map(|subject| &subject.kinds).any(|kind| kind.unsuccessful > 0);
     let header = ["", "transactions", "in all", "failed attempts"].into_iter();
+    let header = header.chain(unsuccessful.then_some("unsuccessful"));
     let mut table = empty_table(header.chain(names).collect());
     for subject in measured {
         for kind in &subject.kinds {
@@ -149,6 +153,9 @@ fn kinds(measured: &[Measured]) -> Table {
                 right(number::grouped(kind.transactions)),
                 right(percent(kind.conflicts, kind.transactions + kind.conflicts)),
             ];
+            if unsuccessful {
+                row.push(right(percent(kind.unsuccessful, kind.transactions)));
+            }
             let times = kind.latency.iter().flat_map(|summary| &summary.percentiles);
             row.extend(times.map(|time| right(number::nanoseconds(time.nanoseconds))));
             table.add_row(row);

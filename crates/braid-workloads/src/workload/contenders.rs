@@ -129,6 +129,25 @@ impl Site {
     }
 }
 
+/// Closes a database after `check` found nothing wrong there. One on disk is opened anew, checked and closed again.
+/// `check` is told when it looks. No other handle of the database may be left, as the directory stays locked for as
+/// long as one lives.
+pub(crate) fn check_and_close(
+    site: &Site,
+    database: Database,
+    check: impl Fn(&Database, &str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    check(&database, "before closing")?;
+    database.close()?;
+    drop(database);
+    if site.path().is_some() {
+        let database = site.open()?;
+        check(&database, "after opening again")?;
+        database.close()?;
+    }
+    Ok(())
+}
+
 /// The ratios that say something, those that both were measured for. Returned are: durable, serializable over
 /// snapshot isolation; durable, braided over sequential; in memory, braided over sequential.
 pub(crate) fn ratios(report: &mut Report) -> [Option<f64>; 3] {

@@ -3,9 +3,11 @@
 pub(crate) mod airports;
 pub(crate) mod all;
 pub(crate) mod bars;
+pub(crate) mod book;
 pub(crate) mod churn;
 pub(crate) mod commit;
 pub(crate) mod contenders;
+pub(crate) mod encoding;
 pub(crate) mod fio;
 pub(crate) mod flights;
 pub(crate) mod hot_cold;
@@ -23,6 +25,7 @@ pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod smallbank;
 pub(crate) mod stage;
+pub(crate) mod tatp;
 pub(crate) mod timeline;
 pub(crate) mod tpcc;
 #[cfg(braid_experiment)]

@@ -14,7 +14,7 @@ use clap::Args;
 use procedures::{FIRST_BALANCE, Tables};
 use teller::Teller;
 
-use super::contenders::{Contender, Home, Site, ratios};
+use super::contenders::{Contender, Home, Site, check_and_close, ratios};
 use super::stage::Stage;
 use crate::engine::drive::Driven;
 use crate::error::Error;
@@ -141,16 +141,10 @@ fn account(report: &mut Report, settings: &Settings, tested: Vec<Tested>) -> Res
     for Tested { site, database, tables, book, .. } in tested {
         // Relaxed: the threads that add to it were waited for.
         let expected = first + book.load(Ordering::Relaxed);
-        expect(tables.total(&database)?, expected, "before closing")?;
-        database.close()?;
-        // The directory stays locked for as long as a handle lives.
-        drop((tables, database));
-        if site.path().is_some() {
-            let database = site.open()?;
-            let tables = Tables::open(&database)?;
-            expect(tables.total(&database)?, expected, "after opening again")?;
-            database.close()?;
-        }
+        drop(tables);
+        check_and_close(&site, database, |database, when| {
+            expect(Tables::open(database)?.total(database)?, expected, when)
+        })?;
         all += expected;
     }
     let text = "all money is there, but for what was deposited and withdrawn; on disk after opening \

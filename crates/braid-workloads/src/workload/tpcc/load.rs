@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use braiddb::{Database, Error as Failure, SourceRun, Transaction};
 
-use super::encoding::Text;
 use super::random::{Constants, Random, last_name_of};
 use super::schema::{
     Address, Cardinalities, Customer, DISTRICTS, District, History, Item, Order, OrderLine, Stock,
@@ -13,6 +12,7 @@ use super::schema::{
 };
 use crate::error::Error;
 use crate::harness::progress::Progress;
+use crate::workload::encoding::Text;
 
 /// Items, or records of stock, that one transaction inserts; and customers or orders.
 const ITEMS: u32 = 1_000;

@@ -5,7 +5,6 @@
 mod bed;
 mod consistency;
 mod delivery;
-mod encoding;
 mod load;
 mod new_order;
 mod order_status;

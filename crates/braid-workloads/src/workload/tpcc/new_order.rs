@@ -2,10 +2,10 @@
 
 use braiddb::{Error as Failure, Transaction};
 
-use super::encoding::Text;
 use super::random::{ORIGINAL, Random};
 use super::schema::{Cardinalities, DISTRICTS, Order, OrderLine, Tables};
 use super::terminal::{Home, existing, now};
+use crate::workload::encoding::Text;
 
 const MOST_LINES: usize = 15;
 

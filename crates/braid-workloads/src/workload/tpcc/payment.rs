@@ -4,11 +4,11 @@ use std::io::Write;
 
 use braiddb::{Error as Failure, Transaction};
 
-use super::encoding::Text;
 use super::load::BAD_CREDIT;
 use super::random::Random;
 use super::schema::{Customer, DISTRICTS, History, Tables};
 use super::terminal::{Home, Who, existing, now};
+use crate::workload::encoding::Text;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Payment {

@@ -1,7 +1,7 @@
 //! Random values as clauses 2.1.6 and 4.3.2 have them.
 
-use super::encoding::Text;
 use super::schema::Cardinalities;
+use crate::workload::encoding::Text;
 
 /// The bits of non-uniform draws, by what is drawn.
 const LAST_NAME_BITS: u32 = 255;

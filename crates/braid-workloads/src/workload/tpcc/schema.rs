@@ -6,8 +6,8 @@
 
 use braiddb::{Database, Index, IndexOptions, Table};
 
-use super::encoding::{Text, records};
 use crate::error::Error;
+use crate::workload::encoding::{Text, records};
 
 pub(super) const DISTRICTS: u8 = 10;
 

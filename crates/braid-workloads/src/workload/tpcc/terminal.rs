@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use braiddb::{Error as Failure, Transaction};
 
 use super::delivery::Delivery;
-use super::encoding::Text;
 use super::new_order::NewOrder;
 use super::order_status::OrderStatus;
 use super::payment::Payment;
@@ -13,6 +12,7 @@ use super::random::{Constants, Random};
 use super::schema::{Cardinalities, CustomerKey, Tables};
 use super::stock_level::StockLevel;
 use crate::engine::drive::Procedure;
+use crate::workload::encoding::Text;
 
 /// Of a hundred transactions in random order: the least shares of clause 5.2.3, and the rest New-Orders.
 const DECK: [(Card, usize); 5] = [

@@ -8,7 +8,7 @@ mod transaction;
 use std::ops::Range;
 use std::sync::Arc;
 
-use braiddb::{Certifier, Database, Isolation, RunOptions, SourceRun, Table, Transaction};
+use braiddb::{Certifier, Database, Isolation, RunOptions, Table, Transaction};
 use clap::{Args, ValueEnum};
 use distribution::{Chooser, Distribution, key_of};
 use numbers::Numbers;
@@ -18,6 +18,7 @@ use super::bars;
 use super::stage::Stage;
 use crate::engine::bed::{Opening, RECORD_BYTES, check_memory};
 use crate::engine::drive::Driven;
+use crate::engine::load::load_in_pieces;
 use crate::error::Error;
 use crate::harness::number;
 use crate::harness::report::{Line, LineChart, Report};
@@ -60,9 +61,8 @@ pub(crate) struct YcsbArguments {
 
 /// YCSB's own skew.
 const THETA: f64 = 0.99;
-/// Records that one loading transaction inserts, and such transactions under way.
-const BATCH: u64 = 200;
-const AHEAD: usize = 64;
+/// Records that one loading transaction inserts.
+const PIECE: u64 = 200;
 
 fn theta(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -172,24 +172,16 @@ impl YcsbField {
         let table: Table<u64, [u8]> = pollster::block_on(database.create_table("usertable"))?;
         let mut random = fastrand::Rng::with_seed(settings.seed);
         let value: Arc<[u8]> = (0..FIELDS * FIELD_BYTES).map(|_| random.u8(..)).collect();
-        let mut running = std::collections::VecDeque::new();
-        for start in (0..settings.records).step_by(BATCH as usize) {
-            let numbers = start..settings.records.min(start + BATCH);
+        let insert = {
             let (table, value) = (table.clone(), value.clone());
-            let body = async move |tx: &Transaction, numbers: &Range<u64>| {
+            async move |tx: &Transaction, numbers: &Range<u64>| {
                 for number in numbers.clone() {
                     tx.insert(&table, &key_of(number), &value).await?;
                 }
                 Ok(())
-            };
-            if running.len() == AHEAD {
-                let oldest: SourceRun = running.pop_front().expect("there are so many");
-                oldest.wait()?;
             }
-            let worker = (start / BATCH) as usize % settings.workers;
-            running.push_back(database.run_source(worker, [numbers], body)?);
-        }
-        running.into_iter().try_for_each(SourceRun::wait)?;
+        };
+        load_in_pieces(&database, settings.workers, 0..settings.records, PIECE, insert)?;
         let numbers = Arc::new(Numbers::after(settings.records));
         Ok(Self { database, records: Records { table, numbers }, value })
     }

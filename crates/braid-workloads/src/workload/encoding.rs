@@ -3,7 +3,7 @@
 //! in the record.
 
 /// A column's type.
-pub(super) trait Column: Sized {
+pub(crate) trait Column: Sized {
     /// Bytes it is encoded to, at most.
     const MOST_BYTES: usize;
     fn write(&self, out: &mut Vec<u8>);
@@ -70,7 +70,7 @@ impl<C: Column, const N: usize> Column for [C; N] {
 
 /// Text of at most `N` bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Text<const N: usize> {
+pub(crate) struct Text<const N: usize> {
     length: u16,
     /// Zeros from `length` on.
     bytes: [u8; N],
@@ -78,7 +78,7 @@ pub(super) struct Text<const N: usize> {
 
 impl<const N: usize> Text<N> {
     /// The first `N` bytes of `text`.
-    pub(super) fn of(text: &[u8]) -> Self {
+    pub(crate) fn of(text: &[u8]) -> Self {
         const { assert!(N <= u16::MAX as usize) };
         let text = &text[..text.len().min(N)];
         let mut bytes = [0; N];
@@ -86,12 +86,12 @@ impl<const N: usize> Text<N> {
         Self { length: text.len() as u16, bytes }
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
     /// The text and zeros: among texts without zeros these compare as the texts do.
-    pub(super) fn padded(&self) -> [u8; N] {
+    pub(crate) fn padded(&self) -> [u8; N] {
         self.bytes
     }
 }
@@ -128,21 +128,21 @@ macro_rules! records {
     )*) => {$(
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) struct $record {
-            $($(#[$what])* pub(super) $column: $kind,)*
+        pub(crate) struct $record {
+            $($(#[$what])* pub(crate) $column: $kind,)*
         }
 
-        impl $crate::workload::tpcc::encoding::Column for $record {
+        impl $crate::workload::encoding::Column for $record {
             const MOST_BYTES: usize =
-                0 $(+ <$kind as $crate::workload::tpcc::encoding::Column>::MOST_BYTES)*;
+                0 $(+ <$kind as $crate::workload::encoding::Column>::MOST_BYTES)*;
 
             fn write(&self, out: &mut Vec<u8>) {
-                use $crate::workload::tpcc::encoding::Column;
+                use $crate::workload::encoding::Column;
                 $(Column::write(&self.$column, out);)*
             }
 
             fn read(bytes: &mut &[u8]) -> Option<Self> {
-                use $crate::workload::tpcc::encoding::Column;
+                use $crate::workload::encoding::Column;
                 Some(Self { $($column: Column::read(bytes)?,)* })
             }
         }
@@ -157,14 +157,14 @@ macro_rules! records {
             }
 
             fn encode(input: &Self) -> Result<braiddb::EncodedValue<'_>, braiddb::EncodeError> {
-                use $crate::workload::tpcc::encoding::Column;
+                use $crate::workload::encoding::Column;
                 let mut bytes = Vec::with_capacity(Self::MOST_BYTES);
                 input.write(&mut bytes);
                 Ok(braiddb::EncodedValue::from(bytes))
             }
 
             fn decode(mut bytes: &[u8]) -> Result<Self, braiddb::DecodeError> {
-                use $crate::workload::tpcc::encoding::Column;
+                use $crate::workload::encoding::Column;
                 let record = Self::read(&mut bytes).filter(|_| bytes.is_empty());
                 record.ok_or_else(|| braiddb::DecodeError::new(Self::type_name()))
             }
@@ -183,7 +183,7 @@ macro_rules! records {
         }
     )*};
 }
-pub(super) use records;
+pub(crate) use records;
 
 #[cfg(test)]
 mod tests {
