@@ -14,7 +14,7 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths, reads,
-    reopen, rmw, scan, smallbank, tatp, timeline, tpcc, updates, ycsb,
+    reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -91,6 +91,12 @@ workloads! {
         after_help = "Give --dir to choose the disk. Example: braid bench smallbank --dir DIR --hotspot 1000,100,10"
     )]
     Smallbank(smallbank::SmallbankArguments),
+    /// The OLTP scripts of sysbench: durable and in memory, serializable and under snapshots, braided and
+    /// sequential.
+    #[command(
+        after_help = "Give --dir to choose the disk. --records are rows of each table. Example: braid bench sysbench --dir DIR --scripts read-write --distribution special --tables 10 -n 100k"
+    )]
+    Sysbench(sysbench::SysbenchArguments),
     /// TATP: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
         after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid bench tatp --dir DIR"
@@ -266,6 +272,10 @@ mod tests {
         smallbank: ["smallbank", "--quick"] => [
             "durable, serializable", "durable, snapshot", "in memory, serializable",
             "in memory, serial safety net",
+        ];
+        sysbench: ["sysbench", "--quick", "--scripts", "read-write,point-select", "--distribution", "special"] => [
+            "durable, serializable", "durable, snapshot", "durable, sequential",
+            "in memory, serializable", "in memory, serial safety net", "in memory, sequential",
         ];
         tatp: ["tatp", "--quick"] => [
             "durable, serializable", "durable, snapshot", "durable, sequential",

@@ -25,6 +25,7 @@ pub(crate) mod rmw;
 pub(crate) mod scan;
 pub(crate) mod smallbank;
 pub(crate) mod stage;
+pub(crate) mod sysbench;
 pub(crate) mod tatp;
 pub(crate) mod timeline;
 pub(crate) mod tpcc;

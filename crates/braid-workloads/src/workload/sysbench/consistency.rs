@@ -1,0 +1,54 @@
+//! What must hold of the tables at any time: all rows are there and whole, and the index leads to each by its `k`.
+
+use braiddb::{Database, RunOptions, Transaction};
+
+use super::rows::{Rows, Tables, is_whole};
+use crate::error::Error;
+
+/// Checks all tables, of so many rows each, in one transaction; returned is the sum of all `k`.
+///
+/// # Errors
+/// [`Error::Wrong`] with the first thing that is not as it must be.
+pub(super) fn check(database: &Database, tables: &Tables, size: u32) -> Result<i64, Error> {
+    let tables = tables.clone();
+    let options = RunOptions::default().read_only(true);
+    let check = async move |tx: &Transaction| {
+        let mut sum = 0;
+        for rows in tables.iter() {
+            sum += check_one(tx, rows, size).await?;
+        }
+        Ok::<_, Error>(sum)
+    };
+    Ok(pollster::block_on(database.try_run_with(options, check))?.value)
+}
+
+async fn check_one(tx: &Transaction, rows: &Rows, size: u32) -> Result<i64, Error> {
+    let mut found = tx.scan(&rows.table, ..)?;
+    let (mut sum, mut expected) = (0, Vec::with_capacity(size as usize));
+    for id in 1..=size {
+        let Some((_, row)) = found.next().await?.filter(|(there, _)| *there == id) else {
+            return Err(Error::Wrong(format!("there is no row {id}")));
+        };
+        if !is_whole(&row) {
+            return Err(Error::Wrong(format!("row {id} is not whole: {row:?}")));
+        }
+        sum += i64::from(row.k);
+        expected.push((row.k, id));
+    }
+    if let Some((id, _)) = found.next().await? {
+        return Err(Error::Wrong(format!("there is a row {id}, which is one too many")));
+    }
+    expected.sort_unstable();
+    let mut entries = tx.entries_by(&rows.by_k, ..)?;
+    for (k, id) in expected {
+        let entry = entries.next().await?;
+        if entry != Some((k, id)) {
+            let told = format!("row {id} has k {k}, but in the index comes {entry:?}");
+            return Err(Error::Wrong(told));
+        }
+    }
+    match entries.next().await? {
+        Some(entry) => Err(Error::Wrong(format!("the index leads to no row by {entry:?}"))),
+        None => Ok(sum),
+    }
+}

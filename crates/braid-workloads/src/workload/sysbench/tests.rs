@@ -1,0 +1,107 @@
+//! Small databases: runs of all scripts leave them consistent, and what breaks a rule is told.
+
+use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions, Transaction};
+use clap::ValueEnum;
+
+use super::consistency::check;
+use super::distribution::Distribution;
+use super::rows::{Tables, fill, open};
+use super::script::{Client, Script};
+use crate::engine::drive::Driven;
+use crate::error::Error;
+use crate::harness::rounds::{Effort, Subject};
+use crate::workload::book::Book;
+use crate::workload::encoding::Text;
+
+const SEED: u64 = 1;
+
+fn filled(tables: usize, size: u32, workers: usize) -> (Database, Tables) {
+    let database = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let tables = open(&database, tables).unwrap();
+    fill(&database, &tables, size, SEED, workers).unwrap();
+    (database, tables)
+}
+
+#[test]
+fn runs_of_all_scripts_leave_it_consistent() {
+    let (size, workers) = (150, 2);
+    let (database, tables) = filled(2, size, workers);
+    let (first, book) = (check(&database, &tables, size).unwrap(), Book::default());
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        for &script in Script::value_variants() {
+            for &distribution in Distribution::value_variants() {
+                let make = |seed| Client {
+                    script,
+                    distribution,
+                    tables: tables.clone(),
+                    size,
+                    random: fastrand::Rng::with_seed(seed),
+                    book: book.clone(),
+                };
+                let before = book.total();
+                let mut driven = Driven::new("", &database, workers, SEED, make)
+                    .under(RunOptions::default().isolation(isolation));
+                let sample = driven.round(Effort::Transactions(200)).unwrap();
+                assert_eq!(sample.transactions, 200);
+                let writes = matches!(script, Script::WriteOnly | Script::ReadWrite);
+                assert_eq!(book.total() != before, writes, "{script:?}, {distribution:?}");
+                assert_eq!(check(&database, &tables, size).unwrap(), first + book.total());
+            }
+        }
+    }
+}
+
+/// The sum alone says little: it is the same whoever fills the table.
+#[test]
+fn tables_are_the_same_for_one_seed() {
+    let rows = |workers| {
+        let (database, tables) = filled(1, 500, workers);
+        let table = tables[0].table.clone();
+        let read = async move |tx: &Transaction| {
+            let (mut rows, mut all) = (tx.scan(&table, ..)?, Vec::new());
+            while let Some(row) = rows.next().await? {
+                all.push(row);
+            }
+            Ok::<_, Failure>(all)
+        };
+        database.run_blocking(read).unwrap()
+    };
+    assert!(rows(1) == rows(2));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Gone(u32),
+    TooMany(u32),
+    Cut(u32),
+}
+
+#[test]
+fn what_breaks_a_rule_is_told() {
+    let size = 10;
+    for (damage, told) in [
+        (Damage::Gone(3), "no row 3"),
+        (Damage::TooMany(11), "a row 11"),
+        (Damage::Cut(7), "row 7 is not whole"),
+    ] {
+        let (database, tables) = filled(1, size, 1);
+        check(&database, &tables, size).unwrap();
+        let table = tables[0].table.clone();
+        let write = async move |tx: &Transaction| {
+            let mut row = tx.get(&table, &7).await?.expect("it is there");
+            match damage {
+                Damage::Gone(id) => tx.delete(&table, &id).await.map(drop),
+                Damage::TooMany(id) => tx.insert(&table, &id, &row).await,
+                Damage::Cut(id) => {
+                    row.c = Text::of(&row.c.as_bytes()[1..]);
+                    tx.update(&table, &id, &row).await
+                }
+            }
+        };
+        database.run_blocking(write).unwrap();
+        match check(&database, &tables, size) {
+            Err(Error::Wrong(found)) => assert!(found.contains(told), "{damage:?}: {found}"),
+            other => panic!("{damage:?}: the check said {other:?}"),
+        }
+    }
+}
