@@ -352,6 +352,50 @@ fn foreign_waits_do_not_outlive_the_executor() {
     assert!(pollster::block_on(result).is_err());
 }
 
+/// A task that waits for one of those that are dropped because the executor stops.
+#[test]
+fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
+    thread_local! {
+        static WAITING: RefCell<Option<Waiter>> = const { RefCell::new(None) };
+    }
+
+    struct Resumes;
+
+    impl Drop for Resumes {
+        fn drop(&mut self) {
+            resume(WAITING.with(|waiting| waiting.borrow_mut().take()).expect("it waits"));
+        }
+    }
+
+    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+    let (reply, result) = oneshot::channel();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            let waiter = current_waiter().await;
+            WAITING.with(|waiting| *waiting.borrow_mut() = Some(waiter));
+            park(Cause::Commit).await;
+            reply.send(()).unwrap();
+        })
+    });
+    executor.spawn(job).unwrap();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            let _resumes = Resumes;
+            std::future::pending::<()>().await;
+        })
+    });
+    executor.spawn(job).unwrap();
+    let (over, stopped) = std::sync::mpsc::channel();
+    let stopping = std::thread::spawn(move || {
+        executor.stop();
+        over.send(()).unwrap();
+    });
+    let waited = stopped.recv_timeout(std::time::Duration::from_secs(60));
+    waited.expect("the worker sleeps, and a task of its could go on");
+    stopping.join().unwrap();
+    pollster::block_on(result).unwrap();
+}
+
 /// Not a test of correctness: what a suspension costs. `cargo test --release -- --ignored --nocapture suspension_costs`
 #[test]
 #[ignore = "a measurement"]

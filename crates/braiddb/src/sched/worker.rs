@@ -515,7 +515,11 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         if let Some(exit) = self.exit() {
             return Next::Exit(exit);
         }
-        if self.queues.hot.is_empty() && !self.worker.turn.busy { Next::Sleep } else { Next::Run }
+        // What `exit` dropped may have let others go on, whom the next admission takes.
+        let idle = self.queues.hot.is_empty()
+            && self.queues.staged.is_empty()
+            && self.worker.local.resumed.borrow().is_empty();
+        if idle && !self.worker.turn.busy { Next::Sleep } else { Next::Run }
     }
 
     fn sleep(&mut self) {
