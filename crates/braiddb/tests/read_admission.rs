@@ -5,7 +5,7 @@ mod common;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use braiddb::{Database, Error, Options, Table, TableOptions};
 use common::with_limit;
@@ -81,6 +81,50 @@ fn reads_that_nobody_polls_hold_up_no_other() {
             Ok(())
         });
         read.unwrap();
+        assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
+        db.close().unwrap();
+    });
+}
+
+/// They are polled with a waker that wakes nobody, so that admitting one of them makes no task ready.
+#[test]
+fn reads_whose_waker_wakes_nobody_hold_up_no_other() {
+    with_limit(120, |limit| {
+        let (_directory, db, table) = open();
+        limit.watch(&db, Database::stats);
+        let (kept_table, (go_on, waits)) =
+            (table.clone(), futures_channel::oneshot::channel::<()>());
+        let (keeps, kept) = std::sync::mpsc::channel();
+        let holding = std::thread::spawn({
+            let db = db.clone();
+            move || {
+                let waits = std::sync::Mutex::new(Some(waits));
+                db.run_blocking(async move |tx| {
+                    let keys: Vec<u64> = (0..9).collect();
+                    let mut gets: Vec<_> =
+                        keys.iter().map(|key| Box::pin(tx.get(&kept_table, key))).collect();
+                    let mut nobody = Context::from_waker(Waker::noop());
+                    for get in &mut gets {
+                        assert!(
+                            get.as_mut().poll(&mut nobody).is_pending(),
+                            "its value is on disk"
+                        );
+                    }
+                    keeps.send(()).unwrap();
+                    let waits = waits.lock().unwrap().take();
+                    _ = waits.expect("it runs once").await;
+                    for (key, found) in keys.iter().zip(join_all(gets).await) {
+                        assert!(found? == Some(&value(*key)[..]), "key {key}");
+                    }
+                    Ok(())
+                })
+            }
+        });
+        kept.recv().unwrap();
+        // Nothing else goes on.
+        assert!(block_on(db.get(&table, &20)).unwrap() == Some(value(20)));
+        go_on.send(()).unwrap();
+        holding.join().unwrap().unwrap();
         assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
         db.close().unwrap();
     });

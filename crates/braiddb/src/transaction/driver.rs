@@ -129,7 +129,7 @@ impl Driver for WorkerDriver {
         let wanted = waits || self.worker.engine().durability == Durability::Relaxed;
         let pending = self.flush(device, wanted);
         let (more, housekeeping_due) = self.collect(idle);
-        self.worker.reads.unblock(idle);
+        let admitted = self.worker.reads.unblock(idle);
         let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
             return Turn { busy: true, waits, deadline: None };
@@ -140,7 +140,7 @@ impl Driver for WorkerDriver {
             || self.worker.garbage_waits() > 0
             || self.participation.turn();
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
-        let busy = pending || more;
+        let busy = pending || more || admitted;
         let memory_due = if busy { None } else { self.worker.give_memory_back() };
         let timer_due = self.worker.timers.earliest();
         let due = [garbage_due, housekeeping_due, memory_due, timer_due];

@@ -122,17 +122,19 @@ impl Reads {
     }
 
     /// To be called at every turn of the worker; `idle` if no task of it is ready. Admits one more read
-    /// if those that were admitted do not get on.
-    pub(super) fn unblock(&self, idle: bool) {
+    /// if those that were admitted do not get on; whether it did. Then there is to be another turn: the one that was
+    /// admitted may be polled no more, and begins no transfer whose end would bring about the next turn.
+    pub(super) fn unblock(&self, idle: bool) -> bool {
         if self.line.borrow().iter().all(|one| one.admitted) || sched::transfers() > 0 {
             self.stalled.set(0);
-            return;
+            return false;
         }
         self.stalled.set(self.stalled.get() + 1);
-        if idle || self.stalled.get() > STALLED_TURNS {
-            self.stalled.set(0);
-            self.admit_first(|_| true);
+        if !idle && self.stalled.get() <= STALLED_TURNS {
+            return false;
         }
+        self.stalled.set(0);
+        self.admit_first(|_| true)
     }
 }
 
