@@ -10,7 +10,7 @@ use super::schema::{CallForwarding, Tables, number_of};
 use super::{OFF_BY_PERCENT, SUCCESSFUL};
 use crate::engine::drive::{Driven, Procedure};
 use crate::error::Error;
-use crate::harness::rounds::{Effort, Sample, Subject};
+use crate::harness::rounds::{Effort, KindSample, Sample, Subject};
 use crate::workload::book::Book;
 
 const SEED: u64 = 1;
@@ -116,11 +116,11 @@ fn runs_under_both_levels_leave_it_consistent() {
     for isolation in [Isolation::Serializable, Isolation::Snapshot] {
         let place = (&database, &tables);
         let sample = run(place, subscribers, workers, isolation, &book, 3_000);
-        assert!(sample.kinds.iter().all(|kind| kind.transactions > 0), "all kinds were run");
+        // Some 20 of the rarest: those that write did change something.
+        let successful = |kind: &KindSample| kind.transactions > kind.unsuccessful;
+        assert!(sample.kinds.iter().all(successful), "all kinds were run");
     }
-    let change = book.total();
-    assert!(change.end_times != 0 && change.locations != 0 && change.data != 0, "{change:?}");
-    expected += change;
+    expected += book.total();
     assert_eq!(check(&database, &tables, subscribers).unwrap(), expected);
 }
 
