@@ -97,3 +97,43 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
         db.close().unwrap();
     });
 }
+
+/// The log's only file; nothing was committed after the checkpoint.
+#[test]
+fn a_file_that_ends_before_its_checkpoint_is_told() {
+    with_limit(LIMIT, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let options = || Options::default().workers(1);
+        let db = Database::open(path, options()).unwrap();
+        let table: Records = block_on(db.create_table("records")).unwrap();
+        for key in 0..100 {
+            block_on(db.put(&table, &key, &[7; 1000][..])).unwrap();
+        }
+        let checkpoint = block_on(db.checkpoint()).unwrap();
+        db.close().unwrap();
+        drop(db);
+        let name = path.join("wal-0000000000000000.seg");
+        let file = std::fs::File::options().write(true).open(&name).unwrap();
+        let whole = file.metadata().unwrap().len();
+        let needed = 4096 + checkpoint.lsn / 4096 * 4096;
+        assert!(needed > 300 << 10 && needed < whole, "{needed} of {whole}");
+        // Each time shorter.
+        for length in [needed, needed - 4096, 64 << 10, 4096] {
+            file.set_len(length).unwrap();
+            match Database::open(path, options()) {
+                Ok(db) => {
+                    assert_eq!(length, needed);
+                    let table: Records = block_on(db.open_table("records")).unwrap();
+                    assert_eq!(count(&db, &table), 100);
+                    assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+                    db.close().unwrap();
+                }
+                Err(error) => {
+                    assert!(length < needed, "{length} of {needed}: {error}");
+                    assert!(error.to_string().contains("cut short"), "{error}");
+                }
+            }
+        }
+    });
+}

@@ -297,9 +297,9 @@ mod tests {
     }
 
     #[cfg(not(braid_experiment))]
-    const LOG: &str = "64 KiB, 1 workers, unit 64 KiB";
+    const LOG: &str = "4 KiB, 1 workers, unit 64 KiB";
     #[cfg(braid_experiment)]
-    const LOG: &str = "64 KiB, 1 workers, unit 64 KiB, in-flight marks";
+    const LOG: &str = "4 KiB, 1 workers, unit 64 KiB, in-flight marks";
 
     #[cfg(braid_experiment)]
     runs_quickly! {

@@ -129,8 +129,8 @@ impl Database {
 
     /// Checks the database: every block of its log, and that every key leads to its own record there,
     /// whole; and of each secondary index that is attached, that its entries are those of the table's
-    /// records. Of paged tables, which are in memory, only that their records are found, in order; their records in
-    /// the log are checked with its blocks. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
+    /// records. Of paged tables only that their records are found in memory, in order; those that the log has since
+    /// the newest checkpoint are checked with its blocks, those in the checkpoint when it is opened. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
     /// no old version is held back. Blocks until it is done.
     ///
     /// # Errors

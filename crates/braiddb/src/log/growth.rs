@@ -6,8 +6,9 @@
 //! A file is made longer as a segment is made: before any block is admitted there, with its space, durably.
 //!
 //! A crash may leave the files of segments that the log has not come to yet shorter than they were made. So
-//! a file that is short is right where the log ends in it, or before it; then it is made longer again. Where
-//! the log goes on after it, it was cut short, which is an error.
+//! a file that is short is right where the log ends before it does; then it is made longer again. Where the log
+//! goes on after it, it was cut short, which is an error. How far the log goes is known from what is in the
+//! files and from the newest checkpoint: of a last file that was cut short after both, nothing tells.
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ impl Segments {
         let sectors = length.saturating_sub(HEADER_BYTES) / SECTOR_BYTES as u64;
         let bytes = (sectors * SECTOR_BYTES as u64).min(self.segment_bytes());
         if bytes < self.segment_bytes() {
-            self.short.lock().insert(index);
+            self.short.lock().insert(index, bytes);
         }
         let end = self.start(index).0 + bytes;
         // Relaxed: nobody else has it yet.
@@ -73,20 +74,25 @@ impl Segments {
     /// longer when the log comes to need it.
     ///
     /// # Errors
-    /// `Corrupt` if the log goes on after a file that is short; the operating system's.
+    /// `Corrupt` if a file ends before the log does, or before the segment does if the log goes on after it; the
+    /// operating system's.
     pub(super) fn mend_short(&self, end: Lsn) -> Result<(), LogError> {
         let (last, _) = self.last_file();
-        for index in std::mem::take(&mut *self.short.lock()) {
+        // Whole sectors are written.
+        let written = end.0 / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
+        for (index, found) in std::mem::take(&mut *self.short.lock()) {
             // Freed already, if it is not there.
-            let Some(file) = self.file(index).filter(|_| index != last) else { continue };
-            let failed = |error| LogError::io("make room in", file.path(), 0, error);
-            if index < self.index(end) {
-                let offset = file.length().map_err(failed)?;
+            let Some(file) = self.file(index) else { continue };
+            if self.start(index).0 + found < written.min(self.start(index + 1).0) {
                 let reason = "the file of this segment ends here, and the log goes on after it: it \
                               was cut short";
-                return Err(LogError::corrupt((file.path().into(), offset), end, reason));
+                let place = (file.path().into(), HEADER_BYTES + found);
+                return Err(LogError::corrupt(place, end, reason));
             }
-            file.allocate(self.file_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+            if index != last {
+                let failed = |error| LogError::io("make room in", file.path(), 0, error);
+                file.allocate(self.file_bytes()).and_then(|()| file.sync()).map_err(failed)?;
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! segment of a small log (`growth`), and what a crash left of one that was just made. Files of segments that
 //! the log has passed are whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -69,8 +69,8 @@ pub(super) struct Segments {
     files: RwLock<BTreeMap<u64, SegmentFile>>,
     /// Where the last of them ends, as a position.
     pub(super) end: AtomicU64,
-    /// Segments whose files were found shorter than a segment.
-    pub(super) short: Mutex<BTreeSet<u64>>,
+    /// Segments whose files were found shorter than a segment, with the bytes of log that they had.
+    pub(super) short: Mutex<BTreeMap<u64, u64>>,
     pub(super) spares: Spares,
     pub(super) prepared: PreparedSpace,
     pub(super) reserve: Reserve,
