@@ -10,7 +10,7 @@
 //! its tasks. A worker that is to stop waits for these. If it fails, what is to be done is dropped undone: whoever
 //! needs more than that sees to it when it is dropped.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -66,7 +66,11 @@ impl std::fmt::Debug for Told {
 
 /// A worker's transfers for its tasks.
 #[derive(Debug)]
-pub(super) struct Transfers(RefCell<TransfersState>);
+pub(super) struct Transfers {
+    state: RefCell<TransfersState>,
+    /// Whether transfers of nobody may have completed of which nothing was made yet: looked at in every round.
+    has_completed: Cell<bool>,
+}
 
 #[derive(Debug)]
 struct TransfersState {
@@ -96,7 +100,7 @@ impl Transfers {
         let (tickets, free, queue, completed) = Default::default();
         let (issued, nobodys, most) = (0, 0, most.max(1));
         let state = TransfersState { tickets, free, queue, issued, most, nobodys, completed };
-        Self(RefCell::new(state))
+        Self { state: RefCell::new(state), has_completed: Cell::new(false) }
     }
 
     /// Whether a completion is that of a task's transfer.
@@ -106,19 +110,19 @@ impl Transfers {
 
     /// Transfers issued, and those that wait to be.
     pub(super) fn open(&self) -> usize {
-        let state = self.0.borrow();
+        let state = self.state.borrow();
         state.issued + state.queue.len()
     }
 
     /// How many wait that could be issued now.
     pub(super) fn due(&self) -> usize {
-        let state = self.0.borrow();
+        let state = self.state.borrow();
         state.queue.len().min(state.most - state.issued)
     }
 
     /// Submits what is due.
     pub(super) fn issue(&self, device: &mut dyn Device) {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
         while state.issued < state.most
             && let Some(number) = state.queue.pop_front()
         {
@@ -136,7 +140,7 @@ impl Transfers {
 
     /// Takes the completion of a transfer; returns the task that is to be resumed.
     pub(super) fn complete(&self, completion: Completion) -> Option<Waiter> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
         let number = completion.token as usize;
         state.issued -= 1;
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
@@ -148,6 +152,7 @@ impl Transfers {
                 state.free.push(number);
                 let done = (completion.result, completion.buffer);
                 state.completed.push_back(Completed(then, done));
+                self.has_completed.set(true);
                 None
             }
             Ticket::Abandoned => {
@@ -159,22 +164,30 @@ impl Transfers {
     }
 
     /// Does what is to be done with what came of transfers that are nobody's.
+    #[inline]
     pub(super) fn go_on(&self) {
+        if self.has_completed.replace(false) {
+            self.go_on_with_completed();
+        }
+    }
+
+    #[cold]
+    fn go_on_with_completed(&self) {
         loop {
-            let next = self.0.borrow_mut().completed.pop_front();
+            let next = self.state.borrow_mut().completed.pop_front();
             let Some(Completed(then, done)) = next else { break };
             then(done);
-            self.0.borrow_mut().nobodys -= 1;
+            self.state.borrow_mut().nobodys -= 1;
         }
     }
 
     /// Whether there are transfers of nobody of which nothing was made yet.
     pub(super) fn has_nobodys(&self) -> bool {
-        self.0.borrow().nobodys > 0
+        self.state.borrow().nobodys > 0
     }
 
     fn queue(&self, told: Told, operation: Operation, urgent: bool) -> usize {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
         state.nobodys += usize::from(matches!(told, Told::Nobody(_)));
         let number = state.free.pop().unwrap_or_else(|| {
             state.tickets.push(Ticket::Free);
@@ -191,7 +204,7 @@ impl Transfers {
 
     /// What came of a transfer; `None` if it is under way, and then `update` gets its waiter.
     fn take(&self, number: usize, update: impl FnOnce(&mut Waiter)) -> Option<Done> {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
             Ticket::Done(done) => {
                 state.free.push(number);
@@ -210,7 +223,7 @@ impl Transfers {
     }
 
     fn abandon(&self, number: usize) {
-        let state = &mut *self.0.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
         match state.tickets[number] {
             Ticket::Queued { .. } | Ticket::Issued { .. } => {
                 state.tickets[number] = Ticket::Abandoned;
