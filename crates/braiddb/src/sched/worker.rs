@@ -399,6 +399,7 @@ impl<S: Source> Run<'_, '_, S> {
 
     /// Goes on with what has completed and is nobody's, and stages tasks that were resumed, on this thread or from
     /// others.
+    #[inline(always)]
     fn collect_resumed(&mut self) {
         self.worker.local.transfers.go_on();
         while !self.worker.local.resumed.borrow().is_empty() {
@@ -432,8 +433,6 @@ impl<S: Source> Run<'_, '_, S> {
         let stopping = self.worker.mailbox.stop.load(Ordering::Acquire);
         if stopping {
             self.end_tasks();
-            // What was dropped may have let others go on.
-            self.collect_resumed();
         }
         let open = self.queues.open();
         match (self.typed, stopping) {
@@ -462,7 +461,8 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     /// The worker is to stop: no source's task is begun any more, and what waits for something
-    /// outside the engine for longer than the grace is dropped.
+    /// outside the engine for longer than the grace is dropped, which may let others go on.
+    #[cold]
     fn end_tasks(&mut self) {
         let now = clock::now();
         let seen = *self.worker.stop_seen.get_or_insert(now);
@@ -471,6 +471,7 @@ impl<S: Source> Run<'_, '_, S> {
         if now >= seen + FOREIGN_GRACE {
             self.typed_open -= self.queues.drop_foreign();
         }
+        self.collect_resumed();
     }
 }
 
