@@ -252,13 +252,14 @@ fn wake_ups_from_other_threads_are_not_lost() {
     }
 }
 
-#[test]
-fn parked_tasks_are_resumed_by_their_own_worker() {
-    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+thread_local! {
+    /// The task of [`spawn_parked`], on its worker.
+    static WAITING: RefCell<Option<Waiter>> = const { RefCell::new(None) };
+}
+
+/// A task that waits until it is resumed, and then replies.
+fn spawn_parked(executor: &Executor) -> oneshot::Receiver<()> {
     let (reply, result) = oneshot::channel();
-    thread_local! {
-        static WAITING: RefCell<Option<Waiter>> = const { RefCell::new(None) };
-    }
     let job: Job = Box::new(move || {
         Box::pin(async move {
             let waiter = current_waiter().await;
@@ -268,6 +269,13 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
         })
     });
     executor.spawn(job).unwrap();
+    result
+}
+
+#[test]
+fn parked_tasks_are_resumed_by_their_own_worker() {
+    let executor = start(1, Policy::DualQueue, Width::Fixed(4));
+    let result = spawn_parked(&executor);
     let job: Job = Box::new(move || {
         Box::pin(async move {
             loop {
@@ -355,10 +363,6 @@ fn foreign_waits_do_not_outlive_the_executor() {
 /// A task that waits for one of those that are dropped because the executor stops.
 #[test]
 fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
-    thread_local! {
-        static WAITING: RefCell<Option<Waiter>> = const { RefCell::new(None) };
-    }
-
     struct Resumes;
 
     impl Drop for Resumes {
@@ -368,16 +372,7 @@ fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
     }
 
     let executor = start(1, Policy::DualQueue, Width::Fixed(4));
-    let (reply, result) = oneshot::channel();
-    let job: Job = Box::new(move || {
-        Box::pin(async move {
-            let waiter = current_waiter().await;
-            WAITING.with(|waiting| *waiting.borrow_mut() = Some(waiter));
-            park(Cause::Commit).await;
-            reply.send(()).unwrap();
-        })
-    });
-    executor.spawn(job).unwrap();
+    let result = spawn_parked(&executor);
     let job: Job = Box::new(move || {
         Box::pin(async move {
             let _resumes = Resumes;
