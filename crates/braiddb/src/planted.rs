@@ -24,6 +24,7 @@ pub enum Bug {
     FreedLiveSegment,
     SignalLoweredAfterLook,
     OtherWorkersNotWoken,
+    WaitingNotAskedAgain,
     EvictionBesidePruning,
     LosingInsertFreesAtOnce,
     CommitLsnClearedEarly,
@@ -132,9 +133,10 @@ impl Bug {
     ];
 
     /// Those that schedules of several workers find.
-    pub const CONCURRENCY: [Self; 16] = [
+    pub const CONCURRENCY: [Self; 17] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
+        Self::WaitingNotAskedAgain,
         Self::EvictionBesidePruning,
         Self::LosingInsertFreesAtOnce,
         Self::CommitLsnClearedEarly,

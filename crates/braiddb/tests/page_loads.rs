@@ -7,7 +7,7 @@ mod table_kind;
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use braiddb::{Database, Durability, Error, Options, Table};
 use common::{Limit, with_limit};
@@ -211,6 +211,40 @@ fn closing_waits_for_no_operation_that_nobody_polls() {
         db.close().unwrap();
         for ended in block_on(keepers) {
             assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+        }
+    });
+}
+
+/// As above, but the operations are polled with a waker that wakes nobody, or given up in the poll that began them: what the
+/// transactions wait for is something else from then on, and no load wakes them.
+#[test]
+fn closing_ends_what_waits_for_something_else_than_its_loads() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        for keeps in [false, true] {
+            let (_directory, db, table) = open(limit, 1);
+            let (begins, begun) = std::sync::mpsc::channel();
+            let mut waiting = Box::pin(db.run(async move |tx| {
+                let keys = absent(tx, &table, 4).await?;
+                let mut kept: Vec<_> =
+                    keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
+                if keeps {
+                    let mut nobody = Context::from_waker(Waker::noop());
+                    for get in &mut kept {
+                        assert!(get.as_mut().poll(&mut nobody).is_pending(), "it is on disk");
+                    }
+                } else {
+                    assert_eq!(poll_each_once(&mut kept).await, keys.len(), "they are on disk");
+                    kept.clear();
+                }
+                begins.send(()).unwrap();
+                pending::<Result<(), Error>>().await
+            }));
+            let first = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context)));
+            assert!(block_on(first).is_pending());
+            begun.recv().unwrap();
+            db.close().unwrap();
+            let ended = block_on(waiting);
+            assert!(matches!(ended, Err(Error::Closed)), "kept {keeps}: {ended:?}");
         }
     });
 }

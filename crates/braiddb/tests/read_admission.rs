@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -179,5 +179,40 @@ fn closing_ends_what_waits_to_be_admitted() {
             assert!(matches!(ended, Ok(Some(VALUE_BYTES)) | Err(Error::Closed)), "{ended:?}");
         }
         assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
+    });
+}
+
+/// What was waited for when a transaction suspended says nothing of what it waits for: reads that were begun then are given up
+/// in the same poll, or wake nobody when they are over.
+#[test]
+fn closing_ends_what_waits_for_something_else_than_its_reads() {
+    with_limit(120, |limit| {
+        for keeps in [false, true] {
+            let (_directory, db, table) = open();
+            limit.watch(&db, Database::stats);
+            let (begins, begun) = std::sync::mpsc::channel();
+            let mut waiting = Box::pin(db.run(async move |tx| {
+                let keys: Vec<u64> = (0..3).collect();
+                let mut gets: Vec<_> =
+                    keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
+                if keeps {
+                    let mut nobody = Context::from_waker(Waker::noop());
+                    for get in &mut gets {
+                        assert!(get.as_mut().poll(&mut nobody).is_pending(), "it is on disk");
+                    }
+                } else {
+                    poll_each_once(&mut gets).await;
+                    gets.clear();
+                }
+                begins.send(()).unwrap();
+                pending::<Result<(), Error>>().await
+            }));
+            block_on(poll_each_once(std::slice::from_mut(&mut waiting)));
+            begun.recv().unwrap();
+            db.close().unwrap();
+            let ended = block_on(waiting);
+            assert!(matches!(ended, Err(Error::Closed)), "kept {keeps}: {ended:?}");
+            assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
+        }
     });
 }

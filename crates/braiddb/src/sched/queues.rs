@@ -153,6 +153,13 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
+    /// Stages every task that waits: polled again, it says anew what for.
+    pub(super) fn stage_all(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            self.stage(index);
+        }
+    }
+
     /// Moves the longest staged task to the hot queue.
     pub(super) fn unstage(&mut self) {
         let index = self.staged.pop_front().expect("the caller saw a staged task");

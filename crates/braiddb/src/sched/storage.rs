@@ -7,8 +7,7 @@
 //! transfer whose future is gone still owns its buffer and file until it completes.
 //!
 //! A transfer may be nobody's: it is begun with what is to be done with what comes of it, which the worker does between
-//! its tasks. A worker that is to stop waits for these. If it fails, what is to be done is dropped undone: whoever
-//! needs more than that sees to it when it is dropped.
+//! its tasks. A worker that is to stop waits for these. If the engine fails, what is to be done is leaked undone.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -178,6 +177,20 @@ impl Transfers {
             let Some(Completed(then, done)) = next else { break };
             then(done);
             self.state.borrow_mut().nobodys -= 1;
+        }
+    }
+
+    /// After the engine has failed: what was to be done is leaked, for what it would give back to the engine is not to be
+    /// trusted.
+    pub(super) fn leak(&self) {
+        let state = &mut *self.state.borrow_mut();
+        std::mem::forget(std::mem::take(&mut state.completed));
+        for ticket in &mut state.tickets {
+            if let Ticket::Queued { told: Told::Nobody(_), .. }
+            | Ticket::Issued { told: Told::Nobody(_) } = ticket
+            {
+                std::mem::forget(std::mem::replace(ticket, Ticket::Abandoned));
+            }
         }
     }
 

@@ -82,5 +82,6 @@ impl WorkerThread<'_> {
         // What it holds of the engine is not to be trusted, so it is not given back: it is leaked.
         std::mem::forget(driver);
         _ = contain(|| local.tell_after_failure());
+        local.transfers.leak();
     }
 }

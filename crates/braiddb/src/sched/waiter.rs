@@ -70,16 +70,32 @@ impl Waiter {
 
 /// A task, or a part of one, that any thread can let go on.
 #[derive(Debug)]
-pub(crate) struct RemoteWaiter(PartWaker);
+pub(crate) enum RemoteWaiter {
+    /// A whole task, by the waker of its slot.
+    Task(Waker),
+    /// What another executor polls inside a task.
+    Part(PartWaker),
+}
 
 impl RemoteWaiter {
-    /// Lets it look again at what it waits for; on a worker, once the task that is being polled suspends: a user's waker
-    /// may do anything, and the caller may have a lock.
+    /// Who is being polled with `context` now. `None` if the waker panics instead of being cloned.
+    fn polled(local: &WorkerLocal, context: &Context<'_>) -> Option<Self> {
+        if local.polls_task(context) {
+            return Some(Self::Task(context.waker().clone()));
+        }
+        PartWaker::of(context).map(Self::Part)
+    }
+
+    /// Lets it look again at what it waits for: a task at once, on whatever worker it is; a part of one, if this is a worker,
+    /// once the task that is being polled suspends: a user's waker may do anything, and the caller may have a lock.
     pub(crate) fn wake(self) {
-        local(|local| match local {
-            Some(local) => local.resumed.borrow_mut().push(Waiter::Part(self.0)),
-            None => self.0.wake(),
-        });
+        match self {
+            Self::Task(waker) => waker.wake(),
+            Self::Part(part) => local(|local| match local {
+                Some(local) => local.resumed.borrow_mut().push(Waiter::Part(part)),
+                None => part.wake(),
+            }),
+        }
     }
 }
 
@@ -92,19 +108,21 @@ pub(crate) async fn wait_remotely<T>(
 ) -> T {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
     std::future::poll_fn(move |context| {
-        if !local(|local| local.is_some()) {
-            loop {
-                if let Some(found) = look(None) {
-                    return Poll::Ready(found);
+        local(|local| {
+            let Some(local) = local else {
+                loop {
+                    if let Some(found) = look(None) {
+                        return Poll::Ready(found);
+                    }
+                    yield_thread();
                 }
-                yield_thread();
+            };
+            let found = look(RemoteWaiter::polled(local, context));
+            if found.is_none() {
+                local.suspend(cause);
             }
-        }
-        let found = look(PartWaker::of(context).map(RemoteWaiter));
-        if found.is_none() {
-            local(|local| local.expect("looked above").suspend(cause));
-        }
-        found.map_or(Poll::Pending, Poll::Ready)
+            found.map_or(Poll::Pending, Poll::Ready)
+        })
     })
     .await
 }

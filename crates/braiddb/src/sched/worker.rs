@@ -25,6 +25,7 @@ use super::stretch::Stretch;
 use super::tuner::Tuner;
 use super::waiter::Waiter;
 use crate::io::{Completion, Device};
+use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::Ordering;
 use crate::sync::{clock, yield_thread};
 
@@ -38,7 +39,8 @@ const ROUNDS_PER_FLUSH: u32 = 8;
 const STEPS_PER_TURN: u32 = 4 * STEPS_ALONE;
 /// Transfers that are issued at once; fewer wait for the next turn.
 const TRANSFERS_AT_ONCE: usize = 8;
-/// How long tasks that wait for foreign futures may hold up the end of a worker.
+/// How long tasks that wait for foreign futures may hold up the end of a worker. Again after as long,
+/// all that wait are asked what for: only a poll tells, and what they waited for then they may have given up since.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
 /// Why a run of rounds ended.
@@ -74,7 +76,8 @@ pub(super) struct Worker<'w> {
     rounds_since_turn: u32,
     steps_since_turn: u32,
     turn: Turn,
-    stop_seen: Option<Instant>,
+    /// When what waits for something foreign is dropped next, once the worker is to stop.
+    drop_foreign_at: Option<Instant>,
     /// What chance decides, if it does.
     chance: Option<fastrand::Rng>,
 }
@@ -108,7 +111,7 @@ impl<'w> Worker<'w> {
             rounds_since_turn: 0,
             steps_since_turn: 0,
             turn: Turn::default(),
-            stop_seen: None,
+            drop_foreign_at: None,
             chance: options.seed.map(fastrand::Rng::with_seed),
         }
     }
@@ -461,15 +464,22 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     /// The worker is to stop: no source's task is begun any more, and what waits for something
-    /// outside the engine for longer than the grace is dropped, which may let others go on.
+    /// outside the engine when the grace is over is dropped, which may let others go on. A task's last poll said why it
+    /// waits, and may have been wrong: a read that was begun in it may have been dropped, or may wake nobody, and the task wait for
+    /// something else. So all that is left is polled again; what then says nothing of the engine's is foreign, and has
+    /// another grace: a part of it that another executor polls may still wait for the engine.
     #[cold]
     fn end_tasks(&mut self) {
         let now = clock::now();
-        let seen = *self.worker.stop_seen.get_or_insert(now);
+        let drop_at = *self.worker.drop_foreign_at.get_or_insert(now + FOREIGN_GRACE);
         self.worker.waiting_sources.drain(..).for_each(drop_contained);
         self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
-        if now >= seen + FOREIGN_GRACE {
+        if now >= drop_at {
+            self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
             self.typed_open -= self.queues.drop_foreign();
+            if !is_planted(Bug::WaitingNotAskedAgain) {
+                self.queues.stage_all();
+            }
         }
         self.collect_resumed();
     }
@@ -525,8 +535,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
 
     fn sleep(&mut self) {
         let worker = &mut *self.worker;
-        let stopping = worker.stop_seen.filter(|_| self.queues.foreign > 0);
-        let stopping = stopping.map(|seen| seen + FOREIGN_GRACE);
+        let stopping = worker.drop_foreign_at.filter(|_| self.queues.open() > 0);
         let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
         let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
         worker.counters.sleeps.add(1);

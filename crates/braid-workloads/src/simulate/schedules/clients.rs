@@ -2,6 +2,7 @@
 //! upkeep.
 
 use std::collections::BTreeMap;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -362,6 +363,26 @@ impl Clients {
         }
         if let Err(error) = over {
             self.excuse("a source", &error);
+        }
+    }
+
+    /// A transaction that begins to read every record there may be, gives each read up at once, and then waits for
+    /// what never comes: only closing ends it, though its reads were the last it did with the engine.
+    pub(super) fn wait_for_ever(&self) {
+        let table = self.records.table.clone();
+        let keys = 0..records::MOST_FILLED;
+        let waited = pollster(self.db.run(async move |tx| {
+            poll_fn(|context| {
+                for key in keys.clone() {
+                    _ = pin!(tx.get(&table, &key)).poll(context);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            pending::<Result<(), Error>>().await
+        }));
+        if let Err(error) = waited {
+            self.excuse("a transaction that waits for ever", &error);
         }
     }
 

@@ -146,6 +146,20 @@ fn open_records(db: &Database, name: &'static str, paged: bool) -> Result<Table<
     db.run_blocking(open).context("tables")
 }
 
+/// Fills the table with so many records, which are divided among the clients.
+fn fill(db: &Database, table: &Table<u64, u64>, clients: u64, count: u64) -> Result<Records> {
+    let filled: Vec<u64> = (0..count).collect();
+    let (of_table, keys) = (table.clone(), filled.clone());
+    let fill = async move |tx: &Transaction| {
+        for key in &keys {
+            tx.insert(&of_table, key, key).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    db.run_blocking(fill).context("filling the index")?;
+    Ok(Records::new(table.clone(), clients, &filled))
+}
+
 impl Schedule {
     fn draw(seed: u64, workers: (usize, usize)) -> Self {
         let mut random = Rng::with_seed(seed);
@@ -282,16 +296,12 @@ impl Schedule {
             .context("the index of a history")?;
         let indexed = pollster(Indexed::open(&db, paged)).context("tables")?;
         // Enough to fill some leaves of the index, or none.
-        let filled = if mix == Mix::Records || random.bool() { random.u64(5..40) } else { 0 };
-        let filled: Vec<u64> = (0..filled).collect();
-        let records = Records::new(table.clone(), self.clients, &filled);
-        let fill = async move |tx: &Transaction| {
-            for key in &filled {
-                tx.insert(&table, key, key).await?;
-            }
-            Ok::<_, Error>(())
+        let filled = if mix == Mix::Records || random.bool() {
+            random.u64(5..records::MOST_FILLED)
+        } else {
+            0
         };
-        db.run_blocking(fill).context("filling the index")?;
+        let records = fill(&db, &table, self.clients, filled)?;
         disk.set_faults(self.faults);
         let clients = Arc::new(Clients {
             db: db.clone(),
@@ -312,13 +322,15 @@ impl Schedule {
         });
         switch_threads(true);
         let (count, steps) = (self.clients, mix.steps(random));
-        let running: Vec<_> = (0..count)
+        let mut running: Vec<_> = (0..count)
             .map(|client| {
                 let clients = clients.clone();
                 spawn(&format!("client {client}"), move || clients.run(client, steps))
             })
             .collect();
         if self.closes_early {
+            let clients_waiting = clients.clone();
+            running.push(spawn("client that waits", move || clients_waiting.wait_for_ever()));
             pause(random.u64(0..8000));
             // Relaxed: looked at by who is told that the database is closed.
             clients.closing.store(true, Ordering::Relaxed);

@@ -11,6 +11,9 @@ use fastrand::Rng;
 use super::super::work::WRONG;
 use super::clients::{Clients, NO_PANIC, pollster};
 
+/// The table is filled with fewer records than this, of the keys from 0 on.
+pub(super) const MOST_FILLED: u64 = 40;
+
 /// Keys that one client writes: few, so that they are deleted and made again, near one another.
 const KEYS: u64 = 24;
 

@@ -4,10 +4,11 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::mpsc;
 use std::task::Poll;
+use std::time::Instant;
 
 use super::super::mailbox::WorkerHandle;
 use super::*;
-use crate::io::Directory;
+use crate::io::{AlignedBuffer, Directory};
 use crate::sync::atomic::AtomicU32;
 
 /// Longest that a test waits for what must happen at once.
@@ -162,4 +163,82 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
     executor.spawn(job).unwrap();
     assert_eq!(await_result(&executor, &result), Ok(()));
     assert_eq!(submitted.load(Ordering::SeqCst), 2);
+}
+
+/// What a worker was to do with what comes of transfers is the engine's: after it has failed, none of it is run or dropped,
+/// as neither need end well.
+#[test]
+fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
+    struct PanicsWhenDropped;
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+
+    let directory = tempfile::tempdir().unwrap();
+    let file = Directory::open(directory.path(), true).unwrap().handle().clone();
+    let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
+    let (left, all_left) = mpsc::channel();
+    let on_end = move || left.send(()).unwrap();
+    let one_at_a_time =
+        ExecutorOptions { read_depth: 1, ..options(2, Policy::DualQueue, Width::Auto) };
+    let executor =
+        Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, on_end)
+            .unwrap();
+    let job: Job = Box::new(move || {
+        Box::pin(async move {
+            // One that is issued, and one that is not.
+            for _ in 0..2 {
+                let kept = PanicsWhenDropped;
+                read_then(file.clone(), 0, AlignedBuffer::zeroed(4096), move |_, _| drop(kept));
+            }
+            yield_now(Cause::Undecided).await;
+            panic!("on purpose");
+        })
+    });
+    executor.spawn(job).unwrap();
+    await_result(&executor, &all_left);
+}
+
+/// Who wakes a task of another worker may not suspend for long.
+#[test]
+fn a_task_of_another_worker_is_woken_at_once() {
+    let executor = start(2, Policy::DualQueue, Width::Auto);
+    let (waiting, is_over) = (Arc::new(Mutex::new(None)), Arc::new(AtomicU32::new(0)));
+    let (of_task, over) = (waiting.clone(), is_over.clone());
+    let task: Job = Box::new(move || {
+        Box::pin(async move {
+            let mut has_left_its_waiter = false;
+            wait_remotely(Cause::Storage, |waiter| {
+                let is_woken = std::mem::replace(&mut has_left_its_waiter, true);
+                *of_task.lock() = waiter.filter(|_| !is_woken);
+                is_woken.then_some(())
+            })
+            .await;
+            over.store(1, Ordering::SeqCst);
+        })
+    });
+    executor.spawn(task).unwrap();
+    let (reply, result) = mpsc::channel();
+    let waking: Job = Box::new(move || {
+        Box::pin(async move {
+            let waiter = loop {
+                if let Some(waiter) = waiting.lock().take() {
+                    break waiter;
+                }
+                yield_now(Cause::Undecided).await;
+            };
+            waiter.wake();
+            let begun = Instant::now();
+            while is_over.load(Ordering::SeqCst) == 0 && begun.elapsed() < LIMIT {
+                std::thread::yield_now();
+            }
+            reply.send(is_over.load(Ordering::SeqCst)).unwrap();
+        })
+    });
+    // The workers take turns.
+    executor.spawn(waking).unwrap();
+    assert_eq!(result.recv().unwrap(), 1, "{:#?}", executor.counters());
 }
