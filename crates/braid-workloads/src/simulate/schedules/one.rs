@@ -147,7 +147,7 @@ fn open_records(db: &Database, name: &'static str, paged: bool) -> Result<Table<
 }
 
 /// Fills the table with so many records, which are divided among the clients.
-fn fill(db: &Database, table: &Table<u64, u64>, clients: u64, count: u64) -> Result<Records> {
+fn fill(db: &Database, table: Table<u64, u64>, clients: u64, count: u64) -> Result<Records> {
     let filled: Vec<u64> = (0..count).collect();
     let (of_table, keys) = (table.clone(), filled.clone());
     let fill = async move |tx: &Transaction| {
@@ -157,7 +157,7 @@ fn fill(db: &Database, table: &Table<u64, u64>, clients: u64, count: u64) -> Res
         Ok::<_, Error>(())
     };
     db.run_blocking(fill).context("filling the index")?;
-    Ok(Records::new(table.clone(), clients, &filled))
+    Ok(Records::new(table, clients, &filled))
 }
 
 impl Schedule {
@@ -301,7 +301,7 @@ impl Schedule {
         } else {
             0
         };
-        let records = fill(&db, &table, self.clients, filled)?;
+        let records = fill(&db, table, self.clients, filled)?;
         disk.set_faults(self.faults);
         let clients = Arc::new(Clients {
             db: db.clone(),
