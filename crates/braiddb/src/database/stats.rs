@@ -102,6 +102,8 @@ pub struct WorkerStats {
     pub finished: u64,
     /// Times it slept in the kernel.
     pub sleeps: u64,
+    /// Transactions it began that were sent to another worker, which did not come back: a closure blocked its thread.
+    pub taken_over: u64,
     /// Longest time for which it did nothing but run transactions. It looks at everything else every few
     /// hundred microseconds; if this is far more, a closure has blocked the worker's thread, as
     /// `std::thread::sleep`, a lock or a long computation does, and others waited for it; or the machine had no
@@ -305,6 +307,7 @@ impl Stats {
             width: counters.width.get(),
             finished: counters.tasks_finished.get(),
             sleeps: counters.sleeps.get(),
+            taken_over: counters.taken_over.get(),
             longest_stretch: Duration::from_nanos(counters.longest_stretch.get()),
         });
         self.destructor_panics += counters.destructor_panics.get();

@@ -34,6 +34,8 @@ pub(crate) struct SchedulerCounters {
     pub(crate) destructor_panics: WorkerCounter,
     pub(crate) suspensions: [WorkerCounter; Cause::COUNT],
     pub(crate) sleeps: WorkerCounter,
+    /// Jobs taken over from workers that did not come back from a task.
+    pub(crate) taken_over: WorkerCounter,
     /// Longest time from one turn of housekeeping to the next, sleep left out, in nanoseconds.
     pub(crate) longest_stretch: WorkerCounter,
     /// Tasks in the hot queue.

@@ -52,8 +52,14 @@ impl Doorbell {
         self.signal.swap(false, Ordering::AcqRel);
     }
 
+    /// Whether the worker has said that it sleeps.
+    pub(super) fn is_asleep(&self) -> bool {
+        // Relaxed: where it matters, a fence orders it.
+        self.sleeping.load(Ordering::Relaxed)
+    }
+
     /// Whether the worker may sleep now; if not, a sender rang since its last turn began.
-    fn begin_sleep(&self) -> bool {
+    pub(super) fn begin_sleep(&self) -> bool {
         // Relaxed, both: ordered by the fence, which pairs with the one in `ring`.
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -64,7 +70,7 @@ impl Doorbell {
         true
     }
 
-    fn end_sleep(&self) {
+    pub(super) fn end_sleep(&self) {
         // Relaxed: a sender that still sees the worker asleep notifies it once too often.
         self.sleeping.store(false, Ordering::Relaxed);
     }
@@ -96,6 +102,9 @@ pub(super) trait Sleeper {
 
     /// Sleeps until it is notified, or wakes by itself.
     fn sleep(&mut self);
+
+    /// It no longer says that it sleeps.
+    fn awake(&mut self) {}
 }
 
 /// Takes a turn.
@@ -120,6 +129,7 @@ pub(super) fn idle<S: Sleeper>(sleeper: &mut S) -> Option<S::Exit> {
     if sleeper.doorbell().begin_sleep() {
         sleeper.sleep();
         sleeper.doorbell().end_sleep();
+        sleeper.awake();
     }
     None
 }

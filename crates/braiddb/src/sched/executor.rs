@@ -22,7 +22,7 @@ use crate::sync::{self, Mutex, channel};
 /// A task on its way: runs on the worker, and returns the future that is the task.
 pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// What other threads send to a worker.
+/// What is sent to one worker alone.
 pub(super) enum Message {
     Job(Job),
     Source(Box<dyn ErasedSource>),
@@ -50,7 +50,7 @@ pub(crate) struct Closed;
 
 /// The workers of one database.
 pub(crate) struct Executor {
-    group: Arc<WorkerGroup>,
+    pub(super) group: Arc<WorkerGroup>,
     counters: Vec<Arc<SchedulerCounters>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     next: AtomicUsize,
@@ -140,11 +140,12 @@ impl Executor {
         }
     }
 
-    /// Runs a job on some worker.
+    /// Runs a job on some worker that comes back from its tasks.
     pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
         // Relaxed: which worker it is does not matter.
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
-        self.send(number, Message::Job(job))
+        self.settle();
+        self.group.send_job(number, job)
     }
 
     /// Runs a typed source, which is made there, on one worker to its end.
@@ -155,13 +156,9 @@ impl Executor {
     ) -> Result<SourceHandle, Closed> {
         let (done, receiver) = oneshot::channel();
         let done = UntilRecorded::new(done);
-        self.send(worker, Message::Source(Box::new(Sending { make, done })))?;
-        Ok(SourceHandle(receiver))
-    }
-
-    fn send(&self, worker: usize, message: Message) -> Result<(), Closed> {
         self.settle();
-        self.group.send(worker, message)
+        self.group.send(worker, Message::Source(Box::new(Sending { make, done })))?;
+        Ok(SourceHandle(receiver))
     }
 
     pub(crate) fn counters(&self) -> &[Arc<SchedulerCounters>] {

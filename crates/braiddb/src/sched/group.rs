@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::executor::{Closed, Message};
+use super::executor::{Closed, Job, Message};
 use super::local::WorkerLocal;
 use super::mailbox::Mailbox;
 use super::panics::{Failure, contain, message_of};
@@ -16,8 +16,9 @@ pub(super) type OnEnd = Box<dyn FnOnce() + Send>;
 
 /// The workers of one executor.
 ///
-/// Invariant: a message that was sent is taken by its worker, run or dropped: senders hold `open`
-/// shared while they send, and a worker leaves only after it has seen its queue empty with `open` false.
+/// Invariant: a message that was sent is taken by a worker, run or dropped: senders hold `open`
+/// shared while they send, and a worker leaves only after it has seen its queues empty with `open` false. A job may be
+/// taken over by another worker, which puts it into its own queue between its tasks, when it has not left.
 pub(super) struct WorkerGroup {
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     pub(super) failure: Arc<Failure>,
@@ -45,6 +46,20 @@ impl WorkerGroup {
         }
         self.mailboxes[worker].messages.push(message);
         self.mailboxes[worker].ring();
+        Ok(())
+    }
+
+    /// Sends a job to a worker, or to the first one after it that comes back from its tasks.
+    pub(super) fn send_job(&self, worker: usize, job: Job) -> Result<(), Closed> {
+        let open = self.open.read();
+        if !*open {
+            return Err(Closed);
+        }
+        let (earlier, from) = self.mailboxes.split_at(worker);
+        let mailbox = from.iter().chain(earlier).find(|mailbox| !mailbox.pulse.is_overdue());
+        let mailbox = mailbox.unwrap_or(&self.mailboxes[worker]);
+        mailbox.jobs.push(job);
+        mailbox.ring();
         Ok(())
     }
 

@@ -5,7 +5,8 @@
 //!
 //! | message | sender, who rings | where a turn of the worker finds it |
 //! |---|---|---|
-//! | a job or a source | [`Executor`](super::Executor), any thread | `messages` |
+//! | a job, for whatever worker | [`Executor`](super::Executor), any thread | `jobs`, its own or another's that does not come back (`watch.rs`) |
+//! | a source, or a job of this worker alone | [`Executor`](super::Executor), any thread; the worker | `messages` |
 //! | a task may go on | its waker, any thread | `wakes` |
 //! | the database is closing | `Executor::stop` | `stop` |
 //! | the engine has failed | the worker that panicked | the failure that all workers share |
@@ -21,6 +22,7 @@ use std::task::Wake;
 
 use super::doorbell::Doorbell;
 use super::executor::{Job, Message};
+use super::watch::Pulse;
 use crate::io::Notify;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{OnceLock, SegQueue};
@@ -28,6 +30,10 @@ use crate::sync::{OnceLock, SegQueue};
 /// A worker's end that other threads reach.
 pub(super) struct Mailbox {
     pub(super) doorbell: Doorbell,
+    pub(super) pulse: Pulse,
+    /// Jobs that were sent to this worker, and which another may take over.
+    pub(super) jobs: SegQueue<Job>,
+    /// What is for this worker alone.
     pub(super) messages: SegQueue<Message>,
     pub(super) wakes: SegQueue<u32>,
     pub(super) stop: AtomicBool,
@@ -38,6 +44,8 @@ impl Mailbox {
     pub(super) fn new() -> Self {
         Self {
             doorbell: Doorbell::default(),
+            pulse: Pulse::default(),
+            jobs: SegQueue::new(),
             messages: SegQueue::new(),
             wakes: SegQueue::new(),
             stop: AtomicBool::new(false),
@@ -70,7 +78,7 @@ impl WorkerHandle {
         self.0.ring();
     }
 
-    /// Gives the worker a job. To be called on its own thread only, between its tasks: it has not
+    /// Gives the worker a job of its own. To be called on its own thread only, between its tasks: it has not
     /// stopped then, so the job will run.
     pub(crate) fn give(&self, job: Job) {
         self.0.messages.push(Message::Job(job));

@@ -26,6 +26,7 @@ mod tests;
 mod thread;
 mod tuner;
 mod waiter;
+mod watch;
 mod worker;
 
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};

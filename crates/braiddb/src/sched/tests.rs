@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod contention;
+mod takeover;
 mod wake_ups;
 
 use std::cell::RefCell;

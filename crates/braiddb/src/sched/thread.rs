@@ -73,8 +73,12 @@ impl WorkerThread<'_> {
         }
         // Nobody sends any more, so what is here is all that came: its senders see that it is dropped.
         group.close();
-        while let Some(message) = group.mailboxes[number].messages.pop() {
+        let mailbox = &group.mailboxes[number];
+        while let Some(message) = mailbox.messages.pop() {
             drop_contained(message);
+        }
+        while let Some(job) = mailbox.jobs.pop() {
+            drop_contained(job);
         }
         // The kernel may still use the memory of operations under way: the device waits for them.
         // What they lead to is not taken notice of.

@@ -24,6 +24,7 @@ use super::storage::Transfers;
 use super::stretch::Stretch;
 use super::tuner::Tuner;
 use super::waiter::Waiter;
+use super::watch::Watch;
 use crate::io::{Completion, Device};
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::Ordering;
@@ -67,6 +68,7 @@ pub(super) struct Worker<'w> {
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
     stretch: Stretch,
+    watch: Watch,
     contention: Contention,
     pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
     queues: Option<Queues<NoTask>>,
@@ -91,6 +93,7 @@ impl<'w> Worker<'w> {
         driver: Box<dyn Driver>,
     ) -> Self {
         let mailbox = group.mailboxes[local.worker as usize].clone();
+        let watch = Watch::new(local.worker as usize, group.mailboxes.len(), clock::now());
         let queues = Some(Queues::new(mailbox.clone()));
         Self {
             local,
@@ -102,6 +105,7 @@ impl<'w> Worker<'w> {
             driver,
             tuner: Tuner::new(clock::now()),
             stretch: Stretch::new(clock::now()),
+            watch,
             contention: Contention::new(),
             waiting_sources: VecDeque::new(),
             queues,
@@ -391,13 +395,23 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     fn next_job(&mut self) -> Option<BoxedTask> {
-        while let Some(message) = self.worker.mailbox.messages.pop() {
+        let mailbox = &self.worker.mailbox;
+        // Looked at first: that is cheaper than to find nothing.
+        while !mailbox.messages.is_empty()
+            && let Some(message) = mailbox.messages.pop()
+        {
             match message {
                 Message::Job(job) => return Some(job()),
                 Message::Source(source) => self.worker.waiting_sources.push_back(source),
             }
         }
-        None
+        let job = if mailbox.jobs.is_empty() { None } else { mailbox.jobs.pop() };
+        job.map(|job| job())
+    }
+
+    /// Whether nothing is to be begun that was sent to this worker.
+    fn has_no_messages(&self) -> bool {
+        self.worker.mailbox.messages.is_empty() && self.worker.mailbox.jobs.is_empty()
     }
 
     /// Goes on with what has completed and is nobody's, and stages tasks that were resumed, on this thread or from
@@ -446,9 +460,7 @@ impl<S: Source> Run<'_, '_, S> {
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
             // Tasks of others may wait for what comes of transfers that are nobody's.
             (false, true) if self.worker.local.transfers.has_nobodys() => None,
-            (false, true) if open == 0 && self.worker.mailbox.messages.is_empty() => {
-                Some(Exit::Stopped)
-            }
+            (false, true) if open == 0 && self.has_no_messages() => Some(Exit::Stopped),
             _ => None,
         }
     }
@@ -513,6 +525,8 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         }
         worker.poll_device();
         worker.turn = worker.driver.turn(&mut *worker.device, idle);
+        let taken_over = worker.watch.look(&worker.group, now);
+        worker.counters.taken_over.add(taken_over);
         let counters = &worker.counters;
         counters.hot.set(self.queues.hot.len() as u64);
         counters.cold.set(self.queues.cold as u64);
@@ -536,7 +550,8 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     fn sleep(&mut self) {
         let worker = &mut *self.worker;
         let stopping = worker.drop_foreign_at.filter(|_| self.queues.open() > 0);
-        let deadline = [worker.turn.deadline, stopping].into_iter().flatten().min();
+        let watching = worker.watch.begin_sleep(&worker.group);
+        let deadline = [worker.turn.deadline, stopping, watching].into_iter().flatten().min();
         let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
         worker.counters.sleeps.add(1);
         runtime::leave();
@@ -544,5 +559,10 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         worker.wait_for_device(timeout);
         worker.stretch.begin(clock::now());
         worker.driver.after_sleep();
+        worker.watch.end_sleep(&worker.group);
+    }
+
+    fn awake(&mut self) {
+        self.worker.watch.be_watched(&self.worker.group);
     }
 }

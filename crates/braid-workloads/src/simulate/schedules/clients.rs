@@ -35,6 +35,11 @@ pub(super) enum Mix {
     Indexes,
 }
 
+/// One transaction in so many blocks its worker's thread, for so many microseconds: longer than it takes until others take
+/// over what was sent to that worker.
+const BLOCKING: u64 = 16;
+const BLOCKED: u64 = 30_000;
+
 /// One schedule in so many is of histories.
 const HISTORIES: u64 = 5;
 /// One in so many is of indexes.
@@ -217,7 +222,11 @@ impl Clients {
 
     fn write(&self, _random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        let blocks = number.is_multiple_of(BLOCKING);
         let run = self.db.run_with(RunOptions::default(), async move |tx| {
+            if blocks {
+                pause(BLOCKED);
+            }
             tables.run(tx, choices(seed, number), number).await
         });
         self.note(number, pollster(run));

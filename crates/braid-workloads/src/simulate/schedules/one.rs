@@ -49,6 +49,8 @@ pub(super) struct Counts {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    /// Transactions that another worker took over from one that was blocked.
+    pub(super) taken_over: u64,
 }
 
 impl Counts {
@@ -73,6 +75,7 @@ impl Counts {
         self.committed_beside_pages += other.committed_beside_pages;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.taken_over += other.taken_over;
     }
 }
 
@@ -392,6 +395,7 @@ impl Schedule {
             evicted: stats.versions_evicted,
             pages_evicted: stats.pages.evicted,
             page_faults: stats.pages.faults,
+            taken_over: stats.workers.iter().map(|worker| worker.taken_over).sum(),
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,
             reclaimed: stats.records_reclaimed,

@@ -220,7 +220,8 @@ fn a_task_of_another_worker_is_woken_at_once() {
             over.store(1, Ordering::SeqCst);
         })
     });
-    executor.spawn(task).unwrap();
+    let worker = |number: usize| WorkerHandle(executor.group.mailboxes[number].clone());
+    worker(0).give(task);
     let (reply, result) = mpsc::channel();
     let waking: Job = Box::new(move || {
         Box::pin(async move {
@@ -238,7 +239,6 @@ fn a_task_of_another_worker_is_woken_at_once() {
             reply.send(is_over.load(Ordering::SeqCst)).unwrap();
         })
     });
-    // The workers take turns.
-    executor.spawn(waking).unwrap();
+    worker(1).give(waking);
     assert_eq!(result.recv().unwrap(), 1, "{:#?}", executor.counters());
 }
