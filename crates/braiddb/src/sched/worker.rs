@@ -1,5 +1,8 @@
 //! The worker loop: polls tasks, admits new ones, takes turns at housekeeping, sleeps.
 
+mod ending;
+mod turns;
+
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::contention::Contention;
 use super::counters::SchedulerCounters;
-use super::doorbell::{self, Doorbell, Next, Sleeper};
+use super::doorbell;
 use super::driver::{Driver, Turn};
 use super::executor::{ExecutorOptions, Message};
 use super::group::WorkerGroup;
@@ -17,7 +20,6 @@ use super::mailbox::Mailbox;
 use super::panics::drop_contained;
 use super::policy::{Policy, Width};
 use super::queues::Queues;
-use super::runtime;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
 use super::storage::Transfers;
@@ -26,8 +28,6 @@ use super::tuner::Tuner;
 use super::waiter::Waiter;
 use super::watch::Watch;
 use crate::io::{Completion, Device};
-use crate::planted::{Bug, is_planted};
-use crate::sync::atomic::Ordering;
 use crate::sync::{clock, yield_thread};
 
 /// Tasks that ended or wait for their commit, and rounds over the hot queue, after which housekeeping
@@ -40,9 +40,6 @@ const ROUNDS_PER_FLUSH: u32 = 8;
 const STEPS_PER_TURN: u32 = 4 * STEPS_ALONE;
 /// Transfers that are issued at once; fewer wait for the next turn.
 const TRANSFERS_AT_ONCE: usize = 8;
-/// How long tasks that wait for foreign futures may hold up the end of a worker. Again after as long,
-/// all that wait are asked what for: only a poll tells, and what they waited for then they may have given up since.
-const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
 /// Why a run of rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -439,130 +436,5 @@ impl<S: Source> Run<'_, '_, S> {
         while let Some(index) = self.worker.mailbox.wakes.pop() {
             self.queues.stage(index);
         }
-    }
-
-    /// Whether the rounds are over. Looked at after every turn.
-    fn exit(&mut self) -> Option<Exit> {
-        if self.has_failed() {
-            return Some(Exit::Failed);
-        }
-        // Acquire pairs with the Release of `WorkerGroup::stop`: jobs spawned before are seen.
-        let stopping = self.worker.mailbox.stop.load(Ordering::Acquire);
-        if stopping {
-            self.end_tasks();
-        }
-        let open = self.queues.open();
-        match (self.typed, stopping) {
-            (true, false) => (self.exhausted && self.typed_open == 0).then_some(Exit::SourceDone),
-            (true, true) if self.typed_open == 0 => {
-                Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
-            }
-            (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
-            // Tasks of others may wait for what comes of transfers that are nobody's.
-            (false, true) if self.worker.local.transfers.has_nobodys() => None,
-            (false, true) if open == 0 && self.has_no_messages() => Some(Exit::Stopped),
-            _ => None,
-        }
-    }
-
-    /// Whether the engine has failed, on whatever worker.
-    fn has_failed(&mut self) -> bool {
-        let Worker { local, group, .. } = &*self.worker;
-        if local.engine_panicked.get() {
-            // It met no `contain` of the engine's.
-            group.fail_with(local, "a transaction's own code caught a panic of the engine's");
-        }
-        group.failure.message().is_some()
-    }
-
-    /// The worker is to stop: no source's task is begun any more, and what waits for something
-    /// outside the engine when the grace is over is dropped, which may let others go on. A task's last poll said why it
-    /// waits, and may have been wrong: a read that was begun in it may have been dropped, or may wake nobody, and the task wait for
-    /// something else. So all that is left is polled again; what then says nothing of the engine's is foreign, and has
-    /// another grace: a part of it that another executor polls may still wait for the engine.
-    #[cold]
-    fn end_tasks(&mut self) {
-        let now = clock::now();
-        let drop_at = *self.worker.drop_foreign_at.get_or_insert(now + FOREIGN_GRACE);
-        self.worker.waiting_sources.drain(..).for_each(drop_contained);
-        self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
-        if now >= drop_at {
-            self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
-            self.typed_open -= self.queues.drop_foreign();
-            if !is_planted(Bug::WaitingNotAskedAgain) {
-                self.queues.stage_all();
-            }
-        }
-        self.collect_resumed();
-    }
-}
-
-impl<S: Source> Sleeper for Run<'_, '_, S> {
-    type Exit = Exit;
-
-    fn doorbell(&self) -> &Doorbell {
-        &self.worker.mailbox.doorbell
-    }
-
-    /// Takes what came from other threads, and a turn of housekeeping. Jobs are looked at by the
-    /// admission after it, where there is room for them; the order to stop by `exit`.
-    fn look(&mut self, idle: bool) {
-        self.collect_wakes();
-        let worker = &mut *self.worker;
-        let now = clock::now();
-        worker.stretch.end(now, &worker.counters);
-        let finished = std::mem::take(&mut worker.finished_since_turn);
-        (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
-        worker.steps_since_turn = 0;
-        if worker.options.hot_width == Width::Auto {
-            let failed = worker.local.failed_attempts.take();
-            worker.contention.count(finished, failed, worker.width());
-            if worker.contention.bound() < worker.tuner.width() {
-                // What would be measured is another width.
-                worker.tuner.discard_window();
-            }
-            worker.tuner.advance(finished, now);
-        }
-        worker.poll_device();
-        worker.turn = worker.driver.turn(&mut *worker.device, idle);
-        let taken_over = worker.watch.look(&worker.group, now);
-        worker.counters.taken_over.add(taken_over);
-        let counters = &worker.counters;
-        counters.hot.set(self.queues.hot.len() as u64);
-        counters.cold.set(self.queues.cold as u64);
-        counters.foreign.set(self.queues.foreign as u64);
-        counters.parked.set(self.queues.staged.len() as u64);
-        counters.width.set(worker.width() as u64);
-    }
-
-    fn next(&mut self) -> Next<Exit> {
-        self.admit();
-        if let Some(exit) = self.exit() {
-            return Next::Exit(exit);
-        }
-        // What `exit` dropped may have let others go on, whom the next admission takes.
-        let idle = self.queues.hot.is_empty()
-            && self.queues.staged.is_empty()
-            && self.worker.local.resumed.borrow().is_empty();
-        if idle && !self.worker.turn.busy { Next::Sleep } else { Next::Run }
-    }
-
-    fn sleep(&mut self) {
-        let worker = &mut *self.worker;
-        let stopping = worker.drop_foreign_at.filter(|_| self.queues.open() > 0);
-        let watching = worker.watch.begin_sleep(&worker.group);
-        let deadline = [worker.turn.deadline, stopping, watching].into_iter().flatten().min();
-        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
-        worker.counters.sleeps.add(1);
-        runtime::leave();
-        worker.driver.before_sleep();
-        worker.wait_for_device(timeout);
-        worker.stretch.begin(clock::now());
-        worker.driver.after_sleep();
-        worker.watch.end_sleep(&worker.group);
-    }
-
-    fn awake(&mut self) {
-        self.worker.watch.be_watched(&self.worker.group);
     }
 }

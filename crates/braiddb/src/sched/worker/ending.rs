@@ -1,0 +1,71 @@
+//! How the rounds of a worker end: who may still be waited for, and who is dropped.
+
+use std::time::Duration;
+
+use super::super::panics::drop_contained;
+use super::super::source::Source;
+use super::{Exit, Run, Worker};
+use crate::planted::{Bug, is_planted};
+use crate::sync::atomic::Ordering;
+use crate::sync::clock;
+
+/// How long tasks that wait for foreign futures may hold up the end of a worker. Again after as long,
+/// all that wait are asked what for: only a poll tells, and what they waited for then they may have given up since.
+const FOREIGN_GRACE: Duration = Duration::from_millis(200);
+
+impl<S: Source> Run<'_, '_, S> {
+    /// Whether the rounds are over. Looked at after every turn.
+    pub(super) fn exit(&mut self) -> Option<Exit> {
+        if self.has_failed() {
+            return Some(Exit::Failed);
+        }
+        // Acquire pairs with the Release of `WorkerGroup::stop`: jobs spawned before are seen.
+        let stopping = self.worker.mailbox.stop.load(Ordering::Acquire);
+        if stopping {
+            self.end_tasks();
+        }
+        let open = self.queues.open();
+        match (self.typed, stopping) {
+            (true, false) => (self.exhausted && self.typed_open == 0).then_some(Exit::SourceDone),
+            (true, true) if self.typed_open == 0 => {
+                Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
+            }
+            (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
+            // Tasks of others may wait for what comes of transfers that are nobody's.
+            (false, true) if self.worker.local.transfers.has_nobodys() => None,
+            (false, true) if open == 0 && self.has_no_messages() => Some(Exit::Stopped),
+            _ => None,
+        }
+    }
+
+    /// Whether the engine has failed, on whatever worker.
+    fn has_failed(&mut self) -> bool {
+        let Worker { local, group, .. } = &*self.worker;
+        if local.engine_panicked.get() {
+            // It met no `contain` of the engine's.
+            group.fail_with(local, "a transaction's own code caught a panic of the engine's");
+        }
+        group.failure.message().is_some()
+    }
+
+    /// The worker is to stop: no source's task is begun any more, and what waits for something
+    /// outside the engine when the grace is over is dropped, which may let others go on. A task's last poll said why it
+    /// waits, and may have been wrong: a read that was begun in it may have been dropped, or may wake nobody, and the task wait for
+    /// something else. So all that is left is polled again; what then says nothing of the engine's is foreign, and has
+    /// another grace: a part of it that another executor polls may still wait for the engine.
+    #[cold]
+    fn end_tasks(&mut self) {
+        let now = clock::now();
+        let drop_at = *self.worker.drop_foreign_at.get_or_insert(now + FOREIGN_GRACE);
+        self.worker.waiting_sources.drain(..).for_each(drop_contained);
+        self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
+        if now >= drop_at {
+            self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
+            self.typed_open -= self.queues.drop_foreign();
+            if !is_planted(Bug::WaitingNotAskedAgain) {
+                self.queues.stage_all();
+            }
+        }
+        self.collect_resumed();
+    }
+}
