@@ -64,7 +64,7 @@ pub use io::DeviceKind;
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
 pub use sched::{Policy, Width};
-pub use transaction::{Certifier, Durability, Isolation};
+pub use transaction::{Certifier, Durability, Isolation, WallClock};
 #[cfg(feature = "json")]
 pub use types::Json;
 #[cfg(feature = "messagepack")]

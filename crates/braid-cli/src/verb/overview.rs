@@ -39,16 +39,24 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut shown =
-        plain(["table", "keys", "values", "records, about", "index levels", "index bytes"]);
+    let mut shown = plain([
+        "table",
+        "keys",
+        "values",
+        "expire after",
+        "records, about",
+        "index levels",
+        "index bytes",
+    ]);
     for SizedTable { description, size } in tables {
         let figure = |figure: fn(TableSize) -> u64| {
             size.map_or_else(|| "-".to_owned(), |size| figure(size).to_string())
         };
-        let TableDescription { name, key_type, value_type, .. } = description;
+        let TableDescription { name, key_type, value_type, options, .. } = description;
+        let expire = options.ttl.map_or_else(|| "-".to_owned(), |ttl| format!("{ttl:?}"));
         let records = figure(|size| size.records);
         let (levels, bytes) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
-        shown.add_row([name, key_type, value_type, records, levels, bytes]);
+        shown.add_row([name, key_type, value_type, expire, records, levels, bytes]);
     }
     output.line(&shown.to_string())?;
     if indexes.is_empty() {

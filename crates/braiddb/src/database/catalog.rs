@@ -2,12 +2,13 @@
 //!
 //! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
 //! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached,
-//! 2 if the table is paged.
+//! 2 if the table is paged, 4 if its records expire; in that case how long they live follows, in milliseconds, `u64`.
 //! Rows of indexes stand beside (`index/row.rs`), and of tables that are being dropped (`drop.rs`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Database;
 use super::drop::{DroppedTable, is_dropped_key};
@@ -20,11 +21,12 @@ use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_dropped};
+use crate::transaction::{Bounds, CatalogRow, Engine, Intent, OperationError, clear_dropped};
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
+const LEAST_TTL: Duration = Duration::from_millis(1);
 
 /// How a table is created. Start from `TableOptions::default()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -42,11 +44,24 @@ pub struct TableOptions {
     /// With its first paged table a database becomes one of format version 2, which earlier builds do not
     /// open.
     pub paged: bool,
+    /// How long records live after they were last written, from a millisecond on. Then they are there for no read and no
+    /// write, at once; the workers delete them later, which takes an eighth of this time longer, or an hour at most
+    /// ([`Stats::expired_swept`](crate::Stats::expired_swept)). Default: for ever.
+    ///
+    /// With each record the moment is stored at which it expires, so it is the same after a crash, in a copy and in a
+    /// backup; it takes 8 bytes of what a value may have. [`Transaction::put_with_ttl`] gives a record another one; each write of a
+    /// record gives it a new one. The time is that of [`Options::wall_clock`](crate::Options::wall_clock), which a
+    /// transaction looks at once, when it first uses such a table; one whose steps come one by one, and a snapshot, when it begins. So a
+    /// record is alive for a transaction from its beginning to its end, or never. If the clock is put back, time stands
+    /// still until it has caught up, as long as the database is open.
+    ///
+    /// A table keeps the option that it was created with. Earlier builds do not open a database with such a table.
+    pub ttl: Option<Duration>,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        Self { cache_cold: true, paged: false }
+        Self { cache_cold: true, paged: false, ttl: None }
     }
 }
 
@@ -63,6 +78,41 @@ impl TableOptions {
     pub fn paged(mut self) -> Self {
         self.paged = true;
         self
+    }
+
+    /// Sets [`TableOptions::ttl`].
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Checks that an engine may have such a table.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub(super) fn check(&self, engine: &Engine) -> Result<()> {
+        if self.paged && !engine.may_have_pages() {
+            return Err(paged_needs_read_validation());
+        }
+        if self.ttl.is_some_and(|ttl| ttl < LEAST_TTL) {
+            return Err(Error::Options("ttl must be a millisecond or more".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// How long records live, in milliseconds, if they expire.
+    fn lifetime_ms(&self) -> Option<u64> {
+        self.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Tells the engine how a table was created.
+    pub(super) fn apply_to(&self, records: &record::Records, engine: &Engine) {
+        records.set_caches(self.cache_cold);
+        if let Some(lifetime) = self.lifetime_ms() {
+            records.set_lifetime(lifetime);
+            engine.sweeps.expect(lifetime);
+        }
     }
 }
 
@@ -86,6 +136,8 @@ pub struct TableDescription {
 const UNCACHED: u8 = 1;
 /// Set there if its records are on pages.
 const PAGED: u8 = 2;
+/// Set there if its records expire.
+const EXPIRES: u8 = 4;
 
 impl TableDescription {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -96,7 +148,9 @@ impl TableDescription {
             bytes.extend_from_slice(name.as_bytes());
         }
         let uncached = if self.options.cache_cold { 0 } else { UNCACHED };
-        bytes.push(uncached | if self.options.paged { PAGED } else { 0 });
+        let expires = if self.options.ttl.is_some() { EXPIRES } else { 0 };
+        bytes.push(uncached | expires | if self.options.paged { PAGED } else { 0 });
+        bytes.extend(self.options.lifetime_ms().into_iter().flat_map(u64::to_le_bytes));
         bytes
     }
 
@@ -113,8 +167,16 @@ impl TableDescription {
             rest = tail;
         }
         let options = match rest {
-            [flags] if flags & !(UNCACHED | PAGED) == 0 => {
-                TableOptions { cache_cold: flags & UNCACHED == 0, paged: flags & PAGED != 0 }
+            [flags, rest @ ..] if flags & !(UNCACHED | PAGED | EXPIRES) == 0 => {
+                let ttl = match (flags & EXPIRES != 0, rest) {
+                    (false, []) => None,
+                    (true, &[a, b, c, d, e, f, g, h]) => {
+                        let milliseconds = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+                        Some(Duration::from_millis(milliseconds).max(LEAST_TTL))
+                    }
+                    _ => return Err(malformed()),
+                };
+                TableOptions { cache_cold: flags & UNCACHED == 0, paged: flags & PAGED != 0, ttl }
             }
             _ => return Err(malformed()),
         };
@@ -155,7 +217,7 @@ impl Database {
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
-        let (mut indexes, mut paged) = (Vec::new(), BTreeSet::new());
+        let (mut indexes, mut paged, mut expiring) = (Vec::new(), BTreeSet::new(), false);
         for row in self.run(all).await? {
             match row {
                 Row::Table(table) => {
@@ -166,6 +228,10 @@ impl Database {
                     if table.options.paged {
                         pages.list(engine, TableId(table.id)).map_err(no_pages)?;
                         paged.insert(table.id);
+                    }
+                    if table.options.ttl.is_some() {
+                        table.options.apply_to(&engine.table(TableId(table.id)), engine);
+                        expiring = true;
                     }
                 }
                 Row::Index(index) => {
@@ -193,6 +259,10 @@ impl Database {
                     index.list(engine);
                 }
             }
+        }
+        if expiring {
+            // A worker looks when sweeping is due.
+            self.spawn(|| Box::pin(async {}))?;
         }
         for id in pages.unlisted().map_err(no_pages)? {
             tracing::warn!("the log has records of table {}, which is not in the catalog", id.0);
@@ -239,9 +309,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         check_name(name)?;
-        if options.paged && !self.engine().may_have_pages() {
-            return Err(paged_needs_read_validation());
-        }
+        options.check(self.engine())?;
         V::check()?;
         let (key_type, value_type) = (type_name(K::key_type_name())?, type_name(V::type_name())?);
         let row = |id: TableId| {
@@ -253,7 +321,7 @@ impl Transaction {
         let created = engine_code(created).await;
         match created {
             Ok(core) => {
-                core.set_caches(options.cache_cold);
+                options.apply_to(&core, self.engine());
                 Ok(Table::new(name, core))
             }
             Err(OperationError::KeyExists) => Err(Error::TableExists(name.to_owned())),
@@ -395,7 +463,7 @@ impl Transaction {
     }
 }
 
-pub(super) fn paged_needs_read_validation() -> Error {
+fn paged_needs_read_validation() -> Error {
     let message =
         "paged tables are for databases that certify by read validation (Options::certifier)";
     Error::Options(message.to_owned())

@@ -301,7 +301,10 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let delete = async |key: &[u8]| {
-            self.core().write(records, key, Intent::Delete).await?;
+            let deleted = self.core().write(records, key, Intent::Delete).await?;
+            if !deleted && records.expires() {
+                self.core().write(records, key, Intent::Expire).await?;
+            }
             Ok(())
         };
         Ok(engine_code(self.core().delete_next(records, after, delete)).await?)

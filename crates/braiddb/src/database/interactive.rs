@@ -205,6 +205,8 @@ async fn serve(
     };
     core.name_conflicts();
     let begin = core.begin();
+    // Its steps may come much later.
+    core.time();
     let mut transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(begin));
     let limits = limited.then(|| Limits::begin(worker.engine()));

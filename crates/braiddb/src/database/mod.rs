@@ -4,6 +4,7 @@ mod catalog;
 mod change;
 mod drop;
 mod error;
+mod expiry;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 mod index;
@@ -401,6 +402,7 @@ fn engine(
     const RECOVERY_THREADS: usize = 16;
     let memory = MemoryCounters::of_database();
     let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS, memory.clone()));
+    let clock = options.wall_clock.clone();
     let options = EngineOptions {
         workers: options.workers,
         most_open: options.max_open,
@@ -416,7 +418,7 @@ fn engine(
         checkpoint_job: durability::job,
         estimate_checkpoint: durability::estimate_checkpoint,
     };
-    Arc::new(Engine::new(&options, log, store, domain, memory))
+    Arc::new(Engine::new(&options, log, store, domain, memory).with_wall_clock(clock))
 }
 
 /// Refuses what would block a worker, from its own thread.

@@ -9,7 +9,7 @@ use crate::log::HoleTracker;
 use crate::log::LARGEST_RING;
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
-use crate::transaction::{Certifier, Durability, Isolation, Mode};
+use crate::transaction::{Certifier, Durability, Isolation, Mode, WallClock};
 
 /// Schedules and simulations use small databases, in which everything happens soon.
 const SMALL: bool = cfg!(braid_simulation);
@@ -97,6 +97,9 @@ pub struct Options {
     /// and [`Database::compact`](crate::Database::compact), give it back. At least 32 KiB.
     /// Default: 1 GiB.
     pub checkpoint_bytes: u64,
+    /// The clock by which records of tables with a lifetime expire ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+    /// Default: the system's.
+    pub wall_clock: WallClock,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
     /// Bytes of log that are not durable yet, beside what is kept for the workers' largest blocks, at
@@ -143,6 +146,7 @@ impl Default for Options {
             hole_tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
             checkpoint_bytes: 1 << 30,
+            wall_clock: WallClock::default(),
             create: true,
             #[cfg(braid_simulation)]
             log_room_bytes: u64::MAX,
@@ -184,6 +188,7 @@ setters! {
     log_segment_bytes: u64,
     flush_unit: u64,
     checkpoint_bytes: u64,
+    wall_clock: WallClock,
     create: bool,
 }
 

@@ -31,7 +31,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Self::of(transaction.scan(&table.core, Bounds { low, high }))
     }
 
-    pub(super) fn of(core: transaction::Scan<'tx>) -> Self {
+    pub(super) fn of(mut core: transaction::Scan<'tx>) -> Self {
+        core.leave_out_expired();
         Self { core, types: PhantomData }
     }
 

@@ -4,9 +4,7 @@
 //! after a crash, or if it is never published, opening the database deletes its records; and whoever opens
 //! tables by their names finds it wholly, or not at all.
 
-use super::catalog::{
-    TableDescription, TableOptions, check_name, name_key, paged_needs_read_validation, type_name,
-};
+use super::catalog::{TableDescription, TableOptions, check_name, name_key, type_name};
 use super::drop::{DroppedTable, drop_staged};
 use super::error::{Error, Result};
 use super::table::Table;
@@ -71,9 +69,7 @@ impl Database {
     {
         check_name(name)?;
         V::check()?;
-        if options.paged && !self.shared.engine.may_have_pages() {
-            return Err(paged_needs_read_validation());
-        }
+        options.check(&self.shared.engine)?;
         let (key_type, value_type) = (type_name(K::type_name())?, type_name(V::type_name())?);
         let name = name.to_owned();
         let wanted = TableDescription { name, id: 0, key_type, value_type, options };
@@ -151,9 +147,9 @@ impl Transaction {
             let dropped = DroppedTable { id: id.0, name: wanted.name.clone() };
             (dropped.key(), dropped.encode())
         };
-        let TableOptions { cache_cold, paged, .. } = wanted.options;
+        let paged = wanted.options.paged;
         let core = engine_code(self.core().create_table(&catalog, row, paged)).await?;
-        core.set_caches(cache_cold);
+        wanted.options.apply_to(&core, self.engine());
         let id = core.id.0;
         Ok((Table::new(&wanted.name, core), id))
     }

@@ -40,6 +40,8 @@ pub struct Stats {
     pub records_reclaimed: u64,
     /// Entries of secondary indexes that were made or removed, by transactions that aborted too.
     pub index_entries: u64,
+    /// Records that had expired and were deleted by sweeps ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+    pub expired_swept: u64,
     /// Panics in destructors of callers' values on workers that changed nobody's outcome; each is told in
     /// the program's trace.
     pub destructor_panics: u64,
@@ -296,6 +298,7 @@ impl Stats {
         self.versions_waiting += counters.versions_waiting.get();
         self.records_reclaimed += counters.records_reclaimed.get();
         self.index_entries += counters.index_entries.get();
+        self.expired_swept += counters.expired_swept.get();
     }
 
     fn add_scheduler(&mut self, counters: &SchedulerCounters) {

@@ -8,7 +8,7 @@ use super::table::{KeyRange, Table};
 use crate::index::MAX_KEY_BYTES;
 use crate::record;
 use crate::sched::{Contained, engine_code};
-use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord};
+use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord, unexpired_at};
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// A transaction under way: a snapshot of the database and the writes made on top of it.
@@ -130,13 +130,20 @@ impl Transaction {
         let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
             return Ok(None);
         };
-        let seen_part = part(V::decode(found.bytes())?);
+        let Some(value) = self.core.unexpired_or_noted(records, &key, (found.bytes(), seen)) else {
+            return Ok(None);
+        };
+        let seen_part = part(V::decode(value)?);
         if let SeenRecord::OnPage { .. } = seen {
             self.core.note_key(records, &key);
         }
         if let SeenRecord::Others { rid, .. } = seen {
             let before = seen_part.clone();
-            let same = move |value: &[u8]| V::decode(value).is_ok_and(|now| part(now) == before);
+            let time = self.core.time_for(records);
+            let same = move |stored: &[u8]| {
+                unexpired_at(time, stored)
+                    .is_some_and(|value| V::decode(value).is_ok_and(|now| part(now) == before))
+            };
             self.core.note_part(records, rid, &key, Contained::new(Box::new(same)));
         }
         Ok(Some(seen_part))

@@ -11,6 +11,7 @@ mod cold;
 mod copies;
 mod count;
 mod evict;
+mod expiry;
 mod indirection;
 #[cfg(all(test, loom))]
 mod model;
@@ -26,6 +27,7 @@ pub(crate) use access::wait;
 pub(crate) use cold::ColdVersion;
 pub(crate) use copies::Copies;
 pub(crate) use evict::may_lose_payload;
+pub(crate) use expiry::{EXPIRY_BYTES, split_expiry, with_expiry};
 pub(crate) use indirection::IndirectionEntry;
 pub(crate) use prune::Cut;
 pub(crate) use read::{Located, NotReady, Seen};

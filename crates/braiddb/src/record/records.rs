@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 
 use super::access::AccessStamps;
 use super::count::RecordCount;
+use super::expiry::Lifetime;
 use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
@@ -40,6 +41,7 @@ pub(crate) struct Records {
     pub(crate) index: Index,
     /// Where its records are, if they are on pages: then it has none in its index and array.
     paged: Option<Box<PagedTable>>,
+    pub(super) lifetime: Lifetime,
     /// As errors call it; known once somebody has opened it.
     name: RwLock<Arc<str>>,
     pub(super) secondaries: Secondaries,
@@ -80,6 +82,7 @@ impl Records {
             id,
             index,
             paged: None,
+            lifetime: Lifetime::default(),
             name,
             secondaries,
             array,
@@ -156,6 +159,12 @@ impl Records {
         // Acquire pairs with the Release in `open_to_all`, and in `drop_at`.
         let users = self.users.load(Ordering::Acquire);
         users == ALL || self.is_among(users, transaction, begin)
+    }
+
+    /// Whether nobody who begins now may use the table: it was dropped, or never came to be.
+    pub(crate) fn is_gone(&self) -> bool {
+        // Acquire pairs with the Release in `drop_at`.
+        matches!(self.users.load(Ordering::Acquire), NOBODY | OLDER)
     }
 
     #[cold]

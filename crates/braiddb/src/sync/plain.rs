@@ -13,12 +13,18 @@ pub(crate) mod thread {
 
 /// The time.
 pub(crate) mod clock {
-    use std::time::Instant;
+    use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
     /// What time it is.
     #[inline(always)]
     pub(crate) fn now() -> Instant {
         Instant::now()
+    }
+
+    /// Milliseconds since 1970, as the system's clock has it, which may be set back; 0 before.
+    pub(crate) fn wall_milliseconds() -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -76,6 +76,8 @@ pub(crate) struct State {
     begin: Cell<Lsn>,
     extensions: Cell<u32>,
     mode: Mode,
+    /// The time for it, where records expire; 0 as long as it has not asked (`transaction/expiry.rs`).
+    time: Cell<u64>,
     /// The latest commit that anything it was told depends on: a value or a deletion that it saw, or
     /// what a write of its own was installed on or refused for.
     depends_on: Cell<Lsn>,
@@ -102,6 +104,7 @@ impl State {
             begin: Cell::new(begin),
             extensions: Cell::new(0),
             mode,
+            time: Cell::new(0),
             depends_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
             repeated: Cell::new(false),
@@ -161,6 +164,10 @@ impl Transaction {
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    pub(super) fn time_taken(&self) -> &Cell<u64> {
+        &self.time
     }
 
     /// Whether it refuses to write.

@@ -40,6 +40,7 @@ pub(crate) struct WorkerCounters {
     pub(crate) versions_pruned: WorkerCounter,
     pub(crate) records_reclaimed: WorkerCounter,
     pub(crate) index_entries: WorkerCounter,
+    pub(crate) expired_swept: WorkerCounter,
     pub(crate) versions_waiting: WorkerCounter,
     pub(crate) evicted: WorkerCounter,
 }

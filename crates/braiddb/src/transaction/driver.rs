@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::engine::{Durability, Engine};
+use super::sweep;
 use super::worker::WorkerTransactions;
 use crate::io::{Completion, Device};
 use crate::log::{FlushState, Lsn};
@@ -112,13 +113,24 @@ impl WorkerDriver {
         if let Some(job) = take_back {
             self.handles.get(self.worker.number()).give(job);
         }
+        let mut sweep_at = engine.sweeps.due_at();
+        if sweep_at.is_some() {
+            if engine.checkpoints.stopping() {
+                sweep_at = None;
+            } else if sweep_at <= Some(clock::now()) {
+                sweep_at = None;
+                if engine.sweeps.take() {
+                    self.handles.get(self.worker.number()).give(sweep::job());
+                }
+            }
+        }
         self.worker.release_grace_period_waiters();
         if self.worker.timers.earliest().is_some() {
             self.worker.timers.release(clock::now());
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        let due = [eviction.at, take_back_at].into_iter().flatten().min();
+        let due = [eviction.at, take_back_at, sweep_at].into_iter().flatten().min();
         (garbage_left || eviction.at_once, due)
     }
 }

@@ -9,10 +9,12 @@ use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::error::OperationError;
+use super::expiry::{SteadyClock, WallClock};
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
 use super::recent::{RecentChange, RecentCommits};
 use super::safety_net::SafetyNet;
+use super::sweep::Sweeps;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
@@ -89,6 +91,10 @@ pub(crate) struct Engine {
     pub(crate) horizon: Horizon,
     pub(super) readers: Readers,
     pub(crate) checkpoints: Arc<Checkpoints>,
+    /// The clock by which records expire.
+    pub(super) steady_clock: SteadyClock,
+    /// When what has expired is swept.
+    pub(crate) sweeps: Sweeps,
     pub(super) checkpoint_job: fn() -> Job,
     estimate_checkpoint: fn(&Self) -> u64,
     pub(crate) domain: Arc<Domain>,
@@ -147,6 +153,8 @@ impl Engine {
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
+            steady_clock: SteadyClock::default(),
+            sweeps: Sweeps::default(),
             checkpoint_job: options.checkpoint_job,
             estimate_checkpoint: options.estimate_checkpoint,
             domain,
@@ -170,6 +178,12 @@ impl Engine {
             page_frames: options.page_frames,
             pages: OnceLock::new(),
         }
+    }
+
+    /// The engine with another clock by which records expire.
+    pub(crate) fn with_wall_clock(mut self, clock: WallClock) -> Self {
+        self.steady_clock = SteadyClock::new(clock);
+        self
     }
 
     pub(crate) fn workers(&self) -> usize {

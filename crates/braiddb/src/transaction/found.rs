@@ -73,6 +73,11 @@ impl<'tx> Found<'tx> {
         Self { transaction, value, backing }
     }
 
+    /// Passes so many bytes at the start of the value, which are not the user's.
+    pub(super) fn pass_bytes(&mut self, count: usize) {
+        self.value = NonNull::from(&self.bytes()[count..]);
+    }
+
     /// The value's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: allocated and unchanged while what is held lasts, and when that was a record, in the
@@ -92,7 +97,10 @@ impl<'tx> Found<'tx> {
         };
         match record {
             // The value stays where it is: nothing is copied, and `bytes` is still good.
-            Some(record) => copies.keep_record(memory, record),
+            Some(record) => {
+                let kept = copies.keep_record(memory, record);
+                &kept[kept.len() - self.value.len()..]
+            }
             None => copies.keep(memory, self.bytes()),
         }
     }

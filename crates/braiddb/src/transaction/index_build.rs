@@ -50,9 +50,14 @@ impl Transaction {
             if !scan.load().await? {
                 return Ok(Filled { records, last: None });
             }
-            let (primary, value) = scan.current().expect("loaded");
-            for part in keys_of(table, index, Some(value))? {
-                self.make_entry(table, index, &part, primary).await?;
+            let (primary, stored) = scan.current().expect("loaded");
+            if self.unexpired(table, stored).is_some() {
+                for part in keys_of(table, index, Some(stored))? {
+                    self.make_entry(table, index, &part, primary).await?;
+                }
+            } else {
+                // It need not go into the index first, where its keys might be in the way.
+                self.write_indexed(table, primary, Intent::Expire).await?;
             }
             (records, last) = (records + 1, Some(primary.clone()));
             scan.pass();
@@ -77,14 +82,20 @@ impl Transaction {
             }
             return Ok(());
         }
-        let Some(owner) = self.get(entries, &key).await? else {
-            self.write_record(entries, &key, Intent::Insert(value)).await?;
-            return Ok(());
+        let owner = loop {
+            let Some(owner) = self.owner_of(index, &key).await? else {
+                self.write_record(entries, &key, Intent::Insert(value)).await?;
+                return Ok(());
+            };
+            if *owner == *primary {
+                return Ok(());
+            }
+            // It may have expired since it was entered.
+            if !table.expires() || !self.write_indexed(table, &owner, Intent::Expire).await? {
+                break owner;
+            }
         };
-        if owner.bytes() == primary {
-            return Ok(());
-        }
-        let records = Box::new([owner.bytes().to_vec(), primary.to_vec()]);
+        let records = Box::new([owner.to_vec(), primary.to_vec()]);
         let (table, index) = (table.name().to_string(), index.name().to_owned());
         Err(IndexError::DuplicateKey { table, index, key: part.to_vec(), records }.into())
     }

@@ -1,4 +1,4 @@
-//! Writes to a table with secondary indexes.
+//! Writes to a table with secondary indexes; or one whose records expire, to which most writes look at what is there.
 //!
 //! The entries of an index are records of a table of their own, written in the same transaction. So what
 //! holds of records holds of entries: they are seen exactly by those who see the record, taken back with
@@ -118,7 +118,8 @@ pub(super) enum Wait<'t> {
 pub(super) type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
 
 impl Transaction {
-    /// Carries out a write to a table with secondary indexes, and to those.
+    /// Carries out a write to a table with secondary indexes, and to those; or to one whose records expire. Values are
+    /// as they are stored.
     #[cold]
     pub(super) fn write_indexed<'a>(
         &'a self,
@@ -137,8 +138,7 @@ impl Transaction {
                 let begin = self.begin();
                 let indexes = table.secondaries();
                 if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
-                    let (table, index) = (table.name().to_string(), index.name().to_owned());
-                    return Err(IndexError::IndexDetached { table, index }.into());
+                    return Err(detached(table, index));
                 }
                 let before = self.moment();
                 let is_near = held.is_some();
@@ -148,6 +148,7 @@ impl Transaction {
                 match attempt {
                     Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
+                    Ok(Err(error)) if self.make_way(table, &indexes, &error).await? => {}
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
@@ -198,10 +199,22 @@ impl Transaction {
             // SAFETY: the guard above, and `self` is active.
             unsafe { table.prefetch_head(rid).await };
         }
+        if indexes.is_empty() && matches!(intent, Intent::Put(_)) && !self.has_moved_on_from(begin)
+        {
+            // What there was does not matter.
+            return self.write_now(table, key, intent, self.writes_to_keep(), &operation);
+        }
         let old = self.see(table, key, fetched, &operation)?;
         if self.has_moved_on_from(begin) {
             return Err(Wait::Again);
         }
+        let intent = match self.for_stored(table, intent, old.bytes()) {
+            Ok(intent) => intent,
+            Err(told) => {
+                self.note_sight(table, key, &old);
+                return Ok(told);
+            }
+        };
         if !intent.applies(old.value.is_some()) {
             // Then it says so: what a transaction sees changes by its own writes only.
             return self.write_now(table, key, intent, self.writes_to_keep(), &operation);
@@ -541,20 +554,38 @@ pub(super) fn check_entry(
     }
 }
 
+/// The keys under which a record is in an index, given what is stored for it, encoded as parts of tuples, in order.
+///
+/// # Errors
+/// As [`keys_of_value`].
+pub(super) fn keys_of(
+    table: &Records,
+    index: &Secondary,
+    stored: Option<&[u8]>,
+) -> Result<Vec<KeyBuffer>, OperationError> {
+    match stored {
+        Some(stored) => keys_of_value(table, index, table.value_of(stored)),
+        // Which index has no code is told all the same.
+        None if index.code().is_none() => Err(detached(table, index)),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn detached(table: &Records, index: &Secondary) -> OperationError {
+    let (table, index) = (table.name().to_string(), index.name().to_owned());
+    IndexError::IndexDetached { table, index }.into()
+}
+
 /// The keys under which a record with a value is in an index, encoded as parts of tuples, in order.
 ///
 /// # Errors
 /// `Panicked`, `Decode`; `IndexDetached`.
-pub(super) fn keys_of(
+pub(super) fn keys_of_value(
     table: &Records,
     index: &Secondary,
-    value: Option<&[u8]>,
+    value: &[u8],
 ) -> Result<Vec<KeyBuffer>, OperationError> {
-    let Some(code) = index.code() else {
-        let (table, index) = (table.name().to_string(), index.name().to_owned());
-        return Err(IndexError::IndexDetached { table, index }.into());
-    };
-    let Some(value) = value else { return Ok(Vec::new()) };
+    let Some(code) = index.code() else { return Err(detached(table, index)) };
     let mut keys = Vec::new();
     contain(|| (code.extract)(value, &mut keys))
         .map_err(|Panic { message }| OperationError::Panicked(message.into()))??;

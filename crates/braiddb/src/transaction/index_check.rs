@@ -108,10 +108,11 @@ impl Transaction {
     ) -> Result<Option<String>, OperationError> {
         let (part, rest) = split_entry(index, entry)?;
         let primary = if index.is_unique() { value } else { rest };
-        let record = self.get(table, primary).await?;
+        // Also of one that has expired.
+        let record = self.get_unnoted(table, primary).await?;
         let found = match &record {
             None => false,
-            Some(record) => {
+            Some((record, _)) => {
                 keys_of(table, index, Some(record.bytes()))?.iter().any(|key| **key == *part)
             }
         };

@@ -15,8 +15,9 @@ use super::abort::Moment;
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
 use super::found::Found;
-use super::index_changes::keys_of;
-use super::scan::{Bounds, Direction, Progress, Scan};
+use super::index_changes::keys_of_value;
+use super::progress::Progress;
+use super::scan::{Bounds, Direction, Scan};
 use crate::record::{Records, Secondary};
 use crate::sched::{Interleaved, Panic, contain};
 use crate::types::KeyBuffer;
@@ -178,7 +179,8 @@ impl<'tx> IndexScan<'tx> {
 
     /// Reads no records, only entries.
     pub(crate) fn set_keys_only(&mut self) {
-        self.reads_records = false;
+        // Whether one has expired, only the record says.
+        self.reads_records = self.table.expires();
     }
 
     /// Makes [`IndexScan::current`] the next entry; `false` at the end of the range. Dropping the future, or
@@ -285,7 +287,7 @@ impl<'tx> IndexScan<'tx> {
             let Some(value) = value else { continue };
             if changed
                 && self.reads_records
-                && keys_of(table, &self.index, Some(&value))?.binary_search(&met.part).is_err()
+                && keys_of_value(table, &self.index, &value)?.binary_search(&met.part).is_err()
             {
                 continue;
             }

@@ -175,7 +175,7 @@ impl Transaction {
             return Decision::Not(match intent {
                 Intent::Insert(_) => Err(OperationError::KeyExists),
                 Intent::Update(_) => Err(OperationError::KeyNotFound),
-                Intent::Put(_) | Intent::Delete => Ok(false),
+                Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
             });
         }
         if let Err(error) = self.check_not_stale() {

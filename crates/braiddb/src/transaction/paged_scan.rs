@@ -53,7 +53,8 @@ impl<'tx> Scan<'tx> {
         }
         for (key, record) in records.into_iter().rev() {
             let Some(value) = record.value else { continue };
-            let kept: &[u8] = if self.keys_only { &[] } else { &value };
+            let Some(value) = self.given(table, &value) else { continue };
+            let kept: &[u8] = if self.keys_only { &[] } else { value };
             let value = NonNull::from(self.copies.keep(table.memory(), kept));
             self.ready.push((key, value));
         }

@@ -52,11 +52,15 @@ impl Transaction {
             if stale {
                 self.told_stale(table, key)?;
             }
+            if table.expires() {
+                return Ok(self.unexpired_found(table, found));
+            }
             return Ok(Some(found));
         }
     }
 
-    /// As `get`; that there was a record is for the caller to note, without a suspension before.
+    /// As `get`, also of a record that has expired, and with what is stored before its value
+    /// (`transaction/expiry.rs`); that there was one is for the caller to note, without a suspension before.
     pub(crate) async fn get_unnoted(
         &self,
         table: &Records,
@@ -110,7 +114,7 @@ impl Transaction {
         }
     }
 
-    /// Whether `key` has a record that the transaction sees. Storage is not read.
+    /// Whether `key` has a record that the transaction sees. Storage is not read, unless records expire.
     ///
     /// # Errors
     /// `NotSerializable`, if others have changed that since, and the transaction has written.
@@ -119,6 +123,9 @@ impl Transaction {
         table: &Records,
         key: &[u8],
     ) -> Result<bool, OperationError> {
+        if table.expires() {
+            return Ok(Box::pin(self.get(table, key)).await?.is_some());
+        }
         if let Some(paged) = table.paged() {
             return self.contains_paged(table, paged, key).await;
         }

@@ -8,12 +8,12 @@
 //! becomes ready, without a suspension between. So a call that is dropped, or fails, loses nothing:
 //! the next one reads again what was under way.
 
-use std::cell::Cell;
 use std::ops::Bound;
 use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
+use super::progress::Progress;
 use super::read_ahead::{Piece, ReadAhead, Stretch, Wanted, stretches};
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
@@ -42,41 +42,6 @@ pub(crate) struct Bounds {
     pub(crate) high: Bound<KeyBuffer>,
 }
 
-/// How far the user of a scan has got. What was given borrows the scan, so it is shared while it changes.
-#[derive(Debug)]
-pub(super) struct Progress {
-    /// Records that may still be given.
-    left: Cell<u64>,
-    /// Whether the record that is ready was given, so that it is to be passed before the next.
-    given: Cell<bool>,
-}
-
-impl Progress {
-    pub(super) fn new() -> Self {
-        Self { left: Cell::new(u64::MAX), given: Cell::new(false) }
-    }
-
-    /// At most `count` more are to be given.
-    pub(super) fn limit(&self, count: u64) {
-        self.left.set(count);
-    }
-
-    /// How many more may be given.
-    pub(super) fn left(&self) -> u64 {
-        self.left.get()
-    }
-
-    /// Whether a record that was given is to be passed now.
-    pub(super) fn passes(&self) -> bool {
-        self.given.take()
-    }
-
-    pub(super) fn give(&self) {
-        self.given.set(true);
-        self.left.set(self.left.get() - 1);
-    }
-}
-
 /// Which way a scan goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
@@ -91,8 +56,14 @@ pub(crate) struct Scan<'tx> {
     table: RecordsRef,
     pub(super) bounds: Bounds,
     pub(super) direction: Direction,
-    /// Whether values are of no interest, and so are not read from the log: all are given as empty.
+    /// Whether values are of no interest, and so are not read from the log, unless they say whether a record has
+    /// expired: all are given as empty.
     pub(super) keys_only: bool,
+    /// Whether records that have expired are left out, and values given as the user knows them; else all that is
+    /// stored is given as it is.
+    pub(super) unexpired_only: bool,
+    /// Whether what is read from the log is not put back into memory for others.
+    leaves_cold: bool,
     progress: Progress,
     /// Records that will be asked for, at most.
     expected: u64,
@@ -140,7 +111,7 @@ struct Record {
 }
 
 impl Transaction {
-    /// A scan of the records between two bounds.
+    /// A scan of the records between two bounds, as they are stored.
     pub(crate) fn scan(&self, table: &Records, bounds: Bounds) -> Scan<'_> {
         assert!(self.engine().owns(table), "the caller checked the table");
         Scan {
@@ -149,6 +120,8 @@ impl Transaction {
             bounds,
             direction: Direction::Forward,
             keys_only: false,
+            unexpired_only: false,
+            leaves_cold: false,
             progress: Progress::new(),
             expected: u64::MAX,
             batch: BATCH,
@@ -179,6 +152,25 @@ impl<'tx> Scan<'tx> {
         self.keys_only = true;
     }
 
+    /// Leaves out records that have expired, and gives values as the user knows them; before the first record
+    /// only.
+    pub(crate) fn leave_out_expired(&mut self) {
+        assert!(self.has_not_begun(), "a scan looks at what has expired from its start, or not");
+        // SAFETY: the engine owns the table and outlives the transaction.
+        self.unexpired_only = unsafe { self.table.get() }.expires();
+    }
+
+    /// Lets records that it reads from the log stay there; before the first record only.
+    pub(crate) fn set_leaves_cold(&mut self) {
+        assert!(self.has_not_begun(), "a scan keeps to what it was told");
+        self.leaves_cold = true;
+    }
+
+    /// A stored value as the scan gives it, if it does.
+    pub(super) fn given<'v>(&self, table: &Records, stored: &'v [u8]) -> Option<&'v [u8]> {
+        if self.unexpired_only { self.transaction.unexpired(table, stored) } else { Some(stored) }
+    }
+
     fn has_not_begun(&self) -> bool {
         self.cursor.is_none() && self.page_cursor.is_none()
     }
@@ -192,7 +184,7 @@ impl<'tx> Scan<'tx> {
     pub(crate) fn limit(&mut self, count: u64) {
         self.progress.limit(count);
         // One that was given is not passed yet.
-        self.expect_records(count.saturating_add(u64::from(self.progress.given.get())));
+        self.expect_records(count.saturating_add(u64::from(self.progress.has_given())));
     }
 
     /// How many more are given at most.
@@ -346,7 +338,15 @@ impl<'tx> Scan<'tx> {
         self.stale = self.stale.take().or_else(|| stale.map(|record| record.key.clone()));
         let records = batch.records.len();
         let live = batch.records.into_iter().rev().filter_map(|record| {
-            let value = record.value?;
+            let mut value = record.value?;
+            if self.unexpired_only {
+                // SAFETY: just read; it stays until the next batch is, or the transaction is over.
+                let stored = unsafe { value.as_ref() };
+                value = NonNull::from(self.transaction.unexpired(table, stored)?);
+                if self.keys_only {
+                    value = NonNull::from(&[][..]);
+                }
+            }
             Some((record.key, value))
         });
         self.ready.reserve(records);
@@ -407,6 +407,7 @@ impl<'tx> Scan<'tx> {
         let (mut batch, mut live, mut bytes) = (Batch::default(), 0, 0);
         batch.records.reserve(entries.len());
         let view = self.transaction.view();
+        let keys_only = self.keys_only && !self.unexpired_only;
         for entry in entries {
             if live == self.expected.max(1) {
                 break;
@@ -419,9 +420,9 @@ impl<'tx> Scan<'tx> {
             let (value, cold) = match found {
                 Ok(seen) => {
                     let value = self.transaction.note(seen);
-                    (if self.keys_only { value.map(|_| &[][..]) } else { value }, None)
+                    (if keys_only { value.map(|_| &[][..]) } else { value }, None)
                 }
-                Err(NotReady::InLog(cold)) if self.keys_only => {
+                Err(NotReady::InLog(cold)) if keys_only => {
                     self.transaction.note_lsn(cold.lsn());
                     (Some(&[][..]), None)
                 }
@@ -526,7 +527,9 @@ impl<'tx> Scan<'tx> {
 
     /// Keeps the value of a record that was found in a piece of the log.
     fn receive(&self, table: &Records, one: &Wanted, value: &[u8], batch: &mut Batch) {
-        self.transaction.bring_back(table, one.rid, one.cold, value);
+        if !self.leaves_cold {
+            self.transaction.bring_back(table, one.rid, one.cold, value);
+        }
         self.transaction.note_lsn(one.cold.lsn());
         let value = self.copies.keep(table.memory(), value);
         batch.records[one.number].value = Some(NonNull::from(value));

@@ -22,6 +22,8 @@ pub(crate) enum Intent<'v> {
     Update(&'v [u8]),
     /// The record will not exist.
     Delete,
+    /// If the record has expired, it will not exist; its table is one whose records do.
+    Expire,
 }
 
 impl Intent<'_> {
@@ -30,7 +32,7 @@ impl Intent<'_> {
         match self {
             Intent::Insert(_) => !exists,
             Intent::Put(_) => true,
-            Intent::Update(_) | Intent::Delete => exists,
+            Intent::Update(_) | Intent::Delete | Intent::Expire => exists,
         }
     }
 
@@ -38,7 +40,7 @@ impl Intent<'_> {
     pub(super) fn value(&self) -> Option<&[u8]> {
         match self {
             Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) => Some(value),
-            Intent::Delete => None,
+            Intent::Delete | Intent::Expire => None,
         }
     }
 }
@@ -56,10 +58,10 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
-        if self.mode().is_read_only() {
-            return Err(OperationError::ReadOnly);
+        self.check_write(key, &intent)?;
+        if table.expires() {
+            return self.write_expiring(table, key, intent, None).await;
         }
-        check_lengths(key, &intent)?;
         loop {
             // Looked at again when the snapshot was extended: then records may be seen that were written since an
             // index was listed, and have entries.
@@ -76,6 +78,22 @@ impl Transaction {
                 written => return written,
             }
         }
+    }
+
+    /// Checks that the transaction may write, and such a record be there.
+    ///
+    /// # Errors
+    /// `ReadOnly`; a key or value that is too long.
+    #[inline(always)]
+    pub(super) fn check_write(
+        &self,
+        key: &[u8],
+        intent: &Intent<'_>,
+    ) -> Result<(), OperationError> {
+        if self.mode().is_read_only() {
+            return Err(OperationError::ReadOnly);
+        }
+        check_lengths(key, intent)
     }
 
     /// Carries out a write to one table alone.
@@ -108,7 +126,7 @@ impl Transaction {
                         self.note_absence(table, key);
                         return Err(OperationError::KeyNotFound);
                     }
-                    Intent::Delete => {
+                    Intent::Delete | Intent::Expire => {
                         self.note_absence(table, key);
                         return Ok(false);
                     }

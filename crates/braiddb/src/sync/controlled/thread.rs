@@ -192,7 +192,7 @@ pub(crate) fn yield_thread() {
 /// The time: virtual where a schedule is controlled.
 pub(crate) mod clock {
     use std::sync::OnceLock;
-    use std::time::{Duration, Instant};
+    use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
     use super::{Point, part, point};
 
@@ -203,5 +203,17 @@ pub(crate) mod clock {
         let Some(part) = part() else { return Instant::now() };
         point(Point::Clock);
         *BEGIN.get_or_init(Instant::now) + Duration::from_micros(part.now())
+    }
+
+    /// Milliseconds since 1970, by the same clock: schedules take place in 2001.
+    #[track_caller]
+    pub(crate) fn wall_milliseconds() -> u64 {
+        const BEGIN: u64 = 1_000_000_000_000;
+        let Some(part) = part() else {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            return u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        };
+        point(Point::Clock);
+        BEGIN + part.now() / 1000
     }
 }

@@ -1,0 +1,94 @@
+//! When records expire. In a table whose records do, every stored value begins with the moment from which on its
+//! record is unseen, and the user's value follows. So the moment is as durable as the record, moves with it, and may be
+//! another for each.
+//!
+//! Invariant: whether a table's records expire is settled before anybody writes one, and never changes.
+
+use super::Records;
+use crate::sync::statistic::{AtomicU64, Ordering};
+
+/// Bytes of the moment at the start of a stored value.
+pub(crate) const EXPIRY_BYTES: usize = size_of::<u64>();
+
+/// How long a table's records live, and what sweeping knows of them. Moments are milliseconds since 1970.
+#[derive(Debug)]
+pub(super) struct Lifetime {
+    /// Milliseconds; 0 if records do not expire.
+    milliseconds: AtomicU64,
+    /// No record of the table that was there at the last sweep, or was written since, expires before this.
+    earliest: AtomicU64,
+}
+
+impl Default for Lifetime {
+    fn default() -> Self {
+        // What is recovered is not known.
+        Self { milliseconds: AtomicU64::new(0), earliest: AtomicU64::new(0) }
+    }
+}
+
+impl Records {
+    /// Makes the table one whose records expire so many milliseconds after they were written, unless it is said
+    /// otherwise of one. To be called before anybody else may use the table.
+    pub(crate) fn set_lifetime(&self, milliseconds: u64) {
+        assert!(milliseconds > 0, "records live for some time");
+        // Relaxed: whoever uses the table got it later, by a commit or by a message to his worker.
+        self.lifetime.milliseconds.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Whether the table's records expire.
+    #[inline(always)]
+    pub(crate) fn expires(&self) -> bool {
+        self.lifetime_ms() != 0
+    }
+
+    /// How long its records live; 0 if they do not expire.
+    #[inline(always)]
+    pub(crate) fn lifetime_ms(&self) -> u64 {
+        // Relaxed: see `set_lifetime`.
+        self.lifetime.milliseconds.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a record is written that expires at this moment.
+    pub(crate) fn note_expiry(&self, expiry: u64) {
+        // Relaxed: it tells when to sweep, which loses nothing by being late.
+        if expiry < self.lifetime.earliest.load(Ordering::Relaxed) {
+            self.lifetime.earliest.fetch_min(expiry, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a record may have expired by `now`, as far as is known.
+    pub(crate) fn may_have_expired(&self, now: u64) -> bool {
+        // Relaxed: see `note_expiry`.
+        self.lifetime.earliest.load(Ordering::Relaxed) <= now
+    }
+
+    /// Begins a sweep of the table at `now`: what is written from here on is noted for the next. A transaction that
+    /// noted its write before may commit when the sweep has passed, so the next is due a lifetime later at the latest.
+    pub(crate) fn begin_sweep(&self, now: u64) {
+        let next = now.saturating_add(self.lifetime_ms());
+        // Relaxed: see `note_expiry`.
+        self.lifetime.earliest.store(next, Ordering::Relaxed);
+    }
+
+    /// The user's value in a stored one.
+    #[inline(always)]
+    pub(crate) fn value_of<'v>(&self, stored: &'v [u8]) -> &'v [u8] {
+        if self.expires() { split_expiry(stored).1 } else { stored }
+    }
+}
+
+/// The moment at which a record expires, and its value; of a table whose records do.
+#[inline]
+pub(crate) fn split_expiry(stored: &[u8]) -> (u64, &[u8]) {
+    let (expiry, value) =
+        stored.split_first_chunk().expect("every value of the table was stored with its expiry");
+    (u64::from_le_bytes(*expiry), value)
+}
+
+/// A value as it is stored in a table whose records expire.
+pub(crate) fn with_expiry(expiry: u64, value: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(EXPIRY_BYTES + value.len());
+    stored.extend_from_slice(&expiry.to_le_bytes());
+    stored.extend_from_slice(value);
+    stored
+}

@@ -1,0 +1,293 @@
+//! Records that expire: what time it is for a transaction, and what that makes of its reads and writes.
+//!
+//! A transaction takes the time once, so that it finds a record alive, or expired, from its beginning to its end. The
+//! time is an argument of the transaction, as any that its code is given: what it does is what it would do alone, at that
+//! time. It never goes back from one transaction to another that begins later: so whoever begins after a record was
+//! swept would have found it expired anyway, and sweeping changes no answer.
+//!
+//! For reads a record that has expired is not there; for the engine it is, until it is swept or written over, with
+//! its entries in the indexes. Writes look at it, and take it for what it is.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::context::Transaction;
+use super::error::{IndexError, OperationError};
+use super::found::Found;
+use super::read::SeenRecord;
+use super::write::Intent;
+use crate::record::{EXPIRY_BYTES, Records, Secondary, split_expiry, with_expiry};
+use crate::sched::contain;
+use crate::sync::clock;
+use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::types::KeyBuffer;
+use crate::version::MAX_VALUE_BYTES;
+
+/// The clock by which records expire ([`Options::wall_clock`](crate::Options)). Default: the system's.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::{Duration, UNIX_EPOCH};
+///
+/// use braiddb::{Options, WallClock};
+///
+/// // One that a test puts forward.
+/// let seconds = Arc::new(AtomicU64::new(1_000_000_000));
+/// let shown = seconds.clone();
+/// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::SeqCst)));
+/// let options = Options::default().wall_clock(clock);
+/// # _ = (options, seconds);
+/// ```
+#[derive(Clone, Default)]
+pub struct WallClock(Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>);
+
+impl WallClock {
+    /// A clock that shows what `now` returns, which workers call: it is to be quick. Should it panic, the time stands
+    /// still.
+    pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(now)))
+    }
+
+    /// Milliseconds since 1970; 0 if the clock says nothing.
+    fn milliseconds(&self) -> u64 {
+        let Some(now) = &self.0 else { return clock::wall_milliseconds() };
+        let shown = contain(|| now()).unwrap_or(UNIX_EPOCH);
+        let since = shown.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl PartialEq for WallClock {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for WallClock {}
+
+impl std::fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() {
+            "WallClock(the program's)"
+        } else {
+            "WallClock(the system's)"
+        })
+    }
+}
+
+/// A clock that does not go back.
+#[derive(Debug, Default)]
+pub(super) struct SteadyClock {
+    clock: WallClock,
+    /// The latest that was told.
+    latest: AtomicU64,
+}
+
+impl SteadyClock {
+    pub(super) fn new(clock: WallClock) -> Self {
+        Self { clock, latest: AtomicU64::new(1) }
+    }
+
+    /// The time in milliseconds since 1970, 1 at least. While the clock is behind what it has shown, time stands still.
+    pub(super) fn now(&self) -> u64 {
+        let shown = self.clock.milliseconds();
+        // Relaxed: whoever begins after another was over sees what that was told, by what he learned it from.
+        let latest = self.latest.load(Ordering::Relaxed);
+        if shown <= latest {
+            return latest;
+        }
+        self.latest.fetch_max(shown, Ordering::Relaxed).max(shown)
+    }
+}
+
+impl Transaction {
+    /// The time for this transaction, in milliseconds since 1970: taken when it is first asked for.
+    pub(crate) fn time(&self) -> u64 {
+        match self.time_taken().get() {
+            0 => {
+                let now = self.engine().steady_clock.now();
+                self.time_taken().set(now);
+                now
+            }
+            taken => taken,
+        }
+    }
+
+    /// The value of a record as the user knows it; none if it has expired. `stored` is what its table has.
+    #[inline(always)]
+    pub(super) fn unexpired<'v>(&self, table: &Records, stored: &'v [u8]) -> Option<&'v [u8]> {
+        if !table.expires() {
+            return Some(stored);
+        }
+        unexpired_at(Some(self.time()), stored)
+    }
+
+    /// As `unexpired`, of what was found.
+    pub(super) fn unexpired_found<'tx>(
+        &self,
+        table: &Records,
+        mut found: Found<'tx>,
+    ) -> Option<Found<'tx>> {
+        self.unexpired(table, found.bytes())?;
+        found.pass_bytes(EXPIRY_BYTES);
+        Some(found)
+    }
+
+    /// As `unexpired`, of a record that was found and not noted; if it has expired, that is noted.
+    pub(crate) fn unexpired_or_noted<'v>(
+        &self,
+        table: &Records,
+        key: &[u8],
+        (stored, seen): (&'v [u8], SeenRecord),
+    ) -> Option<&'v [u8]> {
+        let value = self.unexpired(table, stored);
+        if value.is_none() {
+            self.note_seen(table, key, seen);
+        }
+        value
+    }
+
+    fn note_seen(&self, table: &Records, key: &[u8], seen: SeenRecord) {
+        match seen {
+            SeenRecord::Own => {}
+            SeenRecord::Others { rid, .. } => self.note_record(table, rid, key),
+            SeenRecord::OnPage { .. } => self.note_key(table, key),
+        }
+    }
+
+    /// The transaction's time, if a table's records expire.
+    pub(crate) fn time_for(&self, table: &Records) -> Option<u64> {
+        table.expires().then(|| self.time())
+    }
+
+    /// When a record expires, in milliseconds since 1970; `None` if there is none. Of a table whose records expire.
+    ///
+    /// # Errors
+    /// As for `get`.
+    pub(crate) async fn expiry_of(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<Option<u64>, OperationError> {
+        let Some((found, seen)) = self.get_unnoted(table, key).await? else { return Ok(None) };
+        self.note_seen(table, key, seen);
+        let (expiry, _) = split_expiry(found.bytes());
+        Ok((expiry > self.time()).then_some(expiry))
+    }
+
+    /// Makes a record of a table whose records expire, or gives the one there is a new value; it lives for so long.
+    ///
+    /// # Errors
+    /// As for `write`.
+    pub(crate) async fn put_for(
+        &self,
+        table: &Records,
+        key: &[u8],
+        value: &[u8],
+        lifetime_ms: u64,
+    ) -> Result<bool, OperationError> {
+        let intent = Intent::Put(value);
+        self.check_write(key, &intent)?;
+        self.write_expiring(table, key, intent, Some(lifetime_ms)).await
+    }
+
+    /// Carries out a write to a table whose records expire. What it writes lives for `lifetime_ms` from the
+    /// transaction's time on, or as long as the table's records do.
+    ///
+    /// # Errors
+    /// As for `write`.
+    pub(crate) fn write_expiring<'a>(
+        &'a self,
+        table: &'a Records,
+        key: &'a [u8],
+        intent: Intent<'a>,
+        lifetime_ms: Option<u64>,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
+        // Boxed, so that writes to other tables do not carry its state.
+        Box::pin(async move {
+            let Some(value) = intent.value() else {
+                return self.write_indexed(table, key, intent).await;
+            };
+            if value.len() + EXPIRY_BYTES > MAX_VALUE_BYTES {
+                return Err(OperationError::ValueTooLong(value.len()));
+            }
+            let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
+            let stored = with_expiry(expiry, value);
+            let intent = match intent {
+                Intent::Insert(_) => Intent::Insert(&stored),
+                Intent::Update(_) => Intent::Update(&stored),
+                _ => Intent::Put(&stored),
+            };
+            let written = self.write_indexed(table, key, intent).await?;
+            table.note_expiry(expiry);
+            Ok(written)
+        })
+    }
+
+    /// What a write comes to, given what is stored under its key: a write for the engine, to which what has expired
+    /// is there still, or what it tells at once.
+    pub(super) fn for_stored<'v>(
+        &self,
+        table: &Records,
+        intent: Intent<'v>,
+        stored: Option<&[u8]>,
+    ) -> Result<Intent<'v>, Result<bool, OperationError>> {
+        if !table.expires() {
+            return Ok(intent);
+        }
+        let has_expired = stored.is_some_and(|stored| self.unexpired(table, stored).is_none());
+        match (intent, has_expired) {
+            (Intent::Insert(value), true) => Ok(Intent::Put(value)),
+            (Intent::Update(_), true) => Err(Err(OperationError::KeyNotFound)),
+            (Intent::Delete, true) | (Intent::Expire, false) => Err(Ok(false)),
+            (Intent::Expire, true) => Ok(Intent::Delete),
+            (intent, _) => Ok(intent),
+        }
+    }
+
+    /// Takes away the record that has a key of a unique index, if it has expired, because of which a write failed with
+    /// `error`; whether it was so. Nobody sees that it goes.
+    pub(super) async fn make_way(
+        &self,
+        table: &Records,
+        indexes: &[Arc<Secondary>],
+        error: &OperationError,
+    ) -> Result<bool, OperationError> {
+        if !table.expires() {
+            return Ok(false);
+        }
+        let OperationError::Index(violation) = error else { return Ok(false) };
+        let IndexError::UniqueViolation { index, key, .. } = &**violation else { return Ok(false) };
+        let named = indexes.iter().find(|one| one.name() == index);
+        let Some(index) = named else { return Ok(false) };
+        let Some(owner) = self.owner_of(index, key).await? else { return Ok(false) };
+        self.write_indexed(table, &owner, Intent::Expire).await
+    }
+
+    /// The key of the record that an entry of a unique index leads to.
+    pub(super) async fn owner_of(
+        &self,
+        index: &Secondary,
+        entry: &[u8],
+    ) -> Result<Option<KeyBuffer>, OperationError> {
+        let found = self.get(index.entries(), entry).await?;
+        Ok(found.map(|found| {
+            let mut owner = KeyBuffer::new();
+            owner.extend_from_slice(found.bytes());
+            owner
+        }))
+    }
+}
+
+/// What a stored value is at a time, if its record has not expired by then; without a time records do not expire.
+pub(crate) fn unexpired_at(time: Option<u64>, stored: &[u8]) -> Option<&[u8]> {
+    let Some(time) = time else { return Some(stored) };
+    let (expiry, value) = split_expiry(stored);
+    (expiry > time).then_some(value)
+}

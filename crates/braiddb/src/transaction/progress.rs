@@ -1,0 +1,43 @@
+//! How far the user of a scan has got.
+
+use std::cell::Cell;
+
+/// What a scan gave, and may give. What was given borrows the scan, so this is shared while it changes.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Records that may still be given.
+    left: Cell<u64>,
+    /// Whether the record that is ready was given, so that it is to be passed before the next.
+    given: Cell<bool>,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { left: Cell::new(u64::MAX), given: Cell::new(false) }
+    }
+
+    /// At most `count` more are to be given.
+    pub(super) fn limit(&self, count: u64) {
+        self.left.set(count);
+    }
+
+    /// How many more may be given.
+    pub(super) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// Whether a record that was given is to be passed now.
+    pub(super) fn passes(&self) -> bool {
+        self.given.take()
+    }
+
+    /// Whether one was given and not passed yet.
+    pub(super) fn has_given(&self) -> bool {
+        self.given.get()
+    }
+
+    pub(super) fn give(&self) {
+        self.given.set(true);
+        self.left.set(self.left.get() - 1);
+    }
+}

@@ -1,0 +1,275 @@
+//! Sweeping: records that have expired are deleted by the workers, in small transactions among the others.
+//!
+//! A sweep goes over a table from one end to the other, a few hundred records at a time, and rests in between for longer
+//! than that took. It needs no index by expiry, which every write would pay for: a table is swept once in an eighth of the
+//! time that its records live, so each record is looked at some eight times in its life, whatever the size of the table;
+//! and not at all while nothing in it may have expired, which is known from the last sweep and what was written since.
+//! What has expired takes room for an eighth of its life longer, and an hour at most.
+//!
+//! A sweep gives way: where another transaction writes one of the records, it lets go of those few and goes on. Nobody's
+//! answers depend on it (`transaction/expiry.rs`).
+//!
+//! Who begins it: a worker that says when the next is due looks at that moment once more before it sleeps, and gets up
+//! for it. So one worker at least does, and the first to see that it is due takes it.
+
+use std::ops::Bound;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::context::Transaction;
+use super::error::{IndexError, OperationError};
+use super::scan::Bounds;
+use super::worker::WorkerTransactions;
+use super::write::Intent;
+use crate::record::{Records, split_expiry};
+use crate::sched::{self, Cause, Job};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::clock;
+use crate::sync::statistic::AtomicU64;
+use crate::types::KeyBuffer;
+
+/// Records that are looked at in one transaction.
+const LOOKED_AT: u64 = 256;
+/// A sweep begins after this part of a record's life.
+const PART_OF_LIFE: u64 = 8;
+/// How soon after another one a sweep begins at most, and at least, in milliseconds.
+const SOONEST: u64 = 1000;
+const LATEST: u64 = 3_600_000;
+/// How many times as long as it took to look at some records a sweep rests then, and how long at most.
+const REST: u32 = 4;
+const MOST_REST: Duration = Duration::from_millis(10);
+/// How often a sweep that somebody waits for tries the same records where others write them.
+const ATTEMPTS: u32 = 16;
+
+const NEVER: u64 = u64::MAX;
+
+/// When expired records are swept.
+#[derive(Debug)]
+pub(crate) struct Sweeps {
+    begin: Instant,
+    /// Milliseconds after `begin` at which the next sweep is due; [`NEVER`] if no table has records that expire, or a
+    /// sweep is under way.
+    due: AtomicU64,
+    under_way: AtomicBool,
+}
+
+impl Default for Sweeps {
+    fn default() -> Self {
+        let (due, under_way) = (AtomicU64::new(NEVER), AtomicBool::new(false));
+        Self { begin: clock::now(), due, under_way }
+    }
+}
+
+impl Sweeps {
+    /// Says that a table has records that live for so many milliseconds. The caller, or whoever he gives a job to
+    /// afterwards, is a worker, which looks before it sleeps.
+    pub(crate) fn expect(&self, lifetime_ms: u64) {
+        let since = clock::now().saturating_duration_since(self.begin).as_millis() as u64;
+        // Relaxed: this worker sees it, and that is enough.
+        self.due.fetch_min(since.saturating_add(interval(lifetime_ms)), Ordering::Relaxed);
+    }
+
+    /// When the next is due, if one is.
+    #[inline(always)]
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        // Relaxed: see `expect`.
+        match self.due.load(Ordering::Relaxed) {
+            NEVER => None,
+            due => self.begin.checked_add(Duration::from_millis(due)),
+        }
+    }
+
+    /// Takes the sweep that is due; `false` if another worker has.
+    pub(super) fn take(&self) -> bool {
+        // Relaxed: only one takes what is due, and that is all that matters.
+        self.due.swap(NEVER, Ordering::Relaxed) != NEVER
+    }
+
+    fn begin(&self) -> Option<UnderWay<'_>> {
+        // Acquire pairs with the Release at the end of the one before.
+        let taken = self.under_way.swap(true, Ordering::Acquire);
+        // Made only if taken here: its drop gives the turn back.
+        (!taken).then(|| UnderWay(self))
+    }
+}
+
+/// A sweep under way.
+struct UnderWay<'s>(&'s Sweeps);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `begin`.
+        self.0.under_way.store(false, Ordering::Release);
+    }
+}
+
+/// How long after a sweep of a table the next one begins.
+fn interval(lifetime_ms: u64) -> u64 {
+    (lifetime_ms / PART_OF_LIFE).clamp(SOONEST, LATEST)
+}
+
+/// The task that sweeps the tables that are due.
+pub(super) fn job() -> Job {
+    Box::new(|| Box::pin(sweep_due()))
+}
+
+async fn sweep_due() {
+    let worker = WorkerTransactions::current();
+    let engine = worker.engine().clone();
+    // The one that is under way says when the next is due.
+    let Some(_under_way) = engine.sweeps.begin() else { return };
+    for table in engine.tables() {
+        let due = table.expires() && table.may_have_expired(engine.steady_clock.now());
+        if due && let Err(error) = sweep_table(&worker, &table, 1).await {
+            tracing::warn!("records of table {:?} were not swept: {error}", &*table.name());
+        }
+    }
+    for table in engine.tables() {
+        if table.expires() && !table.is_gone() {
+            engine.sweeps.expect(table.lifetime_ms());
+        }
+    }
+}
+
+/// Sweeps all tables at once; how many records were deleted. Some of those that others write meanwhile may be left.
+///
+/// # Errors
+/// The device's, the log's; `Overloaded`.
+pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
+    let worker = WorkerTransactions::current();
+    let mut swept = 0;
+    for table in worker.engine().tables() {
+        if table.expires() {
+            swept += sweep_table(&worker, &table, ATTEMPTS).await?;
+        }
+    }
+    Ok(swept)
+}
+
+/// Sweeps a table, and tries up to `attempts` times what others are writing; with one attempt it rests in between.
+async fn sweep_table(
+    worker: &Rc<WorkerTransactions>,
+    table: &Records,
+    attempts: u32,
+) -> Result<u64, OperationError> {
+    let engine = worker.engine();
+    table.begin_sweep(engine.steady_clock.now());
+    let (mut swept, mut after) = (0, None);
+    while !engine.checkpoints.stopping() && !table.is_gone() {
+        let begun = clock::now();
+        let mut attempt = 1;
+        let passed = loop {
+            let passed = sweep_some(worker, table, after.clone()).await?;
+            if !passed.let_go || attempt >= attempts {
+                break passed;
+            }
+            attempt += 1;
+            sched::yield_now(Cause::Undecided).await;
+        };
+        swept += passed.swept;
+        worker.counters().expired_swept.add(passed.swept);
+        after = passed.last;
+        if after.is_none() {
+            break;
+        }
+        sched::yield_now(Cause::Memory).await;
+        if attempts == 1 {
+            rest(worker, (clock::now() - begun) * REST).await;
+        }
+    }
+    Ok(swept)
+}
+
+/// What became of some records that were looked at.
+#[derive(Debug, Default)]
+struct Passed {
+    swept: u64,
+    /// Whether some have expired and are there still, as others write them.
+    let_go: bool,
+    /// The last one; `None` if there are no more.
+    last: Option<KeyBuffer>,
+}
+
+/// Looks at the next records of a table, and deletes those that have expired, in one transaction.
+async fn sweep_some(
+    worker: &Rc<WorkerTransactions>,
+    table: &Records,
+    after: Option<KeyBuffer>,
+) -> Result<Passed, OperationError> {
+    let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+    if !transaction.may_use(table) {
+        return Ok(Passed::default());
+    }
+    let (expired, last) = transaction.find_expired(table, after).await?;
+    if expired.is_empty() {
+        transaction.end_uncounted();
+        return Ok(Passed { last, ..Passed::default() });
+    }
+    let now = transaction.time();
+    let let_go = || {
+        // They are found again the next time.
+        table.note_expiry(now);
+        Passed { let_go: true, last: last.clone(), swept: 0 }
+    };
+    let mut swept = 0;
+    for key in &expired {
+        match transaction.write_indexed(table, key, Intent::Expire).await {
+            Ok(gone) => swept += u64::from(gone),
+            Err(OperationError::Conflict(_) | OperationError::TurnedAway) => return Ok(let_go()),
+            Err(OperationError::Index(error))
+                if matches!(*error, IndexError::IndexDetached { .. }) =>
+            {
+                // Its entries cannot be found until the program attaches it: then there is another sweep.
+                table.note_expiry(now);
+                return Ok(Passed::default());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match transaction.commit().await {
+        Ok(_) => Ok(Passed { swept, let_go: false, last }),
+        Err(OperationError::Conflict(_) | OperationError::TurnedAway) => Ok(let_go()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Transaction {
+    /// Looks at the next records after a key: the keys of those that have expired, and the last key if there may be
+    /// more. When the others will is noted.
+    async fn find_expired(
+        &self,
+        table: &Records,
+        after: Option<KeyBuffer>,
+    ) -> Result<(Vec<KeyBuffer>, Option<KeyBuffer>), OperationError> {
+        let low = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });
+        scan.expect_records(LOOKED_AT);
+        scan.set_leaves_cold();
+        let (mut expired, mut last, mut looked_at) = (Vec::new(), None, 0);
+        while looked_at < LOOKED_AT && scan.load().await? {
+            let (key, stored) = scan.current().expect("loaded");
+            let (expiry, _) = split_expiry(stored);
+            if expiry <= self.time() {
+                expired.push(key.clone());
+            } else {
+                table.note_expiry(expiry);
+            }
+            (last, looked_at) = (Some(key.clone()), looked_at + 1);
+            scan.pass();
+        }
+        Ok((expired, last.filter(|_| looked_at == LOOKED_AT)))
+    }
+}
+
+/// Lets others have the worker for a while.
+async fn rest(worker: &WorkerTransactions, time: Duration) {
+    // What happens in a simulation must not depend on time.
+    if cfg!(braid_simulation) {
+        return;
+    }
+    let until = clock::now() + time.min(MOST_REST);
+    let timer = worker.timers.set(until, sched::current_waiter().await);
+    while !timer.is_over() {
+        sched::park(Cause::BackOff).await;
+    }
+}

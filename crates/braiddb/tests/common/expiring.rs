@@ -1,0 +1,47 @@
+//! Tables whose records expire, and the clock by which they do, which is the test's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use braiddb::{Database, Options, Table, TableOptions, WallClock};
+
+/// How long records live, in milliseconds. Time passes when a test says so; sweeps that workers begin by themselves are
+/// an eighth of this apart, of real time, so that they come into no test's way.
+pub const TTL: u64 = 8 * 3_600_000;
+
+/// A clock that the test sets, in milliseconds.
+#[derive(Clone)]
+pub struct Clock(pub Arc<AtomicU64>);
+
+impl Clock {
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(1_000_000)))
+    }
+
+    pub fn now(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub fn pass(&self, milliseconds: u64) {
+        self.0.fetch_add(milliseconds, Ordering::SeqCst);
+    }
+
+    pub fn options(&self) -> Options {
+        let now = self.clone();
+        let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_millis(now.now()));
+        Options::default().workers(2).wall_clock(clock)
+    }
+}
+
+/// Options of a table, on pages or not, whose records expire.
+pub fn expiring(paged: bool) -> TableOptions {
+    let options = TableOptions::default().ttl(Duration::from_millis(TTL));
+    if paged { options.paged() } else { options }
+}
+
+/// Makes the tests' table, or opens it.
+pub fn create(db: &Database, paged: bool) -> Table<u64, u64> {
+    let options = expiring(paged);
+    db.run_blocking(async move |tx| tx.open_or_create_table_with("records", options).await).unwrap()
+}
