@@ -265,6 +265,8 @@ impl Database {
             self.spawn(|| Box::pin(async {}))?;
         }
         for id in pages.unlisted().map_err(no_pages)? {
+            // What is left under the id is not to become another table's.
+            engine.raise_table_id(id);
             tracing::warn!("the log has records of table {}, which is not in the catalog", id.0);
         }
         Ok(())

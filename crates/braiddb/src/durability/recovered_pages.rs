@@ -2,7 +2,8 @@
 //!
 //! Both bring records of paged tables back by their keys, to trees that no table has yet. Afterwards the
 //! catalog says which tables there are; what is left belonged to tables that are gone, and is empty. So it does
-//! not matter what had a table's id before, should it have been used again.
+//! not matter what had a table's id before, should it have been used again. Checkpoints leave tables out whose creator took
+//! them back; should records be left under an id that is not listed all the same, it is not given to another table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -59,12 +59,12 @@ impl WorkerTransactions {
         (Some(Box::new(|| Box::pin(take_all_back()))), None)
     }
 
-    /// Takes the changes of a table off the list that is about to be dropped with all its pages.
+    /// Takes the changes of a table off the list that is about to be dropped with all its pages, and is closed to all.
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
         let of_table = |one: &mut RecentChange| one.table == RecordsRef::new(table);
         for one in self.aborted.borrow_mut().extract_if(.., of_table) {
-            // SAFETY: stamped by its transaction; off the list, which it was on once; nobody uses the table any more.
+            // SAFETY: stamped by its transaction; off the list, which it was on once; the table was closed before.
             unsafe { one.change.retire_unrestored(&engine.status, &engine.memory) };
         }
     }

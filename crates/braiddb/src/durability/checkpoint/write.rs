@@ -57,7 +57,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     // Whoever lists another one later commits what is in it at an LSN that is replayed.
     for table in engine.tables() {
         match table.paged() {
-            Some(_) => output.write_paged_table(&worker, &table).await?,
+            Some(_) => output.write_paged_table_if_created(&worker, &table).await?,
             None => output.write_table(&worker, &table).await?,
         }
     }
@@ -170,6 +170,23 @@ impl Output {
             sched::yield_now(Cause::Memory).await;
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
+    }
+
+    /// Writes the records of a paged table, unless its creator has taken it back by then: on pages that were absent, what
+    /// was aborted is not put back. A table that is still its creator's is written: it may have drawn an LSN before the
+    /// checkpoint's.
+    async fn write_paged_table_if_created(
+        &mut self,
+        worker: &Rc<WorkerTransactions>,
+        table: &Records,
+    ) -> Result<(), OperationError> {
+        let before = (self.chunks, self.records, self.paged_bytes);
+        self.write_paged_table(worker, table).await?;
+        if table.never_came_to_be() {
+            // The next table's chunks are written over those of this one; what is behind the last is not read.
+            (self.chunks, self.records, self.paged_bytes) = before;
+        }
+        Ok(())
     }
 
     /// Writes the records of a paged table.

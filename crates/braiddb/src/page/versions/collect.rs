@@ -107,10 +107,10 @@ impl ChangeRef {
     /// As `retire_aborted`, of a change that is on no page any more that anybody looks at.
     ///
     /// # Safety
-    /// The caller's transaction made it, with these counters, and stamped it aborted; nobody uses the record's table
-    /// any more. It is retired once.
+    /// The caller's transaction made it, with these counters, and stamped it aborted; the record's table never came
+    /// to be, which was said before: whoever reads it still makes no use of what is on its pages. It is retired once.
     pub(crate) unsafe fn retire_unrestored(self, status: &StatusTable, memory: &MemoryCounters) {
-        // SAFETY: the change's reference; nobody looks at the page, or changes it.
+        // SAFETY: the change's reference; nobody writes to the page, and who reads it goes by the chain, under a guard.
         unsafe { self.get().chain().get().roll_back(status, |_| {}) };
         // SAFETY: the caller's contract, and rolled back above.
         unsafe { self.retire_aborted(memory) };
