@@ -317,6 +317,46 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
     });
 }
 
+/// What is in a checkpoint of paged tables is nowhere else on disk: a check tells what is wrong with it while the database is
+/// open, and another checkpoint, of what is in memory, mends it.
+#[test]
+fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = || options().checkpoint_bytes(1 << 40);
+        let db = Database::open(directory.path(), options()).unwrap();
+        limit.watch(&db, Database::stats);
+        let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
+        churn(&db, &paged, &mut model, 1, 40);
+        checkpoint(&db);
+        assert_eq!(db.check().unwrap().problems, [""; 0]);
+        let path = newest_checkpoint(directory.path());
+        let whole = std::fs::read(&path).unwrap();
+        let problem = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let problems = db.check().unwrap().problems;
+            assert!(
+                problems.len() == 1 && problems[0].contains("write a checkpoint"),
+                "{problems:?}"
+            );
+            problems[0].clone()
+        };
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..20 {
+            let mut flipped = whole.clone();
+            flipped[4096 + random.usize(..whole.len() - 4096)] ^= 1 << random.u8(..8);
+            assert!(problem(&flipped).contains("the checksum is wrong"));
+        }
+        assert!(problem(&whole[..whole.len() - 1]).contains("it is cut short"));
+        checkpoint(&db);
+        assert_eq!(db.check().unwrap().problems, [""; 0]);
+        db.close().unwrap();
+        let db = open(directory.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == model);
+        db.close().unwrap();
+    });
+}
+
 /// A table's number may be used again, by one of the other kind, once nothing but a log from before the newest
 /// checkpoint tells of it; and that log may have to be replayed, if the checkpoint is lost.
 #[test]

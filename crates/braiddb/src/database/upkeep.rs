@@ -129,8 +129,8 @@ impl Database {
 
     /// Checks the database: every block of its log, and that every key leads to its own record there,
     /// whole; and of each secondary index that is attached, that its entries are those of the table's
-    /// records. Of paged tables only that their records are found in memory, in order; those that the log has since
-    /// the newest checkpoint are checked with its blocks, those in the checkpoint when it is opened. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
+    /// records. Of paged tables that their records are found on their pages, in order; what is durable of them
+    /// is in the newest checkpoint, all of which is read and checked, and in the log's blocks. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
     /// no old version is held back. Blocks until it is done.
     ///
     /// # Errors
@@ -150,6 +150,14 @@ impl Database {
         match files.check_blocks(engine.checkpoints.newest(), log.durable()) {
             Ok(blocks) => report.blocks = blocks,
             Err(error) => report.problems.push(error.to_string()),
+        }
+        if engine.checkpoints.newest_bytes() > 0
+            && let Err(error) = durability::check_checkpoint(&files, engine.checkpoints.newest())
+        {
+            report.problems.push(format!(
+                "{error}; while the database is open it has all that was in there: write a checkpoint now, which takes the \
+                 place of this one"
+            ));
         }
         report.problems.extend(checked.problems);
         Ok(report)

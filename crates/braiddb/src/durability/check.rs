@@ -1,7 +1,7 @@
 //! Checking a database: every block of its log, and that every key leads to its own record.
 //!
-//! Indexes that are attached are held against their tables. Records of paged tables are in memory, and so not
-//! read back: that all are found, in order, is what is checked of them.
+//! Indexes that are attached are held against their tables. Of records of paged tables it is checked that all are found on
+//! their pages, in order; what is durable of them is checked with the checkpoint's chunks.
 //!
 //! A few keys at a time are looked up in a snapshot of their own, which is over before their records are
 //! read: so a check holds no old version back, however long it takes. The caller keeps segments of the

@@ -9,7 +9,9 @@ mod replay;
 mod upkeep;
 
 pub(crate) use check::check_tables;
-pub(crate) use checkpoint::{Checkpoint, estimate as estimate_checkpoint, name as checkpoint_name};
+pub(crate) use checkpoint::{
+    Checkpoint, check as check_checkpoint, estimate as estimate_checkpoint, name as checkpoint_name,
+};
 pub(crate) use compact::Compacted;
 pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::Replayed;

@@ -1,14 +1,12 @@
 //! Loading a checkpoint: indexes are built leaf by leaf, entries get addresses; records of paged tables are put onto
 //! pages by their keys.
 
-use std::path::Path;
-
-use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
-use super::{Checkpoint, MAGIC, name, parse_name};
+use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
+use super::read::{CheckpointReader, WRONG_COUNT, offset};
+use super::{Checkpoint, parse_name};
 use crate::durability::recovered_pages::RecoveringPages;
 use crate::durability::{RecoveryError, RecoveryStep, Watch};
 use crate::index::Appender;
-use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
 use crate::record::{IndirectionEntry, Records, TableFull};
 use crate::rid::TableId;
@@ -47,30 +45,22 @@ fn load(
     pages: &RecoveringPages<'_>,
     watch: Watch<'_>,
 ) -> Result<Checkpoint, RecoveryError> {
-    let file = files.open(&name(lsn), OpenMode::Existing)?;
-    let [records, chunks, end] = files.read_header_sector(&file, MAGIC, lsn)?;
-    let chunks = u32::try_from(chunks).map_err(|_| damaged(file.path(), 0, "it is too large"))?;
-    let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-    let (number, loaded, paged_bytes) = (0, 0, 0);
-    let mut input =
-        Input { engine, files, pages, file, buffer, chunks, number, records, loaded, paged_bytes };
-    let (mut last_table, mut last_segment) = (None, None);
-    while let Some((table, kind)) = input.next_table()? {
-        if last_table.is_some_and(|last| table <= last) {
-            return Err(input.damaged("tables are not in order").into());
-        }
-        last_table = Some(table);
+    let reader = CheckpointReader::open(files, lsn)?;
+    let (records, chunks, end) = (reader.records, reader.chunks, reader.end);
+    let mut input = Input { engine, files, pages, reader, loaded: 0, paged_bytes: 0 };
+    let mut last_segment = None;
+    while let Some((table, kind)) = input.reader.next_table()? {
+        input.reader.begin_table(table)?;
         match kind {
             ChunkKind::Addresses => input.load_table(table, &mut last_segment, watch)?,
             ChunkKind::Records => input.load_paged_table(table, watch)?,
         }
     }
     if input.loaded != records {
-        let reason = "it does not hold as many records as it says";
-        return Err(damaged(input.file.path(), 0, reason).into());
+        return Err(input.reader.damaged_as_a_whole(WRONG_COUNT).into());
     }
     let paged_bytes = input.paged_bytes;
-    Ok(Checkpoint { lsn, end: Lsn(end), records, bytes: offset(chunks), paged_bytes })
+    Ok(Checkpoint { lsn, end, records, bytes: offset(chunks), paged_bytes })
 }
 
 /// The file being read.
@@ -78,38 +68,18 @@ struct Input<'i> {
     engine: &'i Engine,
     files: &'i LogFiles,
     pages: &'i RecoveringPages<'i>,
-    file: File,
-    buffer: AlignedBuffer,
-    chunks: u32,
-    /// The next chunk.
-    number: u32,
-    records: u64,
+    reader: CheckpointReader,
     loaded: u64,
     paged_bytes: u64,
 }
 
 impl Input<'_> {
-    /// That there is something wrong with the next chunk.
-    fn damaged(&self, reason: &str) -> LogError {
-        damaged(self.file.path(), offset(self.number), reason)
-    }
-
-    /// Reads the next chunk, but does not pass it; what it is of. `None` after the last.
-    fn next_table(&mut self) -> Result<Option<(TableId, ChunkKind)>, LogError> {
-        if self.number == self.chunks {
-            return Ok(None);
-        }
-        read(&self.file, self.number, &mut self.buffer)?;
-        let chunk = ChunkReader::new(&self.buffer, self.number);
-        let chunk = chunk.map_err(|why| self.damaged(why))?;
-        Ok(Some((chunk.table, chunk.kind)))
-    }
-
     /// Passes a chunk, which had so many entries.
     fn pass(&mut self, entries: u64, watch: Watch<'_>) {
-        self.number += 1;
+        self.reader.pass();
         self.loaded += entries;
-        watch(RecoveryStep::Checkpoint { loaded: self.loaded, records: self.records });
+        let records = self.reader.records;
+        watch(RecoveryStep::Checkpoint { loaded: self.loaded, records });
     }
 
     /// Loads the chunks of a table, the first of which is the next.
@@ -121,12 +91,11 @@ impl Input<'_> {
     ) -> Result<(), RecoveryError> {
         let records = self.engine.table(table);
         let mut index = records.index.appender();
-        while self.next_table()? == Some((table, ChunkKind::Addresses)) {
-            let chunk = ChunkReader::new(&self.buffer, self.number);
-            let mut chunk = chunk.map_err(|why| self.damaged(why))?;
+        while self.reader.next_table()? == Some((table, ChunkKind::Addresses)) {
+            let mut chunk = self.reader.chunk()?;
             let loaded = load_chunk(self.files, last_segment, &records, &mut index, &mut chunk);
             let loaded = loaded.map_err(|error| match error {
-                ChunkError::Damaged(why) => self.damaged(why).into(),
+                ChunkError::Damaged(why) => self.reader.damaged(why).into(),
                 ChunkError::Table(full) => RecoveryError::Table(full),
             })?;
             self.pass(loaded, watch);
@@ -138,21 +107,20 @@ impl Input<'_> {
     fn load_paged_table(&mut self, table: TableId, watch: Watch<'_>) -> Result<(), RecoveryError> {
         if !self.files.allows_paged() {
             let reason = "it holds a paged table, and braid.meta says that there are none";
-            return Err(self.damaged(reason).into());
+            return Err(self.reader.damaged(reason).into());
         }
         let pages = self.pages.tree(table)?;
         let mut last: Option<KeyBuffer> = None;
-        while self.next_table()? == Some((table, ChunkKind::Records)) {
-            let chunk = ChunkReader::new(&self.buffer, self.number);
-            let mut chunk = chunk.map_err(|why| self.damaged(why))?;
+        while self.reader.next_table()? == Some((table, ChunkKind::Records)) {
+            let mut chunk = self.reader.chunk()?;
             let mut loaded = 0;
             while let Some(record) = chunk.next_record() {
-                let ChunkRecord { key, value } = record.map_err(|why| self.damaged(why))?;
+                let ChunkRecord { key, value } = record.map_err(|why| self.reader.damaged(why))?;
                 if key.len() > pages.max_key_bytes() || value.len() > pages.max_value_bytes() {
-                    return Err(self.damaged("a record is too long").into());
+                    return Err(self.reader.damaged("a record is too long").into());
                 }
                 if last.as_ref().is_some_and(|last| **last >= *key) {
-                    return Err(self.damaged("keys are not in order").into());
+                    return Err(self.reader.damaged("keys are not in order").into());
                 }
                 run_now(pages.replay(key, Some(value)))?;
                 let last = last.get_or_insert_default().inner_mut();
@@ -164,19 +132,6 @@ impl Input<'_> {
             self.pass(loaded, watch);
         }
         Ok(())
-    }
-}
-
-fn offset(number: u32) -> u64 {
-    SECTOR_BYTES as u64 + u64::from(number) * CHUNK_BYTES as u64
-}
-
-fn read(file: &File, number: u32, into: &mut AlignedBuffer) -> Result<(), LogError> {
-    match file.read_exact_at(into, offset(number)) {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            Err(damaged(file.path(), offset(number), "it is cut short"))
-        }
-        read => read.map_err(|error| LogError::io("read", file.path(), offset(number), error)),
     }
 }
 
@@ -235,8 +190,4 @@ fn load_chunk(
         loaded += 1;
     }
     Ok(loaded)
-}
-
-fn damaged(path: &Path, offset: u64, reason: &str) -> LogError {
-    LogError::Corrupt { path: path.to_owned(), offset, reason: reason.to_owned() }
 }

@@ -18,9 +18,11 @@
 
 mod chunk;
 mod load;
+mod read;
 mod write;
 
 pub(super) use load::load_newest;
+pub(crate) use read::check;
 pub(crate) use write::estimate;
 pub(super) use write::write;
 

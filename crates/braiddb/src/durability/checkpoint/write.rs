@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES, RECORD_BYTES};
+use super::read::offset;
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
@@ -76,7 +77,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     let synced = sched::sync(files.directory().clone()).await;
     synced.map_err(|error| failed("sync", files.directory().path(), error))?;
     remove_older(files, lsn)?;
-    let (bytes, paged_bytes) = (output.offset(output.chunks), output.paged_bytes);
+    let (bytes, paged_bytes) = (offset(output.chunks), output.paged_bytes);
     engine.checkpoints.note(lsn, bytes, paged_bytes);
     engine.expect_checkpoint();
     let checkpoint = Checkpoint { lsn, end, records: output.records, bytes, paged_bytes };
@@ -120,18 +121,13 @@ struct Output {
 }
 
 impl Output {
-    /// Where a chunk starts in the file.
-    fn offset(&self, chunk: u32) -> u64 {
-        SECTOR_BYTES as u64 + u64::from(chunk) * CHUNK_BYTES as u64
-    }
-
     async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
         written.map_err(|error| failed("write", self.file.path(), error))
     }
 
     async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
-        let (offset, bytes) = (self.offset(self.chunks), chunk.finish(self.chunks));
+        let (offset, bytes) = (offset(self.chunks), chunk.finish(self.chunks));
         self.chunks += 1;
         self.write(offset, bytes).await
     }

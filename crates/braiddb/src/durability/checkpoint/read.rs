@@ -1,0 +1,149 @@
+//! Reading the file of a checkpoint, chunk by chunk; and checking it while the database is open.
+
+use std::path::Path;
+
+use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkReader};
+use super::{MAGIC, name};
+use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
+use crate::log::{LogError, LogFiles, Lsn};
+use crate::rid::TableId;
+use crate::types::KeyBuffer;
+
+/// A checkpoint's file being read.
+pub(super) struct CheckpointReader {
+    file: File,
+    buffer: AlignedBuffer,
+    pub(super) chunks: u32,
+    /// Records that it says it has.
+    pub(super) records: u64,
+    /// Where it says it ends.
+    pub(super) end: Lsn,
+    /// The next chunk.
+    number: u32,
+    last_table: Option<TableId>,
+}
+
+impl CheckpointReader {
+    /// Opens the checkpoint at `lsn`.
+    ///
+    /// # Errors
+    /// The operating system's; `Corrupt`, `WrongVersion`.
+    pub(super) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
+        let file = files.open(&name(lsn), OpenMode::Existing)?;
+        let [records, chunks, end] = files.read_header_sector(&file, MAGIC, lsn)?;
+        let chunks =
+            u32::try_from(chunks).map_err(|_| damaged(file.path(), 0, "it is too large"))?;
+        let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
+        Ok(Self { file, buffer, chunks, records, end: Lsn(end), number: 0, last_table: None })
+    }
+
+    /// That there is something wrong with the next chunk.
+    pub(super) fn damaged(&self, reason: &str) -> LogError {
+        damaged(self.file.path(), offset(self.number), reason)
+    }
+
+    /// That there is something wrong with the file.
+    pub(super) fn damaged_as_a_whole(&self, reason: &str) -> LogError {
+        damaged(self.file.path(), 0, reason)
+    }
+
+    /// Reads the next chunk, but does not pass it; what it is of. `None` after the last.
+    ///
+    /// # Errors
+    /// The operating system's; `Corrupt`.
+    pub(super) fn next_table(&mut self) -> Result<Option<(TableId, ChunkKind)>, LogError> {
+        if self.number == self.chunks {
+            return Ok(None);
+        }
+        match self.file.read_exact_at(&mut self.buffer, offset(self.number)) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(self.damaged("it is cut short"));
+            }
+            read => read.map_err(|error| {
+                LogError::io("read", self.file.path(), offset(self.number), error)
+            })?,
+        }
+        let chunk = self.chunk()?;
+        Ok(Some((chunk.table, chunk.kind)))
+    }
+
+    /// Begins a table, whose first chunk is the next; tables are in the order of their ids.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn begin_table(&mut self, table: TableId) -> Result<(), LogError> {
+        if self.last_table.is_some_and(|last| table <= last) {
+            return Err(self.damaged("tables are not in order"));
+        }
+        self.last_table = Some(table);
+        Ok(())
+    }
+
+    /// The next chunk, which was read.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn chunk(&self) -> Result<ChunkReader<'_>, LogError> {
+        ChunkReader::new(&self.buffer, self.number).map_err(|why| self.damaged(why))
+    }
+
+    /// Passes the next chunk.
+    pub(super) fn pass(&mut self) {
+        self.number += 1;
+    }
+
+    /// Checks a table's chunks, the first of which is the next; how many records they have.
+    fn check_table(&mut self, table: TableId, kind: ChunkKind) -> Result<u64, LogError> {
+        let (mut last, mut count) = (None::<KeyBuffer>, 0);
+        while self.next_table()? == Some((table, kind)) {
+            let mut chunk = self.chunk()?;
+            loop {
+                let key = match kind {
+                    ChunkKind::Addresses => chunk.next().map(|entry| Ok(entry?.key)),
+                    ChunkKind::Records => chunk.next_record().map(|record| Ok(record?.key)),
+                };
+                let Some(key) = key else { break };
+                let key = key.map_err(|why: &str| self.damaged(why))?;
+                if last.as_ref().is_some_and(|last| **last >= *key) {
+                    return Err(self.damaged("keys are not in order"));
+                }
+                let last = last.get_or_insert_default().inner_mut();
+                last.clear();
+                last.extend_from_slice(key);
+                count += 1;
+            }
+            self.pass();
+        }
+        Ok(count)
+    }
+}
+
+/// Checks that the checkpoint at `lsn` is whole: its header, the checksums and the order of its chunks, and their entries.
+/// Blocks until all of it is read.
+///
+/// # Errors
+/// The operating system's; `Corrupt`, `WrongVersion`: the first thing that is wrong.
+pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<(), LogError> {
+    let mut reader = CheckpointReader::open(files, lsn)?;
+    let mut found = 0;
+    while let Some((table, kind)) = reader.next_table()? {
+        reader.begin_table(table)?;
+        found += reader.check_table(table, kind)?;
+    }
+    if found != reader.records {
+        return Err(reader.damaged_as_a_whole(WRONG_COUNT));
+    }
+    Ok(())
+}
+
+/// What is wrong with a checkpoint that has more or fewer records than its header says.
+pub(super) const WRONG_COUNT: &str = "it does not hold as many records as it says";
+
+/// Where a chunk starts in a file.
+pub(super) fn offset(number: u32) -> u64 {
+    SECTOR_BYTES as u64 + u64::from(number) * CHUNK_BYTES as u64
+}
+
+fn damaged(path: &Path, offset: u64, reason: &str) -> LogError {
+    LogError::Corrupt { path: path.to_owned(), offset, reason: reason.to_owned() }
+}
