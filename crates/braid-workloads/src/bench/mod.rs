@@ -13,8 +13,8 @@ use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths, reads,
-    reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, updates, ycsb,
+    airports, all, blocked, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths,
+    reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -150,6 +150,9 @@ workloads! {
     /// Processor time of an open database that nobody uses.
     #[command(after_help = "It waits for --seconds, once.")]
     Idle(idle::IdleArguments),
+    /// Reads while a transaction blocks the thread of its worker: how long they wait.
+    #[command(after_help = "A round reads for --seconds, and as long a worker is blocked.")]
+    Blocked(blocked::BlockedArguments),
     /// Every workload with bars, and the table of bars.
     #[command(
         after_help = "Takes about a quarter of an hour and 14 GiB of memory. Add --check to fail when a bar is missed, and the global --json for one document."
@@ -294,6 +297,7 @@ mod tests {
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];
+        blocked: ["blocked", "--quick"] => ["reads, no worker blocked", "reads, one worker blocked"];
     }
 
     #[cfg(not(braid_experiment))]

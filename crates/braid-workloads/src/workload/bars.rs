@@ -47,6 +47,8 @@ pub(crate) const RECORD_BYTES: Limit = (Side::AtMost, 90.0, "B");
 pub(crate) const LOAD_RATE: Limit = (Side::AtLeast, 2e6, "/s");
 /// Of one core, while nothing is asked of the database.
 pub(crate) const IDLE_PERCENT: Limit = (Side::AtMost, 1.0, "%");
+/// The longest read while a transaction blocks its worker and another worker is there.
+pub(crate) const BLOCKED_MILLISECONDS: Limit = (Side::AtMost, 50.0, "ms");
 /// Memory at the end of a churn over memory after its first quarter.
 pub(crate) const CHURN_GROWTH: Limit = (Side::AtMost, 1.10, "×");
 

@@ -3,6 +3,7 @@
 pub(crate) mod airports;
 pub(crate) mod all;
 pub(crate) mod bars;
+pub(crate) mod blocked;
 pub(crate) mod book;
 pub(crate) mod churn;
 pub(crate) mod commit;
