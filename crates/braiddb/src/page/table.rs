@@ -18,7 +18,7 @@ use super::gather::{Held, Needs};
 use super::layout::{Slot, SlotFlags};
 use super::now::Interruptions;
 use super::space::PageSpace;
-use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room};
+use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
 use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
@@ -119,10 +119,9 @@ impl PagedTable {
         self.tree.as_ref().expect("present until the table is dropped")
     }
 
-    /// Bytes of its leaves.
-    pub(crate) fn leaf_bytes(&self) -> u64 {
-        let leaves = self.tree().pages_by_level().first().copied().unwrap_or_default();
-        leaves * self.tree().space().page_bytes() as u64
+    /// How many records are on its pages, and what their keys and values take.
+    pub(crate) fn stored(&self) -> Stored {
+        self.tree().stored()
     }
 
     /// The longest key, in bytes.

@@ -296,3 +296,55 @@ fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
         });
     }
 }
+
+/// What the next checkpoint is held disk space back for is no less than what it takes, also where leaves share the beginnings of
+/// keys; and what is counted of records is what is there, whatever was overwritten, deleted and taken back.
+#[test]
+fn a_checkpoint_takes_no_more_than_was_expected() {
+    with_limit(LIMIT, move |limit| {
+        let disk = SimulatedDisk::new(1);
+        let db = Database::open_simulated(&disk, Options::default(), 1).unwrap();
+        limit.watch(&db, Database::stats);
+        let paged = TableOptions::default().paged();
+        let create = async move |tx: &Transaction| tx.create_table_with("long keys", paged).await;
+        let table: Table<String, u64> = db.run_blocking(create).unwrap();
+        let prefix = "a long beginning, ".repeat(20);
+        let key = |number: u64| format!("{prefix}{number:08}");
+        for begin in (0..20_000).step_by(1000) {
+            let (table, keys) = (table.clone(), (begin..begin + 1000).map(key).collect::<Vec<_>>());
+            let result = db.run_blocking(async move |tx| {
+                for (number, key) in keys.iter().enumerate() {
+                    tx.insert(&table, key, &7).await?;
+                    // Some once more, some no more.
+                    match number % 10 {
+                        3 => tx.put(&table, key, &8).await?,
+                        5 => _ = tx.delete(&table, key).await?,
+                        _ => {}
+                    }
+                }
+                if begin % 3000 == 0 { Err(Error::KeyNotFound) } else { Ok(()) }
+            });
+            assert!(result.is_ok() || begin % 3000 == 0);
+        }
+        let engine = &db.shared.engine;
+        let (counted, scanned) = db
+            .run_blocking(async move |tx| {
+                let (mut scan, mut bytes, mut records) = (tx.scan(&table, ..)?, 0, 0);
+                while let Some((key, _)) = scan.next().await? {
+                    (bytes, records) = (bytes + key.len() + 8, records + 1);
+                }
+                Ok::<_, Error>((records, bytes as u64))
+            })
+            .unwrap();
+        let stored = engine.tables().into_iter().find_map(|table| Some(table.paged()?.stored()));
+        let stored = stored.expect("a table is paged");
+        assert_eq!(stored.records, counted);
+        assert_eq!(stored.bytes, scanned);
+        let expected = crate::durability::estimate_checkpoint(engine);
+        let written = block_on(db.checkpoint()).unwrap().bytes;
+        assert!(written > 3 << 20 && written <= expected, "{written} of {expected} bytes");
+        let expected = crate::durability::estimate_checkpoint(engine);
+        assert!(expected <= written * 3 / 2, "{expected} for {written} bytes");
+        db.close().unwrap();
+    });
+}

@@ -11,6 +11,8 @@ use crate::version::Address;
 /// Bytes of every chunk.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
+/// Bytes of a chunk for its entries.
+pub(super) const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
 /// Bytes of a record of a paged table before its key.

@@ -4,13 +4,14 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES, RECORD_BYTES};
+use super::chunk::{CHUNK_BYTES, CONTENT_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES, RECORD_BYTES};
 use super::read::offset;
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
 use crate::memory::Kind;
+use crate::page::PagedTable;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Records;
@@ -84,20 +85,32 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     Ok(Written { checkpoint, live: output.live })
 }
 
-/// Bytes that a checkpoint of an engine will take, about.
+/// Bytes that a checkpoint of an engine will take, about; of paged tables, not less.
 pub(crate) fn estimate(engine: &Engine) -> u64 {
     let mut bytes = SECTOR_BYTES as u64;
     // Keys of up to eight bytes are in the index itself; of longer ones, memory is counted.
     let long_keys = engine.memory.bytes(Kind::Key);
+    // Older records may be what is committed, in place of those on pages, or beside them.
+    let before_images = engine.memory.bytes(Kind::Change);
     for table in engine.tables() {
-        let entries = match table.paged() {
-            Some(pages) => pages.leaf_bytes(),
-            None => table.rids().handed_out() * (ENTRY_BYTES + 8) as u64,
-        };
         // Each table begins a chunk.
-        bytes += entries.next_multiple_of(CHUNK_BYTES as u64);
+        bytes += match table.paged() {
+            Some(pages) => chunks_of(pages) * CHUNK_BYTES as u64,
+            None => {
+                let entries = table.rids().handed_out() * (ENTRY_BYTES + 8) as u64;
+                entries.next_multiple_of(CHUNK_BYTES as u64)
+            }
+        };
     }
-    bytes + long_keys + CHUNK_BYTES as u64
+    bytes + long_keys + before_images + CHUNK_BYTES as u64
+}
+
+/// Chunks that the records of a paged table take at most: each is filled until a record does not fit any more.
+fn chunks_of(pages: &PagedTable) -> u64 {
+    let longest = RECORD_BYTES + pages.max_key_bytes() + pages.max_value_bytes();
+    let stored = pages.stored();
+    let bytes = stored.records * RECORD_BYTES as u64 + stored.bytes;
+    bytes.div_ceil((CONTENT_BYTES - longest) as u64)
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {

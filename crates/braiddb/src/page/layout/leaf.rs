@@ -57,6 +57,11 @@ impl<W: PageWord> Page<'_, W> {
         self.set_entry(place, self.entry(place).with_flags(flags));
     }
 
+    /// Bytes of a slot's key.
+    pub(in crate::page) fn key_bytes(self, place: usize) -> usize {
+        self.entry(place).key_bytes()
+    }
+
     /// Bytes of a slot's value; of one that is elsewhere, not those of its cell.
     pub(in crate::page) fn value_bytes(self, place: usize) -> usize {
         self.entry(place).value_bytes()

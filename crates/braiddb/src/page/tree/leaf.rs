@@ -136,6 +136,7 @@ impl<'t> LatchedLeaf<'t> {
         assert!(value.len() <= self.tree.max_inline_value_bytes());
         self.touch();
         self.page.page.insert(place, key, value, flags);
+        self.note_stored(None, self.stored_bytes(place));
     }
 
     /// Gives a slot another value.
@@ -145,19 +146,37 @@ impl<'t> LatchedLeaf<'t> {
     pub(in crate::page) fn overwrite(&mut self, place: usize, value: &[u8], flags: SlotFlags) {
         assert!(value.len() <= self.tree.max_inline_value_bytes());
         self.touch();
+        let before = self.stored_bytes(place);
         self.page.page.overwrite(place, value, flags);
+        self.note_stored(before, self.stored_bytes(place));
     }
 
     /// Sets all flags of a slot.
     pub(in crate::page) fn set_flags(&mut self, place: usize, flags: SlotFlags) {
         self.touch();
+        let before = self.stored_bytes(place);
         self.page.page.set_flags(place, flags);
+        self.note_stored(before, self.stored_bytes(place));
     }
 
     /// Removes a slot.
     pub(in crate::page) fn remove(&mut self, place: usize) {
         self.touch();
+        self.note_stored(self.stored_bytes(place), None);
         self.page.page.remove(place);
+    }
+
+    /// Bytes of the key and the value of the record in a slot; `None` if it is deleted.
+    fn stored_bytes(&self, place: usize) -> Option<usize> {
+        let page = self.page.page;
+        let is_there = !page.flags(place).has(SlotFlags::DELETED);
+        is_there.then(|| page.key_bytes(place) + page.value_bytes(place))
+    }
+
+    fn note_stored(&self, before: Option<usize>, after: Option<usize>) {
+        if before != after {
+            self.tree.stored.count(self.page_id(), before, after);
+        }
     }
 
     /// Hangs what leads to the versions of the leaf's records on its frame; 0: nothing does.

@@ -24,6 +24,7 @@ mod merge;
 mod model;
 mod now;
 mod split;
+mod stored;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, not(loom)))]
@@ -35,6 +36,8 @@ use crossbeam_utils::CachePadded;
 
 pub(in crate::page) use cursor::PageCursor;
 pub(in crate::page) use leaf::{LatchedLeaf, LeafView, Room};
+pub(crate) use stored::Stored;
+use stored::StoredRecords;
 
 use super::error::{Interrupted, PageError};
 use super::layout::{self, Format};
@@ -63,6 +66,7 @@ pub(crate) struct PageTree {
     /// Bit `l` is set while level `l` is too large to stay cached.
     cold_levels: AtomicU64,
     pages: CachePadded<[AtomicU64; MOST_LEVELS]>,
+    stored: StoredRecords,
 }
 
 impl PageTree {
@@ -82,7 +86,8 @@ impl PageTree {
             root.id()
         };
         let pages = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
-        Ok(Self { space, root, table, cold_levels: AtomicU64::new(0), pages })
+        let (cold_levels, stored) = (AtomicU64::new(0), StoredRecords::default());
+        Ok(Self { space, root, table, cold_levels, pages, stored })
     }
 
     pub(in crate::page) fn space(&self) -> &Arc<PageSpace> {
@@ -102,6 +107,11 @@ impl PageTree {
     /// The longest value that lies beside its key, in bytes.
     pub(crate) fn max_inline_value_bytes(&self) -> usize {
         layout::max_inline_value_bytes(self.space.page_bytes())
+    }
+
+    /// How many records are on its leaves, and what their keys and values take.
+    pub(crate) fn stored(&self) -> Stored {
+        self.stored.sums()
     }
 
     /// Whether pages of this level are probably not cached.
