@@ -66,7 +66,14 @@ fn the_worlds_airports() {
         (table["name"].as_str(), table["key_type"].as_str()),
         (Some("airports"), Some("str"))
     );
+    let counted = |figure: &str| table[figure].as_u64().unwrap();
+    assert!(counted("hot_records") + counted("cold_records") > 0, "{table}");
+    assert!(counted("hot_bytes") + counted("cold_bytes") > 0, "{table}");
     let (stats, _) = braid.run(&["stats", "--json"], 0);
+    let told: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    for figure in ["index_height", "hot_records", "cold_records", "cold_bytes"] {
+        assert_eq!(told["tables"]["airports"][figure], table[figure], "{figure} of {stats}");
+    }
     assert!(
         serde_json::from_str::<serde_json::Value>(&stats).unwrap()["memory"]["index_nodes"]
             .as_u64()

@@ -56,7 +56,7 @@ pub use database::{
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PageStats, Recovery, Result, RunOptions,
     Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
-    TableDescription, TableOptions, TableSize, Transaction, WorkerStats,
+    TableContents, TableDescription, TableOptions, TableSize, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

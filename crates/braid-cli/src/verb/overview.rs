@@ -1,11 +1,12 @@
 //! `tables` and `stats`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use braiddb::{Database, Stats, TableDescription, TableSize};
+use braiddb::{Database, Stats, TableContents, TableDescription, TableSize};
 use comfy_table::{Table, presets};
 use pollster::block_on;
 use serde::Serialize;
@@ -19,16 +20,25 @@ struct SizedTable {
     description: TableDescription,
     #[serde(flatten)]
     size: Option<TableSize>,
+    #[serde(flatten)]
+    contents: TableContents,
 }
 
-/// Lists the tables, and then their secondary indexes.
-pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
+/// All tables, counted.
+fn sized_tables(db: &Database) -> Result<Vec<SizedTable>> {
     let mut tables = Vec::new();
     for description in block_on(db.tables())? {
         let name = description.name.clone();
         let opened = db.run_blocking(async move |tx| Ok(tx.open_encoded_table(&name).await?.0))?;
-        tables.push(SizedTable { description, size: db.table_size(&opened) });
+        let (size, contents) = (db.table_size(&opened), block_on(db.table_contents(&opened))?);
+        tables.push(SizedTable { description, size, contents });
     }
+    Ok(tables)
+}
+
+/// Lists the tables, and then their secondary indexes.
+pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
+    let tables = sized_tables(db)?;
     let indexes = block_on(db.indexes())?;
     if output.json {
         for table in &tables {
@@ -44,19 +54,22 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         "keys",
         "values",
         "expire after",
-        "records, about",
+        "records",
+        "in memory",
+        "bytes, about",
         "index levels",
         "index bytes",
     ]);
-    for SizedTable { description, size } in tables {
+    for SizedTable { description, size, contents } in tables {
         let figure = |figure: fn(TableSize) -> u64| {
             size.map_or_else(|| "-".to_owned(), |size| figure(size).to_string())
         };
         let TableDescription { name, key_type, value_type, options, .. } = description;
         let expire = options.ttl.map_or_else(|| "-".to_owned(), |ttl| format!("{ttl:?}"));
-        let records = figure(|size| size.records);
-        let (levels, bytes) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
-        shown.add_row([name, key_type, value_type, expire, records, levels, bytes]);
+        let (records, bytes) = (contents.records().to_string(), contents.bytes().to_string());
+        let hot = format!("{:.0} %", 100.0 * contents.hot_share());
+        let (levels, index) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
+        shown.add_row([name, key_type, value_type, expire, records, hot, bytes, levels, index]);
     }
     output.line(&shown.to_string())?;
     if indexes.is_empty() {
@@ -78,13 +91,38 @@ pub fn stats(db: &Database, watch: Option<f64>, output: &Output) -> Result<ExitC
     let every = watch.map(Duration::try_from_secs_f64).transpose();
     let every = every.context("--watch takes a number of seconds")?;
     loop {
-        show(&db.stats(), output)?;
+        show(&Overview { stats: db.stats(), tables: table_figures(db)? }, output)?;
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
         thread::sleep(every);
     }
 }
 
-fn show(stats: &Stats, output: &Output) -> Result<()> {
+/// The statistics, and what each table holds.
+#[derive(Serialize)]
+struct Overview {
+    #[serde(flatten)]
+    stats: Stats,
+    tables: BTreeMap<String, TableFigures>,
+}
+
+/// How large a table is.
+#[derive(Serialize)]
+struct TableFigures {
+    #[serde(flatten)]
+    size: Option<TableSize>,
+    #[serde(flatten)]
+    contents: TableContents,
+}
+
+/// What each table holds, by its name.
+fn table_figures(db: &Database) -> Result<BTreeMap<String, TableFigures>> {
+    let figures = |SizedTable { description, size, contents }| {
+        (description.name, TableFigures { size, contents })
+    };
+    Ok(sized_tables(db)?.into_iter().map(figures).collect())
+}
+
+fn show(stats: &Overview, output: &Output) -> Result<()> {
     if output.json {
         return output.document(stats);
     }
@@ -96,7 +134,7 @@ fn show(stats: &Stats, output: &Output) -> Result<()> {
 }
 
 /// Every figure of a snapshot under its dotted name.
-fn rows(stats: &Stats) -> Result<Vec<(String, String)>> {
+fn rows(stats: &Overview) -> Result<Vec<(String, String)>> {
     fn flatten(name: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
         let join =
             |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod change;
+mod contents;
 mod drop;
 mod error;
 mod expiry;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use catalog::{TableDescription, TableOptions};
+pub use contents::TableContents;
 pub use error::{Contended, Error, Result};
 pub use index::{
     Index, IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan,

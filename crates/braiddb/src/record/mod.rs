@@ -8,6 +8,7 @@ mod certify;
 mod certify_model;
 mod chunks;
 mod cold;
+mod contents;
 mod copies;
 mod count;
 mod evict;
@@ -25,6 +26,7 @@ mod write;
 
 pub(crate) use access::wait;
 pub(crate) use cold::ColdVersion;
+pub(crate) use contents::Contents;
 pub(crate) use copies::Copies;
 pub(crate) use evict::may_lose_payload;
 pub(crate) use expiry::{EXPIRY_BYTES, split_expiry, with_expiry};

@@ -99,7 +99,7 @@ impl Records {
 
     /// Follows the chain of a record to what `view` sees.
     #[inline(always)]
-    fn search<'o>(
+    pub(super) fn search<'o>(
         &self,
         rid: Rid,
         view: View<'o>,

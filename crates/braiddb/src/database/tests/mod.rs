@@ -2,6 +2,7 @@
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod expiry;
 mod full_disk;
 mod growth;
 mod paged_disk;

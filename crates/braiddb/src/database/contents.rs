@@ -1,0 +1,85 @@
+//! What a table holds and where, as its user sees it.
+
+use serde::Serialize;
+
+use super::error::Result;
+use super::table::Table;
+use super::{Database, refuse_on_worker};
+use crate::record::Contents;
+use crate::transaction::count_contents;
+use crate::types::{TableKey, Value};
+
+/// How many records a table has, how many bytes their values take, and where they are.
+///
+/// Records that have expired and are not swept yet are among them, and each value of a table whose records expire takes 8
+/// bytes more than the user's ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TableContents {
+    /// Records whose values are in memory; all those of a paged table, whose pages are.
+    pub hot_records: u64,
+    /// Bytes of these values.
+    pub hot_bytes: u64,
+    /// Records whose values are only on disk.
+    pub cold_records: u64,
+    /// Bytes that are read to get these values, about: what is around a value is among them.
+    pub cold_bytes: u64,
+}
+
+impl TableContents {
+    /// All records.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.hot_records + self.cold_records
+    }
+
+    /// The bytes of all values, about.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.hot_bytes + self.cold_bytes
+    }
+
+    /// The part of the records whose values are in memory, from 0 to 1; 1 of an empty table.
+    #[must_use]
+    pub fn hot_share(&self) -> f64 {
+        if self.records() == 0 { 1.0 } else { self.hot_records as f64 / self.records() as f64 }
+    }
+}
+
+impl From<Contents> for TableContents {
+    fn from(Contents { hot, hot_bytes, cold, cold_bytes }: Contents) -> Self {
+        Self { hot_records: hot, hot_bytes, cold_records: cold, cold_bytes }
+    }
+}
+
+impl Database {
+    /// Counts what a table holds, by looking at every record, while transactions go on; nothing is read from disk for it,
+    /// unless the table is paged and its pages are there. What is written meanwhile is counted or not. A worker is busy with some million
+    /// records a second, in pieces.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, str> = db.create_table("cities").await?;
+    /// db.put(&cities, "MBX", "Maribor").await?;
+    /// let contents = db.table_contents(&cities).await?;
+    /// assert_eq!((contents.records(), contents.bytes(), contents.hot_share()), (1, 7, 1.0));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`](crate::Error) from within a transaction; [`Error::ForeignTable`](crate::Error); as [`Database::run`].
+    pub async fn table_contents<K, V>(&self, table: &Table<K, V>) -> Result<TableContents>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        refuse_on_worker()?;
+        if !self.shared.engine.owns(&table.core) {
+            return Err(super::Error::ForeignTable(table.name().to_owned()));
+        }
+        let records = table.core.clone();
+        Ok(self.on_worker(async move || count_contents(&records).await).await?.into())
+    }
+}

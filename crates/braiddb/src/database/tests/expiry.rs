@@ -1,0 +1,104 @@
+//! Records that expire, on a disk that crashes at any moment: what had expired stays so, what had not is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use pollster::block_on;
+
+use super::super::{Database, Options, Table, TableOptions, Transaction};
+use super::common::with_limit;
+use crate::io::{CrashCounts, SimulatedDisk};
+use crate::sync::Mutex;
+use crate::transaction::WallClock;
+
+/// Longest a test may take, in seconds.
+const LIMIT: u64 = 600;
+/// Workers sweep by themselves an eighth of this later, of real time.
+const TTL: u64 = 8 * 3_600_000;
+/// Records written one after the other, each a tenth of a lifetime after the last.
+const RECORDS: u64 = 40;
+/// Of the moments at which the disk may crash, every so many is looked at.
+const EVERY: u64 = 2;
+
+/// What the test knows at a moment.
+#[derive(Clone, Default)]
+struct Known {
+    now: Arc<AtomicU64>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+fn open(disk: &SimulatedDisk, now: &Arc<AtomicU64>, paged: bool) -> (Database, Table<u64, u64>) {
+    let shown = now.clone();
+    let clock =
+        WallClock::new(move || UNIX_EPOCH + Duration::from_millis(shown.load(Ordering::SeqCst)));
+    let options = Options::default().log_segment_bytes(1 << 20).wall_clock(clock);
+    let db = Database::open_simulated(disk, options, 1).unwrap();
+    let table = TableOptions::default().ttl(Duration::from_millis(TTL));
+    let table = if paged { table.paged() } else { table };
+    let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", table).await;
+    let table = db.run_blocking(open).unwrap();
+    (db, table)
+}
+
+fn keys(db: &Database, table: &Table<u64, u64>) -> Vec<u64> {
+    let table = table.clone();
+    let keys = async move |tx: &Transaction| {
+        let (mut keys, mut all) = (tx.keys(&table, ..)?, Vec::new());
+        while let Some(key) = keys.next().await? {
+            all.push(key);
+        }
+        Ok(all)
+    };
+    db.run_blocking(keys).unwrap()
+}
+
+#[test]
+fn a_crash_brings_nothing_back_that_had_expired_and_loses_nothing_that_had_not() {
+    with_limit(LIMIT, |_| {
+        for paged in [false, true] {
+            let (disk, known) = (SimulatedDisk::new(11), Known::default());
+            let crashes = Arc::new(Mutex::new(Vec::new()));
+            let (told, noted, mut seed) = (known.clone(), crashes.clone(), 0);
+            disk.watch(move |moment| {
+                seed += 1;
+                if seed % EVERY == 0 {
+                    let crash = moment.crash(seed, &mut CrashCounts::default());
+                    let acknowledged = told.acknowledged.load(Ordering::SeqCst);
+                    noted.lock().push((acknowledged, told.now.load(Ordering::SeqCst), crash));
+                }
+            });
+            let (db, table) = open(&disk, &known.now, paged);
+            let mut swept = 0;
+            for key in 0..RECORDS {
+                // Record `key` expires at `TTL + key * TTL / 10`.
+                known.now.store(key * (TTL / 10) + 1, Ordering::SeqCst);
+                block_on(db.put(&table, &key, &key)).unwrap();
+                known.acknowledged.store(key + 1, Ordering::SeqCst);
+                match key % 10 {
+                    3 => swept += block_on(db.sweep_expired()).unwrap(),
+                    7 => _ = block_on(db.checkpoint()).unwrap(),
+                    _ => {}
+                }
+            }
+            db.close().unwrap();
+            assert!(swept > RECORDS / 2, "{swept} were swept");
+            let crashes = std::mem::take(&mut *crashes.lock());
+            assert!(crashes.len() > 20, "{}", crashes.len());
+            for (acknowledged, now, disk) in crashes {
+                let time = Arc::new(AtomicU64::new(now));
+                let (db, table) = open(&disk, &time, paged);
+                let found = keys(&db, &table);
+                // The clock shows 1 more than a multiple: what is ten records old has expired.
+                let first = (now / (TTL / 10)).saturating_sub(9);
+                let (alive, more) = (first..acknowledged, first..=acknowledged);
+                let expected = [alive.collect::<Vec<_>>(), more.collect()];
+                assert!(expected.contains(&found), "{found:?} of {acknowledged} at {now}");
+                time.store(now + 2 * TTL, Ordering::SeqCst);
+                assert!(block_on(db.sweep_expired()).unwrap() >= found.len() as u64);
+                assert_eq!(block_on(db.table_contents(&table)).unwrap().records(), 0);
+                db.close().unwrap();
+            }
+        }
+    });
+}

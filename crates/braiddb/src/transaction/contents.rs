@@ -1,0 +1,63 @@
+//! Counting what a table holds, a few records in a snapshot of their own, so that no old version is held back.
+
+use std::ops::Bound;
+
+use super::error::OperationError;
+use super::scan::Bounds;
+use super::worker::WorkerTransactions;
+use crate::reclaim;
+use crate::record::{Contents, Records};
+use crate::sched::{self, Cause};
+use crate::types::KeyBuffer;
+
+/// Records that are looked at in one snapshot.
+const AT_ONCE: u64 = 1024;
+
+/// Counts the records of a table, and where they are; those of a paged table count as in memory. Those that others
+/// write meanwhile are counted or not.
+///
+/// # Errors
+/// `Overloaded`; of a paged table, what keeps a page from being read.
+pub(crate) async fn count_contents(table: &Records) -> Result<Contents, OperationError> {
+    if table.paged().is_some() {
+        return count_paged(table).await;
+    }
+    let worker = WorkerTransactions::current();
+    let (mut contents, mut next) = (Contents::default(), Some(0));
+    while let Some(from) = next {
+        let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+        {
+            let operation = reclaim::enter();
+            let some = (from, AT_ONCE);
+            next = table.count_contents(some, transaction.view(), &operation, &mut contents);
+        }
+        transaction.end_uncounted();
+        sched::yield_now(Cause::Memory).await;
+    }
+    Ok(contents)
+}
+
+async fn count_paged(table: &Records) -> Result<Contents, OperationError> {
+    let worker = WorkerTransactions::current();
+    let (mut contents, mut last) = (Contents::default(), None::<KeyBuffer>);
+    loop {
+        let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
+        let mut found = 0;
+        {
+            let low = last.clone().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
+            while found < AT_ONCE && scan.load().await? {
+                let (key, value) = scan.current().expect("loaded");
+                contents.hot_bytes += value.len() as u64;
+                (found, last) = (found + 1, Some(key.clone()));
+                scan.pass();
+            }
+        }
+        transaction.end_uncounted();
+        contents.hot += found;
+        if found < AT_ONCE {
+            return Ok(contents);
+        }
+        sched::yield_now(Cause::Memory).await;
+    }
+}
