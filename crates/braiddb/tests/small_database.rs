@@ -2,10 +2,10 @@
 
 mod common;
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use braiddb::{Database, Options, Table};
+use braiddb::{Database, Error, LogError, Options, Table};
 use common::with_limit;
 use pollster::block_on;
 
@@ -82,6 +82,7 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
         db.backup(&backup).unwrap();
         assert_takes_at_most(&backup, MIB);
         db.close().unwrap();
+        assert!(assert_cuts_are_told(&backup, || options().create(false)) > 64);
         let db = Database::open(&backup, options().create(false)).unwrap();
         let table: Records = block_on(db.open_table("records")).unwrap();
         assert_eq!(count(&db, &table), 1);
@@ -98,42 +99,86 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
     });
 }
 
-/// The log's only file; nothing was committed after the checkpoint.
+/// Cuts each file of a closed database at every sector: it is not opened, and the error says which file.
+/// Returns how many cuts there were.
+fn assert_cuts_are_told(path: &Path, options: impl Fn() -> Options) -> u64 {
+    const SECTOR_BYTES: u64 = 4096;
+    let names = std::fs::read_dir(path).unwrap().map(|file| file.unwrap().path());
+    let (mut cuts, mut files) = (0, 0);
+    // These two say nothing: a lock, and space that is held back.
+    for name in names.filter(|name| !name.ends_with("LOCK") && !name.ends_with("braid.reserve")) {
+        let bytes = std::fs::read(&name).unwrap();
+        let file = std::fs::File::options().write(true).open(&name).unwrap();
+        let whole = bytes.len() as u64;
+        assert!(whole > 0 && whole.is_multiple_of(SECTOR_BYTES), "{}", name.display());
+        for length in (0..whole / SECTOR_BYTES).rev().map(|sectors| sectors * SECTOR_BYTES) {
+            file.set_len(length).unwrap();
+            let Err(error) = Database::open(path, options()) else {
+                panic!("{} was opened with {length} of {whole} bytes", name.display());
+            };
+            let Error::Log(error) = error else { panic!("{error}") };
+            let LogError::Corrupt { path, reason, .. } = &*error else { panic!("{error}") };
+            assert_eq!(*path, name);
+            if name.extension().is_some_and(|end| end == "seg") && length > 0 {
+                let told =
+                    reason.contains("cut short") && reason.contains(&format!("{length} bytes"));
+                assert!(told && reason.contains(&whole.to_string()), "{reason}");
+            }
+            cuts += 1;
+        }
+        file.write_all_at(&bytes, 0).unwrap();
+        files += 1;
+    }
+    assert!(files > 1 && cuts > files, "{cuts} cuts of {files} files");
+    cuts
+}
+
+/// What was committed after the newest checkpoint, if there is one, is nowhere but in the log.
 #[test]
-fn a_file_that_ends_before_its_checkpoint_is_told() {
+fn a_file_cut_short_anywhere_is_told() {
     with_limit(LIMIT, |_| {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path();
-        let options = || Options::default().workers(1);
-        let db = Database::open(path, options()).unwrap();
-        let table: Records = block_on(db.create_table("records")).unwrap();
-        for key in 0..100 {
+        // Its only file, which is small, and grown twice.
+        for (keys, least) in [(1, 64), (100, 128)] {
+            let cuts = cut_after(4 * MIB, &[(keys, false)], 1);
+            assert!(cuts > least, "{cuts}");
+        }
+        // Nothing was committed after the checkpoint, or something was.
+        cut_after(4 * MIB, &[(100, true)], 1);
+        cut_after(4 * MIB, &[(50, true), (50, false)], 1);
+        // Several segments.
+        let cuts = cut_after(128 << 10, &[(100, true), (100, false)], 4);
+        assert!(cuts > 4 * 32, "{cuts}");
+    });
+}
+
+/// Writes so many records each time, and then a checkpoint or none; cuts the files of the closed database, and
+/// then finds all of it. Returns how many cuts there were.
+fn cut_after(segment_bytes: u64, rounds: &[(u64, bool)], least_segments: usize) -> u64 {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let options = || Options::default().workers(1).log_segment_bytes(segment_bytes);
+    let db = Database::open(path, options()).unwrap();
+    let table: Records = block_on(db.create_table("records")).unwrap();
+    let mut keys = 0;
+    for (records, checkpoint) in rounds {
+        for key in keys..keys + records {
             block_on(db.put(&table, &key, &[7; 1000][..])).unwrap();
         }
-        let checkpoint = block_on(db.checkpoint()).unwrap();
-        db.close().unwrap();
-        drop(db);
-        let name = path.join("wal-0000000000000000.seg");
-        let file = std::fs::File::options().write(true).open(&name).unwrap();
-        let whole = file.metadata().unwrap().len();
-        let needed = 4096 + checkpoint.lsn / 4096 * 4096;
-        assert!(needed > 300 << 10 && needed < whole, "{needed} of {whole}");
-        // Each time shorter.
-        for length in [needed, needed - 4096, 64 << 10, 4096] {
-            file.set_len(length).unwrap();
-            match Database::open(path, options()) {
-                Ok(db) => {
-                    assert_eq!(length, needed);
-                    let table: Records = block_on(db.open_table("records")).unwrap();
-                    assert_eq!(count(&db, &table), 100);
-                    assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
-                    db.close().unwrap();
-                }
-                Err(error) => {
-                    assert!(length < needed, "{length} of {needed}: {error}");
-                    assert!(error.to_string().contains("cut short"), "{error}");
-                }
-            }
+        keys += records;
+        if *checkpoint {
+            block_on(db.checkpoint()).unwrap();
         }
-    });
+    }
+    db.close().unwrap();
+    drop(db);
+    let names = std::fs::read_dir(path).unwrap().map(|file| file.unwrap().path());
+    let segments = names.filter(|name| name.extension().is_some_and(|end| end == "seg")).count();
+    assert!(segments >= least_segments, "{segments} segments");
+    let cuts = assert_cuts_are_told(path, options);
+    let db = Database::open(path, options()).unwrap();
+    let table: Records = block_on(db.open_table("records")).unwrap();
+    assert_eq!(count(&db, &table), keys);
+    assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+    db.close().unwrap();
+    cuts
 }

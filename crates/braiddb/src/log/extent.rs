@@ -9,7 +9,7 @@
 //! it is told.
 //!
 //! Invariants: a limit only grows; a limit is raised only once the segments below it are there,
-//! durably named. A demand that is made is met or refused: a worker that prepares space looks at
+//! durably named, and their headers say, durably, that their files reach up to it. A demand that is made is met or refused: a worker that prepares space looks at
 //! demands after it has given up the right to prepare, and a worker that demands tries to get that right
 //! afterwards.
 //!

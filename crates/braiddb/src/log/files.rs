@@ -1,5 +1,6 @@
 //! The database's directory, for what stands beside the log in it.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -12,12 +13,12 @@ use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
 const BLOCKS_AT_ONCE: usize = 4096;
 const COPY_BYTES: usize = 1 << 20;
 
-/// Copies a file's bytes up to `most` and makes them durable; returns how many there were.
-pub(super) fn copy(from: &File, to: &File, most: u64) -> Result<u64, LogError> {
+/// Copies those of a file's bytes that are in `range` and makes the copy durable; returns how many there were.
+pub(super) fn copy(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError> {
     let mut buffer = AlignedBuffer::zeroed(COPY_BYTES);
-    let mut done = 0;
-    while done < most {
-        let piece = (most - done).min(COPY_BYTES as u64) as usize;
+    let mut done = range.start;
+    while done < range.end {
+        let piece = (range.end - done).min(COPY_BYTES as u64) as usize;
         let read = from.read_at(&mut buffer[..piece], done);
         let read = read.map_err(|error| LogError::io("read", from.path(), done, error))?;
         if read == 0 {
@@ -28,7 +29,7 @@ pub(super) fn copy(from: &File, to: &File, most: u64) -> Result<u64, LogError> {
         done += read as u64;
     }
     to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
-    Ok(done)
+    Ok(done - range.start)
 }
 
 /// The directory of an open log.
@@ -146,7 +147,7 @@ impl LogFiles {
         }
         let mut bytes = self.0.copy_to(&target, until)?;
         let source = self.open(checkpoint, OpenMode::Existing)?;
-        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, u64::MAX)?;
+        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, 0..u64::MAX)?;
         target.sync()?;
         // Last: with it, the directory holds a database.
         self.0.identity.write(&target, self.0.version())?;

@@ -5,16 +5,16 @@
 //! disk is in proportion to what was logged, and a log of many segments is as if there were no such thing.
 //! A file is made longer as a segment is made: before any block is admitted there, with its space, durably.
 //!
-//! A crash may leave the files of segments that the log has not come to yet shorter than they were made. So
-//! a file that is short is right where the log ends before it does; then it is made longer again. Where the log
-//! goes on after it, it was cut short, which is an error. How far the log goes is known from what is in the
-//! files and from the newest checkpoint: of a last file that was cut short after both, nothing tells.
+//! Invariant: a file is at least as long as its header says, whatever crashes, and no block is admitted past
+//! that. So the length is durable before the header says it, and the header before the log goes on there. A
+//! crash between the two leaves a file that is longer than its header says: what is more of it means nothing,
+//! and counts as not there. A file that is shorter was cut short, which is an error.
 
 use std::sync::Arc;
 
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
-use crate::io::{File, SECTOR_BYTES};
+use crate::io::{AlignedBuffer, File};
 use crate::sync::atomic::Ordering;
 
 /// Bytes of log in the file of a database's first segment when it is made.
@@ -41,13 +41,7 @@ impl Segments {
     /// Bytes from the end of the last file to the end of its segment.
     pub(super) fn missing_bytes(&self) -> u64 {
         let end = self.end();
-        // The file may have nothing but its header.
-        let next = self
-            .last()
-            .map_or(self.index(Lsn(end.0.next_multiple_of(self.segment_bytes()))), |(last, _)| {
-                last + 1
-            });
-        self.start(next).0 - end.0
+        end.0.next_multiple_of(self.segment_bytes()) - end.0
     }
 
     /// Bytes of log that are on disk from a position to the end of its segment.
@@ -55,62 +49,14 @@ impl Segments {
         self.rest(lsn).min(self.end().0.saturating_sub(lsn.0))
     }
 
-    /// Notes how long a file is that was found.
-    pub(super) fn note_length(&self, index: u64, file: &File) -> Result<(), LogError> {
-        let length = file.length();
-        let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
-        let sectors = length.saturating_sub(HEADER_BYTES) / SECTOR_BYTES as u64;
-        let bytes = (sectors * SECTOR_BYTES as u64).min(self.segment_bytes());
-        if bytes < self.segment_bytes() {
-            self.short.lock().insert(index, bytes);
-        }
-        let end = self.start(index).0 + bytes;
-        // Relaxed: nobody else has it yet.
-        self.end.fetch_max(end, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Makes files whole that a crash left short, where the log ends at `end`; all but the last, which is made
-    /// longer when the log comes to need it.
-    ///
-    /// # Errors
-    /// `Corrupt` if a file ends before the log does, or before the segment does if the log goes on after it; the
-    /// operating system's.
-    pub(super) fn mend_short(&self, end: Lsn) -> Result<(), LogError> {
-        let (last, _) = self.last_file();
-        // Whole sectors are written.
-        let written = end.0 / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
-        for (index, found) in std::mem::take(&mut *self.short.lock()) {
-            // Freed already, if it is not there.
-            let Some(file) = self.file(index) else { continue };
-            if self.start(index).0 + found < written.min(self.start(index + 1).0) {
-                let reason = "the file of this segment ends here, and the log goes on after it: it \
-                              was cut short";
-                let place = (file.path().into(), HEADER_BYTES + found);
-                return Err(LogError::corrupt(place, end, reason));
-            }
-            if index != last {
-                let failed = |error| LogError::io("make room in", file.path(), 0, error);
-                file.allocate(self.file_bytes()).and_then(|()| file.sync()).map_err(failed)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn last_file(&self) -> (u64, Arc<File>) {
-        self.last().expect("the last segment is never freed")
-    }
-
-    /// Where the last file is to end next: past `self.end()`, in the same segment.
+    /// Where the first file, which is not a whole segment, is to end next.
     fn longer(&self) -> Lsn {
-        let (last, _) = self.last_file();
-        let start = self.start(last).0;
-        let whole = self.segment_bytes();
-        let bytes = match last {
-            0 => (2 * (self.end().0 - start)).clamp(FIRST_BYTES.min(whole), whole),
-            _ => whole,
-        };
-        Lsn(start + bytes)
+        Lsn((2 * self.end().0).min(self.segment_bytes()))
+    }
+
+    /// The header of the first segment when its file has `end` bytes of log, durably.
+    pub(super) fn header_of_length(&self, end: Lsn) -> AlignedBuffer {
+        self.identity.segment_header(self.start(0), end.0)
     }
 
     /// Bytes of disk that the next extension takes.
@@ -121,13 +67,15 @@ impl Segments {
         }
     }
 
-    /// Makes the last file longer, which is not a whole segment; not yet durably. Where it ends then.
+    /// Makes the first file longer, which is not a whole segment; not yet durably. Where it ends then.
     ///
     /// # Errors
-    /// The operating system's; the file is as long as before then.
+    /// The operating system's; the file is at least as long as its header says then.
     pub(super) fn lengthen(&self) -> Result<(Arc<File>, Lsn), LogError> {
-        let ((last, file), to) = (self.last_file(), self.longer());
-        let length = |end: Lsn| HEADER_BYTES + end.0 - self.start(last).0;
+        let (last, file) = self.last().expect("the last segment is never freed");
+        assert_eq!(last, 0, "files of later segments are made whole");
+        let to = self.longer();
+        let length = |end: Lsn| HEADER_BYTES + end.0;
         if let Err(error) = file.allocate(length(to)) {
             // What was allocated of it, if anything, is given back; nothing of the log is there.
             _ = file.truncate(length(self.end()));
@@ -144,7 +92,10 @@ impl Segments {
                 continue;
             }
             let (file, to) = self.lengthen()?;
-            file.sync().map_err(|error| LogError::io("sync", file.path(), 0, error))?;
+            let durable = file.sync();
+            let said = durable.and_then(|()| file.write_all_at(&self.header_of_length(to), 0));
+            said.and_then(|()| file.sync())
+                .map_err(|error| LogError::io("extend", file.path(), 0, error))?;
             self.set_end(to);
         }
         Ok(())

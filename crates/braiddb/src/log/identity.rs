@@ -94,20 +94,44 @@ impl Identity {
         sector
     }
 
-    /// The first sector of the segment that starts at `start`.
-    pub(super) fn segment_header(&self, start: Lsn) -> AlignedBuffer {
-        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [0; 3])
+    /// The first sector of the segment that starts at `start`, whose file durably has `bytes` of log.
+    pub(super) fn segment_header(&self, start: Lsn, bytes: u64) -> AlignedBuffer {
+        assert!(bytes > 0 && bytes <= self.segment_bytes, "a segment has {bytes} bytes of log");
+        assert!(bytes.is_multiple_of(SECTOR_BYTES as u64), "a file ends at a sector");
+        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [bytes, 0, 0])
     }
 
-    /// Reads and checks the first sector of a segment; where it starts.
-    pub(super) fn segment_start(&self, file: &File) -> Result<Lsn, LogError> {
+    /// Reads and checks the first sector of a segment: where it starts, and the bytes of log that its
+    /// file durably has.
+    ///
+    /// # Errors
+    /// The operating system's; `WrongVersion`; `Corrupt`, also if the file is shorter than it says.
+    pub(super) fn read_segment_header(&self, file: &File) -> Result<(Lsn, u64), LogError> {
         let header = read_header(file, SEGMENT_MAGIC)?;
         self.check_owner(&header, file)?;
         let start = Lsn(header.start.get());
         if !start.0.is_multiple_of(self.segment_bytes) {
             return Err(damaged(file.path(), "no segment of this database starts where it does"));
         }
-        Ok(start)
+        let bytes = match header.own[0].get() {
+            // Files that do not say it were made whole.
+            0 => self.segment_bytes,
+            said => said,
+        };
+        if bytes > self.segment_bytes || !bytes.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(damaged(file.path(), "no file of this database is as long as it says"));
+        }
+        let length = file.length();
+        let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
+        let least = SECTOR_BYTES as u64 + bytes;
+        if length < least {
+            let reason = format!(
+                "this file was cut short: it has {length} bytes, and had {least} or more, as its \
+                 header says"
+            );
+            return Err(LogError::Corrupt { path: file.path().into(), offset: length, reason });
+        }
+        Ok((start, bytes))
     }
 
     /// Checks that a file is this database's, and starts at `start`.

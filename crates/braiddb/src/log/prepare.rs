@@ -46,12 +46,16 @@ pub(super) struct Preparation {
 
 #[derive(Debug)]
 enum Stage {
-    /// The header of a segment is being written.
+    /// The header of a segment is being written; durably, if its file was another segment before.
     Header { index: u64, segment: SegmentFile, due: DueExtension },
+    /// A new file is being made durable: its length, and its header, which says it.
+    File { index: u64, segment: SegmentFile, due: DueExtension },
     /// The name of a new file is being made durable.
     Name { index: u64, segment: SegmentFile, due: DueExtension },
     /// The last file, which ends at `to` now, is being made durable at that length.
     Length { to: Lsn, file: Arc<File>, due: DueExtension },
+    /// Its header is being written durably, which says so.
+    LengthInHeader { to: Lsn, file: Arc<File>, due: DueExtension },
     /// Zeros up to `at` are being written, to be followed by those up to `to`.
     Zeros { at: Lsn, to: Lsn, file: Arc<File> },
     /// Zeros up to `to` are being made durable.
@@ -85,8 +89,10 @@ impl Preparation {
         self.outstanding -= 1;
         if let Err(error) = completion.result {
             let (Stage::Header { segment: SegmentFile { file, .. }, .. }
+            | Stage::File { segment: SegmentFile { file, .. }, .. }
             | Stage::Name { segment: SegmentFile { file, .. }, .. }
             | Stage::Length { file, .. }
+            | Stage::LengthInHeader { file, .. }
             | Stage::Zeros { file, .. }
             | Stage::Sync { file, .. }) = &self.stage;
             self.failed = Some(LogError::io("prepare", file.path(), 0, error));
@@ -157,9 +163,10 @@ impl Segments {
             }
             Ok(Some(Addition::Segment(segment))) => {
                 let index = self.index(self.extent.end());
-                let header = self.identity.segment_header(self.start(index));
+                let bytes = self.bytes_when_made(index);
+                let header = self.identity.segment_header(self.start(index), bytes);
                 let (file, source) = (segment.file.clone(), WriteSource::Buffer(header));
-                let write = Operation::Write { file, offset: 0, source, sync: true };
+                let write = Operation::Write { file, offset: 0, source, sync: segment.written };
                 device.submit(write, PREPARE_TOKEN);
                 Preparation::new(Stage::Header { index, segment, due }, 1)
             }
@@ -218,7 +225,10 @@ impl Segments {
     /// # Errors
     /// The failure, if the log cannot go on after it.
     fn give_up(&self, stage: Stage, error: LogError) -> Result<(), LogError> {
-        let Stage::Header { index, segment, due } = stage else { return Err(error) };
+        let (Stage::Header { index, segment, due } | Stage::File { index, segment, due }) = stage
+        else {
+            return Err(error);
+        };
         if segment.written {
             // Nobody knows which segment its header says that it is.
             let name = segment.name();
@@ -281,10 +291,14 @@ impl Segments {
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
             Stage::Header { index, segment, due } if !segment.written => {
+                device.submit(Operation::Sync { file: segment.file.clone() }, PREPARE_TOKEN);
+                Ok(Preparation::new(Stage::File { index, segment, due }, 1))
+            }
+            Stage::File { index, segment, due } => {
                 let named = match self.name_file(index, &segment) {
                     Ok(named) => named,
                     Err(error) => {
-                        self.give_up(Stage::Header { index, segment, due }, error)?;
+                        self.give_up(Stage::File { index, segment, due }, error)?;
                         return Ok(None);
                     }
                 };
@@ -299,7 +313,13 @@ impl Segments {
                 self.extent.extend(self.end(), due.purpose);
                 Ok(None)
             }
-            Stage::Length { to, due, .. } => {
+            Stage::Length { to, file, due } => {
+                let source = WriteSource::Buffer(self.header_of_length(to));
+                let write = Operation::Write { file: file.clone(), offset: 0, source, sync: true };
+                device.submit(write, PREPARE_TOKEN);
+                Ok(Preparation::new(Stage::LengthInHeader { to, file, due }, 1))
+            }
+            Stage::LengthInHeader { to, due, .. } => {
                 self.set_end(to);
                 self.extent.extend(to, due.purpose);
                 Ok(None)

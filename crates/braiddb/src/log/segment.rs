@@ -8,9 +8,9 @@
 //! touch it; it is within the extent. What was not logged yet is zero, or is what the file held as an
 //! earlier segment, in which no block is at its own LSN.
 //!
-//! The last file may be shorter than a segment: the log is on disk up to there. Such is the first
-//! segment of a small log (`growth`), and what a crash left of one that was just made. Files of segments that
-//! the log has passed are whole.
+//! The file of the first segment may be shorter than a segment while it is the last (`growth`): the log is on
+//! disk up to there. Every header says how much of the log its file durably has, so a file that was cut short
+//! is told from one that has not grown yet.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -69,8 +69,6 @@ pub(super) struct Segments {
     files: RwLock<BTreeMap<u64, SegmentFile>>,
     /// Where the last of them ends, as a position.
     pub(super) end: AtomicU64,
-    /// Segments whose files were found shorter than a segment, with the bytes of log that they had.
-    pub(super) short: Mutex<BTreeMap<u64, u64>>,
     pub(super) spares: Spares,
     pub(super) prepared: PreparedSpace,
     pub(super) reserve: Reserve,
@@ -119,7 +117,6 @@ impl Segments {
             raising_version: Mutex::new(()),
             files: RwLock::default(),
             end: AtomicU64::new(0),
-            short: Mutex::default(),
             spares: Spares::default(),
             prepared: PreparedSpace::default(),
             reserve: Reserve::default(),
@@ -167,22 +164,35 @@ impl Segments {
 
     /// Opens the files that are there, each as what its header says.
     fn open_files(&self, names: &[u64]) -> Result<(), LogError> {
+        let mut files = self.files.write();
+        let mut lengths = BTreeMap::new();
         for called in names.iter().copied().map(Lsn) {
             let file = self.directory.open_file(&name_of(called), OpenMode::Existing)?;
-            let index = self.index(self.identity.segment_start(&file)?);
-            if let Some(other) = self.files.read().get(&index) {
+            let (start, bytes) = self.identity.read_segment_header(&file)?;
+            let index = self.index(start);
+            if let Some(other) = files.get(&index) {
                 return Err(LogError::Corrupt {
                     path: file.path().into(),
                     offset: 0,
                     reason: format!("it says that it is the same segment as {}", other.name()),
                 });
             }
-            self.note_length(index, &file)?;
-            self.files.write().insert(index, SegmentFile::new(file, called));
+            lengths.insert(index, bytes);
+            files.insert(index, SegmentFile::new(file, called));
         }
-        if names.is_empty() {
+        let Some((&last, &of_last)) = lengths.last_key_value() else {
             return Err(self.missing(0));
+        };
+        let short = lengths.iter().find(|(_, bytes)| last > 0 && **bytes < self.segment_bytes());
+        if let Some((index, bytes)) = short {
+            let path = files[index].file.path().into();
+            let reason =
+                "by its header this file ends here, within its segment: only that of the first \
+                          segment may, and only while there is no other"
+                    .into();
+            return Err(LogError::Corrupt { path, offset: HEADER_BYTES + bytes, reason });
         }
+        self.set_end(Lsn(self.start(last).0 + of_last));
         Ok(())
     }
 
@@ -250,12 +260,16 @@ impl Segments {
                 break;
             }
             let copied = target.open_file(&self.name(index), OpenMode::Emptied)?;
-            // As long as it is here: the log, which may be small, goes on in the copy as it would here.
+            // As long as it is here: the log, which may be small, goes on in the copy as it would here. The
+            // header that is here may say more by now.
+            let length = (end.0 - start.0).min(self.segment_bytes());
+            let header = self.identity.segment_header(start, length);
             copied
-                .allocate(HEADER_BYTES + (end.0 - start.0).min(self.segment_bytes()))
+                .allocate(HEADER_BYTES + length)
+                .and_then(|()| copied.write_all_at(&header, 0))
                 .map_err(|error| LogError::io("create", copied.path(), 0, error))?;
             let most = HEADER_BYTES + (until.0 - start.0).min(self.segment_bytes());
-            bytes += copy(&file, &copied, most)?;
+            bytes += HEADER_BYTES + copy(&file, &copied, HEADER_BYTES..most)?;
         }
         Ok(bytes)
     }
@@ -374,8 +388,8 @@ impl Segments {
         }
     }
 
-    /// Gives the file of a new segment, whose header is durable, its name; the directory is to be
-    /// synced next.
+    /// Gives the file of a new segment, which is durable, its header and its length, its name; the directory
+    /// is to be synced next.
     pub(super) fn name_file(
         &self,
         index: u64,
@@ -399,15 +413,11 @@ impl Segments {
         files.last_key_value().map(|(index, segment)| (*index, segment.file.clone()))
     }
 
-    /// The file of a segment.
-    pub(super) fn file(&self, index: u64) -> Option<Arc<File>> {
-        self.files.read().get(&index).map(|segment| segment.file.clone())
-    }
-
     /// Makes a segment, with blocking calls.
     pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
         let unfinished = self.create_file(index)?;
-        let (file, header) = (&unfinished.file, self.identity.segment_header(self.start(index)));
+        let file = &unfinished.file;
+        let header = self.identity.segment_header(self.start(index), self.bytes_when_made(index));
         let written = file.write_all_at(&header, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         let segment = self.name_file(index, &unfinished)?;
@@ -416,7 +426,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Reads the log from a sector on; past its end, or that of a file cut short, it is zero.
+    /// Reads the log from a sector on; past its end, or that of a file, it is zero.
     pub(super) fn read(&self, lsn: Lsn, buffer: &mut AlignedBuffer) -> Result<(), LogError> {
         assert!(lsn.0.is_multiple_of(HEADER_BYTES), "reads start at sectors");
         let mut done = 0;

@@ -103,7 +103,6 @@ pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
     } else {
         Lsn((end.0 + HEADER_BYTES as u64).next_multiple_of(SECTOR))
     };
-    segments.mend_short(end)?;
     segments.extend_now(next)?;
     if stale_until > end {
         let (path, offset) = segments.place(end);

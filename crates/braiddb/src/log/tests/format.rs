@@ -53,8 +53,10 @@ fn the_headers_of_files() {
         let id = field("File header", "database id");
         let magic = u64::from_le_bytes(magic);
         let fixed = [("magic", magic), ("format version", 1), ("checksum", 0), ("database id", 0)];
+        // Of a segment, the first says how much of it there is.
+        let own = if name == "braid.meta" { 0 } else { SMALL_SEGMENT };
         let sizes =
-            [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("three numbers", 0)];
+            [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("three numbers", own)];
         fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
         expected[id].copy_from_slice(&identity.database);
         let sum = crc32c::crc32c(&expected);

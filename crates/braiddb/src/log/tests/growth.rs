@@ -7,6 +7,7 @@ use super::*;
 
 const SEGMENT: u64 = 2 << 20;
 const HEADER: u64 = 4096;
+const FIRST: &str = "wal-0000000000000000.seg";
 
 fn growing(path: &Path) -> LogOptions {
     LogOptions { segment_bytes: SEGMENT, ..LogOptions::new(path, 2) }
@@ -53,6 +54,9 @@ fn the_first_file_doubles_until_it_is_a_segment() {
             );
             assert!(now.len() == 1 || now[0] == HEADER + SEGMENT, "{now:?}");
             assert!(now[1..].iter().all(|length| *length == HEADER + SEGMENT), "{now:?}");
+            // The header is written once the file is as long, and before the log goes on there.
+            let header = said_by_header(path, FIRST);
+            assert!(HEADER + header <= now[0] && header >= end.min(SEGMENT), "{header} of {now:?}");
             if seen.last() != Some(&now[0]) {
                 seen.push(now[0]);
             }
@@ -62,6 +66,8 @@ fn the_first_file_doubles_until_it_is_a_segment() {
     let doubled = [1, 2, 4, 8].map(|times| HEADER + times * FIRST_BYTES);
     assert_eq!(seen, doubled);
     assert!(lengths(path).len() > 2, "it went on in further segments");
+    assert_eq!(said_by_header(path, FIRST), SEGMENT);
+    assert_eq!(said_by_header(path, &format!("wal-{SEGMENT:016x}.seg")), SEGMENT);
     assert!(commons.is_sorted(), "blocks only become larger");
     assert_eq!((commons[0], *commons.last().unwrap()), (16 << 10, 128 << 10));
     let found = Bench::open_with(growing(path), DeviceKind::Auto).unwrap().found;
@@ -106,79 +112,138 @@ fn blocks_that_become_common_leave_the_log_to_others() {
     bench.flush();
 }
 
-/// Files of segments that the log has not come to may be left short by a crash.
+/// Bytes of log that a segment's file has, as its header says.
+fn said_by_header(path: &Path, name: &str) -> u64 {
+    let file = std::fs::File::open(path.join(name)).unwrap();
+    let mut number = [0; 8];
+    file.read_exact_at(&mut number, 48).unwrap();
+    u64::from_le_bytes(number)
+}
+
+/// A crash may come when the file is longer and its header does not say so yet.
 #[test]
-fn short_files_after_the_end_are_made_whole() {
+fn what_a_file_has_past_what_its_header_says_is_not_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let mut bench = Bench::open(path).unwrap();
+    let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
     let mut expected: Found = Vec::new();
     let mut write = |bench: &mut Bench, count: u64| {
         for _ in 0..count {
-            let (key, value) = numbered(expected.len() as u64);
+            let (key, value) = (expected.len().to_be_bytes().to_vec(), vec![7; 3000]);
             bench.commit(&key, &value);
             expected.push(vec![(key, value)]);
             bench.flush();
         }
         expected.clone()
     };
-    let expected_then = write(&mut bench, 20);
+    let first = write(&mut bench, 1);
     drop(bench);
-    let count = lengths(path).len() as u64;
-    assert!(count > 3, "space is made ahead");
-    let file = |index: u64| {
-        let name = format!("wal-{:016x}.seg", index * SMALL_SEGMENT);
-        std::fs::File::options().read(true).write(true).open(path.join(name)).unwrap()
-    };
-    // One in between, and the last, which has nothing but its header.
-    file(1).set_len(HEADER + 5000).unwrap();
-    file(count - 1).set_len(HEADER).unwrap();
-    let mut bench = Bench::open(path).unwrap();
-    assert!(bench.found == expected_then);
-    assert_eq!(lengths(path)[1], HEADER + SMALL_SEGMENT);
-    let all = write(&mut bench, 5000);
-    assert!(bench.log.tail().0 > count * SMALL_SEGMENT, "the log went past what was short");
+    assert_eq!(
+        (lengths(path), said_by_header(path, FIRST)),
+        (vec![HEADER + FIRST_BYTES], FIRST_BYTES)
+    );
+    let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
+    file.set_len(HEADER + 2 * FIRST_BYTES).unwrap();
+    let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
+    assert!(bench.found == first);
+    assert_eq!(bench.log.disk.as_ref().unwrap().segments.end(), Lsn(FIRST_BYTES));
+    let all = write(&mut bench, 80);
+    let tail = bench.log.tail().0;
+    assert!(tail > FIRST_BYTES, "the log went past what the header said");
     drop(bench);
-    assert!(lengths(path).iter().all(|length| *length == HEADER + SMALL_SEGMENT));
-    assert!(Bench::open(path).unwrap().found == all);
+    let header = said_by_header(path, FIRST);
+    assert!(header >= tail && lengths(path)[0] >= HEADER + header, "{header} for {tail}");
+    assert!(Bench::open_with(growing(path), DeviceKind::Auto).unwrap().found == all);
 }
 
-/// Also where nothing is read of it: it is before the checkpoint.
+/// Whatever file it is, and wherever the log ends.
 #[test]
-fn a_file_cut_short_before_the_end_is_told() {
+fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let mut bench = Bench::open(path).unwrap();
-    let mut from = None;
-    while bench.log.tail().0 < 3 * SMALL_SEGMENT {
-        let lsn = bench.commit(&[1; 8], &[2; 3000]);
+    let mut expected: Found = Vec::new();
+    for number in 0..20 {
+        let (key, value) = numbered(number);
+        bench.commit(&key, &value);
+        expected.push(vec![(key, value)]);
         bench.flush();
-        from = from.or((lsn.0 > SMALL_SEGMENT).then_some(lsn));
     }
     drop(bench);
-    let name = path.join("wal-0000000000000000.seg");
-    let file = std::fs::File::options().read(true).write(true).open(&name).unwrap();
-    let mut last = [0; 4096];
-    file.read_exact_at(&mut last, SMALL_SEGMENT).unwrap();
-    file.set_len(SMALL_SEGMENT).unwrap();
-    let open = || {
-        let (log, mut reader) = Log::open(options(path))?;
-        reader.start_at(from.unwrap());
-        read_on(&mut reader)?;
-        log.resume_at(reader.end())
-    };
-    match open() {
-        Err(LogError::Corrupt { path, offset, reason }) => {
-            assert_eq!((path, offset), (name, SMALL_SEGMENT));
-            assert!(reason.contains("cut short"), "{reason}");
+    let files = lengths(path).len() as u64;
+    assert!(files > 3, "space is made ahead");
+    let whole = HEADER + SMALL_SEGMENT;
+    for name in (0..files).map(|index| path.join(format!("wal-{:016x}.seg", index * SMALL_SEGMENT)))
+    {
+        let bytes = std::fs::read(&name).unwrap();
+        let file = std::fs::File::options().write(true).open(&name).unwrap();
+        for length in
+            (1..=SMALL_SEGMENT / 4096).rev().map(|sectors| sectors * 4096).chain([4000, 0])
+        {
+            file.set_len(length).unwrap();
+            match Log::open(options(path)).err() {
+                Some(LogError::Corrupt { path, offset, reason }) => {
+                    assert_eq!(
+                        (path, offset),
+                        (name.clone(), if length < HEADER { 0 } else { length })
+                    );
+                    let told = [format!("{length} bytes"), format!("{whole} or more")];
+                    let told = told.iter().all(|told| reason.contains(told));
+                    assert!(told || length < HEADER, "{reason}");
+                }
+                other => panic!("{length} bytes: {other:?}"),
+            }
+        }
+        file.write_all_at(&bytes, 0).unwrap();
+    }
+    assert!(Bench::open(path).unwrap().found == expected);
+}
+
+/// Such a header is from another time than the files that follow.
+#[test]
+fn a_first_file_that_is_not_whole_is_the_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
+    bench.commit(b"key", b"value");
+    bench.flush();
+    let file = std::fs::File::options().read(true).write(true).open(path.join(FIRST)).unwrap();
+    let mut header = [0; HEADER as usize];
+    file.read_exact_at(&mut header, 0).unwrap();
+    while lengths(path).len() == 1 {
+        bench.commit(&[1; 8], &[2; 100_000]);
+        bench.flush();
+    }
+    drop(bench);
+    assert_eq!(said_by_header(path, FIRST), SEGMENT);
+    file.write_all_at(&header, 0).unwrap();
+    match Log::open(growing(path)).err() {
+        Some(LogError::Corrupt { path: named, offset, .. }) => {
+            assert_eq!((named, offset), (path.join(FIRST), HEADER + FIRST_BYTES));
         }
         other => panic!("{other:?}"),
     }
-    file.write_all_at(&last, SMALL_SEGMENT).unwrap();
-    open().unwrap();
 }
 
-fn read_on(reader: &mut LogReader) -> Result<(), LogError> {
-    while reader.next_block()?.is_some() {}
-    Ok(())
+#[test]
+fn a_header_that_does_not_say_it_is_of_a_whole_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut bench = Bench::open(path).unwrap();
+    bench.commit(b"key", b"value");
+    bench.flush();
+    let header = bench.log.identity().unwrap().sector_of(1, *b"BRAIDWAL", 0, [0; 3]);
+    drop(bench);
+    let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
+    file.write_all_at(&header, 0).unwrap();
+    assert_eq!(said_by_header(path, FIRST), 0);
+    assert_eq!(Bench::open(path).unwrap().found.len(), 1);
+    let length = HEADER + SMALL_SEGMENT - 4096;
+    file.set_len(length).unwrap();
+    match Log::open(options(path)).err() {
+        Some(LogError::Corrupt { path: named, offset, .. }) => {
+            assert_eq!((named, offset), (path.join(FIRST), length));
+        }
+        other => panic!("{other:?}"),
+    }
 }
