@@ -13,7 +13,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use braiddb::{
-    Database, Durability, Error, Options, Outcome, Result, RunOptions, SourceRun, Table,
+    Database, Durability, Error, Options, Outcome, Policy, Result, RunOptions, SourceRun, Table,
     Transaction,
 };
 use common::{Limit, with_limit};
@@ -94,6 +94,42 @@ fn wait_until(condition: impl Fn() -> bool) {
 
 fn is_closed<T: std::fmt::Debug>(result: Result<T>) {
     assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+}
+
+/// Gives way to other tasks for ever, as a loop does that looks at a flag which nobody sets.
+async fn give_way_for_ever() {
+    std::future::poll_fn(|context| {
+        context.waker().wake_by_ref();
+        std::task::Poll::<()>::Pending
+    })
+    .await;
+}
+
+#[test]
+fn closing_ends_what_wakes_itself() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        for policy in [Policy::DualQueue, Policy::Batch, Policy::Pipeline, Policy::Sequential] {
+            let db = Database::in_memory(options().policy(policy)).unwrap();
+            limit.watch(&db, Database::stats);
+            let (begins, begun) = channel();
+            let waiting: Vec<_> = (0..4)
+                .map(|_| {
+                    let (db, begins) = (db.clone(), begins.clone());
+                    std::thread::spawn(move || {
+                        db.run_blocking(async move |_| {
+                            _ = begins.send(());
+                            give_way_for_ever().await;
+                            Ok(())
+                        })
+                    })
+                })
+                .collect();
+            // One is begun at least, whatever the policy.
+            begun.recv().unwrap();
+            db.close().unwrap();
+            waiting.into_iter().for_each(|waiting| is_closed(waiting.join().unwrap()));
+        }
+    });
 }
 
 #[test]

@@ -124,7 +124,8 @@ impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn wait(&mut self, position: usize, cause: Cause) {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
-        self.slots[index as usize].state = TaskState::Waiting(cause);
+        let slot = &mut self.slots[index as usize];
+        (slot.state, slot.waited_foreign) = (TaskState::Waiting(cause), cause == Cause::Foreign);
         *self.waiting(cause) += 1;
     }
 
@@ -170,16 +171,19 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// Drops every task that waits for a foreign future; how many of them were a typed source's.
+    /// Drops every task that waits for a foreign future, or was woken and not polled since; how many of them were a typed
+    /// source's. Between rounds only.
     pub(super) fn drop_foreign(&mut self) -> usize {
         let mut typed = 0;
-        for index in 0..self.slots.len() {
-            let slot = &mut self.slots[index];
-            if slot.state == TaskState::Waiting(Cause::Foreign) {
+        let Self { slots, hot, staged, .. } = self;
+        hot.retain(|index| !slots[*index as usize].waits_foreign());
+        staged.retain(|index| !slots[*index as usize].waits_foreign());
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if slot.waits_foreign() {
+                self.foreign -= usize::from(slot.state == TaskState::Waiting(Cause::Foreign));
                 typed += usize::from(slot.is_typed());
                 slot.empty();
                 self.free.push(index as u32);
-                self.foreign -= 1;
             }
         }
         typed

@@ -127,6 +127,24 @@ impl Watch {
         taken
     }
 
+    /// When the worker is to stop: takes over what other workers have not begun, for one of them may wait for it, and not come back
+    /// before. Nothing is sent any more then. How many jobs it took.
+    pub(super) fn take_all(&self, group: &WorkerGroup) -> u64 {
+        let mine = &group.mailboxes[self.worker];
+        let mut taken = 0;
+        for other in self.others() {
+            while let Some(job) = group.mailboxes[other].jobs.pop() {
+                mine.jobs.push(job);
+                taken += 1;
+            }
+        }
+        if taken > 0 {
+            // It is not to sleep before it has looked at them.
+            mine.ring();
+        }
+        taken
+    }
+
     /// The worker has told that it sleeps: when it is to wake to look after another, if it is to.
     pub(super) fn begin_sleep(&self, group: &WorkerGroup) -> Option<Instant> {
         let next = self.others().next()?;

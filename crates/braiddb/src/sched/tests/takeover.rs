@@ -78,3 +78,23 @@ fn jobs_of_one_worker_stay_with_it() {
     drop(go_on);
     assert_ne!(answers.recv().unwrap(), other);
 }
+
+/// A task that blocks its worker waits for a job that was sent to the same worker, and has not begun when all are told to
+/// stop.
+#[test]
+fn who_stops_does_what_a_blocked_worker_has_not_begun() {
+    for workers in [2, 4] {
+        let executor = start(workers, Policy::DualQueue, Width::Auto);
+        let (go_on, blocked) = block(&executor);
+        let (reply, answers) = mpsc::channel();
+        let mailbox = &executor.group.mailboxes[blocked];
+        mailbox.jobs.push(Box::new(move || {
+            Box::pin(async move {
+                drop(go_on);
+                reply.send(()).unwrap();
+            })
+        }));
+        executor.stop();
+        answers.recv().unwrap();
+    }
+}

@@ -33,7 +33,11 @@ impl<S: Source> Run<'_, '_, S> {
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
             // Tasks of others may wait for what comes of transfers that are nobody's.
             (false, true) if self.worker.local.transfers.has_nobodys() => None,
-            (false, true) if open == 0 && self.has_no_messages() => Some(Exit::Stopped),
+            (false, true) if open == 0 && self.has_no_messages() => {
+                let taken_over = self.worker.watch.take_all(&self.worker.group);
+                self.worker.counters.taken_over.add(taken_over);
+                (taken_over == 0).then_some(Exit::Stopped)
+            }
             _ => None,
         }
     }
