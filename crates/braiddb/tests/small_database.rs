@@ -70,6 +70,33 @@ fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
     });
 }
 
+/// The log needs room for a block of each worker, but not before anything is logged.
+#[test]
+fn an_empty_database_takes_less_than_a_mebibyte_however_many_workers_it_has() {
+    with_limit(LIMIT, |_| {
+        for (workers, most) in [(1, MIB), (4, MIB), (8, 2 * MIB), (64, 4 * MIB)] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = || Options::default().workers(workers);
+            // Closed several times: what closing logs does not make it grow.
+            for _ in 0..3 {
+                Database::open(directory.path(), options()).unwrap().close().unwrap();
+                assert_takes_at_most(directory.path(), MIB);
+            }
+            let db = Database::open(directory.path(), options()).unwrap();
+            assert_takes_at_most(directory.path(), MIB);
+            let table: Records = block_on(db.create_table("records")).unwrap();
+            block_on(db.put(&table, &0, &[7; 100][..])).unwrap();
+            assert_takes_at_most(directory.path(), 2 * most);
+            db.close().unwrap();
+            drop(db);
+            let db = Database::open(directory.path(), options()).unwrap();
+            let table: Records = block_on(db.open_table("records")).unwrap();
+            assert_eq!(count(&db, &table), 1);
+            db.close().unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_backup_of_a_small_database_is_small_and_grows() {
     with_limit(LIMIT, |_| {

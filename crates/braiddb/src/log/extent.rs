@@ -219,8 +219,10 @@ impl Extent {
         let first_bytes = self.first_bytes.load(Ordering::Relaxed);
         let ahead =
             if first_bytes < self.segment_bytes { ahead.min(first_bytes / 8) } else { ahead };
-        // A log in which nothing is needs nothing ahead.
-        let due = tail > Lsn::FIRST
+        // A log in which hardly anything is needs nothing ahead: what closing logs to it, however many
+        // workers there are, must not make it grow. Who needs more than there is demands it.
+        let little = if first_bytes < self.segment_bytes { first_bytes / 8 } else { 0 };
+        let due = tail.0 > little.max(Lsn::FIRST.0)
             && !self.allows(tail.0 + self.slack() + ahead, purpose)
             && !self.stalled.load(Ordering::Relaxed);
         due.then_some(DueExtension { purpose, demanded: false })
