@@ -163,15 +163,15 @@ fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
     let path = directory.path();
     let mut bench = Bench::open(path).unwrap();
     let mut expected: Found = Vec::new();
-    for number in 0..20 {
-        let (key, value) = numbered(number);
+    // Each flush takes a sector at least: the log comes to the fourth file if that is not made ahead.
+    while lengths(path).len() <= 3 {
+        let (key, value) = numbered(expected.len() as u64);
         bench.commit(&key, &value);
         expected.push(vec![(key, value)]);
         bench.flush();
     }
     drop(bench);
     let files = lengths(path).len() as u64;
-    assert!(files > 3, "space is made ahead");
     let whole = HEADER + SMALL_SEGMENT;
     for name in (0..files).map(|index| path.join(format!("wal-{:016x}.seg", index * SMALL_SEGMENT)))
     {
