@@ -213,6 +213,30 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
     });
 }
 
+/// A writer that found a record alive does not see what was written by one that found it expired.
+#[test]
+fn a_later_time_is_not_seen_by_extension() {
+    for_both_kinds(|db, clock, table| {
+        block_on(async {
+            let serializable = RunOptions::default().isolation(Isolation::Serializable);
+            db.put(&table, &1, &10).await?;
+            let transaction = db.begin_with(serializable).await?;
+            transaction.put(&table, &2, &20).await?;
+            assert_eq!(transaction.get(&table, &1).await?, Some(10));
+            clock.pass(TTL);
+            assert_eq!(db.get(&table, &1).await?, None);
+            // Written by who knows that record 1 has expired.
+            db.put(&table, &3, &30).await?;
+            match transaction.get(&table, &3).await {
+                Ok(seen) => assert_eq!(seen, None),
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    });
+}
+
 #[test]
 fn a_write_that_is_given_up_has_not_happened() {
     for_both_kinds(|db, clock, table| {

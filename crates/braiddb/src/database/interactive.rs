@@ -205,8 +205,7 @@ async fn serve(
     };
     core.name_conflicts();
     let begin = core.begin();
-    // Its steps may come much later.
-    core.time();
+    core.take_time();
     let mut transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(begin));
     let limits = limited.then(|| Limits::begin(worker.engine()));

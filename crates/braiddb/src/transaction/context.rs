@@ -78,6 +78,8 @@ pub(crate) struct State {
     mode: Mode,
     /// The time for it, where records expire; 0 as long as it has not asked (`transaction/expiry.rs`).
     time: Cell<u64>,
+    /// Whether anything was judged by it.
+    time_used: Cell<bool>,
     /// The latest commit that anything it was told depends on: a value or a deletion that it saw, or
     /// what a write of its own was installed on or refused for.
     depends_on: Cell<Lsn>,
@@ -105,6 +107,7 @@ impl State {
             extensions: Cell::new(0),
             mode,
             time: Cell::new(0),
+            time_used: Cell::new(false),
             depends_on: Cell::new(Lsn::ZERO),
             recent: Cell::new(None),
             repeated: Cell::new(false),
@@ -168,6 +171,11 @@ impl Transaction {
 
     pub(super) fn time_taken(&self) -> &Cell<u64> {
         &self.time
+    }
+
+    /// Whether anything was judged by the time.
+    pub(super) fn time_used(&self) -> &Cell<bool> {
+        &self.time_used
     }
 
     /// Whether it refuses to write.

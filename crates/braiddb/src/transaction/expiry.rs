@@ -109,6 +109,12 @@ impl SteadyClock {
 impl Transaction {
     /// The time for this transaction, in milliseconds since 1970: taken when it is first asked for.
     pub(crate) fn time(&self) -> u64 {
+        self.time_used().set(true);
+        self.take_time()
+    }
+
+    /// Takes the time, for a transaction that may ask for it much later than it begins.
+    pub(crate) fn take_time(&self) -> u64 {
         match self.time_taken().get() {
             0 => {
                 let now = self.engine().steady_clock.now();

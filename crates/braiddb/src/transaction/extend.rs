@@ -54,7 +54,9 @@ impl Transaction {
 
     fn extend_writer(&self) -> bool {
         let few = self.reads().len() <= MOST_NOTED && self.extensions() < MOST_EXTENSIONS;
-        if !few || self.mode() != Mode::Serializable || self.stale().get().is_some() {
+        // What was alive at its time need not be at a later one; and others may have told it at the new stamp what was not.
+        let has_time = self.time_used().get();
+        if !few || has_time || self.mode() != Mode::Serializable || self.stale().get().is_some() {
             return false;
         }
         let tail = self.engine().log.tail();
