@@ -5,6 +5,7 @@ mod common;
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use braiddb::{Database, Error, Options, Table};
 use common::{Limit, with_limit};
@@ -133,5 +134,26 @@ fn closing_beside_a_blocked_worker_answers_everybody() {
             assert!(is_right, "{key}: {found:?}");
         }
         closing.into_iter().for_each(|closing| closing.join().unwrap().unwrap());
+    });
+}
+
+/// Workers that look after one another come to rest when there is nothing to look after.
+#[test]
+fn idle_workers_do_not_wake_each_other() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (db, table) = open(limit, 4);
+        with_blocked(&db, 1, || {
+            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
+        });
+        let sleeps = || db.stats().workers.iter().map(|worker| worker.sleeps).collect::<Vec<_>>();
+        // Housekeeping of what was done may wake them some times yet. Looking after others would do so each 10 ms.
+        std::thread::sleep(Duration::from_secs(1));
+        let before = sleeps();
+        std::thread::sleep(Duration::from_secs(2));
+        let after = sleeps();
+        for (before, after) in before.iter().zip(&after) {
+            assert!(after - before < 50, "{before} to {after}: {:#?}", db.stats().workers);
+        }
+        db.close().unwrap();
     });
 }

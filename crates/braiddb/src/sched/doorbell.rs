@@ -103,7 +103,7 @@ pub(super) trait Sleeper {
     /// Sleeps until it is notified, or wakes by itself.
     fn sleep(&mut self);
 
-    /// It no longer says that it sleeps.
+    /// It said that it sleeps, and no longer does.
     fn awake(&mut self) {}
 }
 
@@ -129,8 +129,9 @@ pub(super) fn idle<S: Sleeper>(sleeper: &mut S) -> Option<S::Exit> {
     if sleeper.doorbell().begin_sleep() {
         sleeper.sleep();
         sleeper.doorbell().end_sleep();
-        sleeper.awake();
     }
+    // Others may have seen it asleep, also if it did not sleep after all.
+    sleeper.awake();
     None
 }
 

@@ -56,7 +56,9 @@ impl WorkerGroup {
             return Err(Closed);
         }
         let (earlier, from) = self.mailboxes.split_at(worker);
-        let mailbox = from.iter().chain(earlier).find(|mailbox| !mailbox.pulse.is_overdue());
+        let comes_back =
+            |mailbox: &&Arc<Mailbox>| !mailbox.pulse.is_overdue() || mailbox.doorbell.is_asleep();
+        let mailbox = from.iter().chain(earlier).find(comes_back);
         let mailbox = mailbox.unwrap_or(&self.mailboxes[worker]);
         mailbox.jobs.push(job);
         mailbox.ring();

@@ -4,9 +4,9 @@
 //! Each worker looks after the next one, in a circle, and past those that do not come back after the next but one: every
 //! [`WINDOW`] it looks whether that one took a turn. Tasks that have begun stay: they are bound to their thread.
 //!
-//! Invariant: while a worker is awake, the one before it is awake too, or sleeps for a window at most. Who goes to
-//! sleep for longer says so and then sees that the next one sleeps; who wakes says so and then notifies the one before it if that
-//! sleeps for longer. A sequentially consistent fence stands between the two steps of each, so at least one sees the other.
+//! Invariant: while a worker runs tasks, the one before it is awake, or sleeps for a window at most. Who goes to
+//! sleep for longer says so and then sees that the next one sleeps; who no longer sleeps says so, and notifies the one before it
+//! if that sleeps for longer, before it runs a task. (Not if it runs none: else each would wake another for ever.) A sequentially consistent fence stands between the two steps of each, so at least one sees the other.
 //! A worker that took turns since it was last looked at counts as awake: else one that is woken often would
 //! notify the other each time.
 
@@ -159,7 +159,7 @@ impl Watch {
         group.mailboxes[self.worker].pulse.count();
     }
 
-    /// The worker has told that it is awake: sees to it that it is looked after.
+    /// The worker has told that it is awake, and is about to run a task: sees to it that it is looked after.
     pub(super) fn be_watched(&self, group: &WorkerGroup) {
         let Some(before) = self.others().last() else { return };
         let mailbox = &group.mailboxes[before];

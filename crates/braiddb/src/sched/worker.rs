@@ -66,6 +66,8 @@ pub(super) struct Worker<'w> {
     tuner: Tuner,
     stretch: Stretch,
     watch: Watch,
+    /// Whether the worker before this one was seen to look after it since it last said that it sleeps.
+    is_watched: bool,
     contention: Contention,
     pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
     queues: Option<Queues<NoTask>>,
@@ -103,6 +105,7 @@ impl<'w> Worker<'w> {
             tuner: Tuner::new(clock::now()),
             stretch: Stretch::new(clock::now()),
             watch,
+            is_watched: false,
             contention: Contention::new(),
             waiting_sources: VecDeque::new(),
             queues,
@@ -233,6 +236,9 @@ impl<S: Source> Run<'_, '_, S> {
                     return exit;
                 }
                 continue;
+            }
+            if !std::mem::replace(&mut self.worker.is_watched, true) {
+                self.worker.watch.be_watched(&self.worker.group);
             }
             self.round();
             self.worker.rounds_since_turn += 1;

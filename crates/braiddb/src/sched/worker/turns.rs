@@ -73,6 +73,6 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     }
 
     fn awake(&mut self) {
-        self.worker.watch.be_watched(&self.worker.group);
+        self.worker.is_watched = false;
     }
 }
