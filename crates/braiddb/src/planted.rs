@@ -24,7 +24,7 @@ pub enum Bug {
     FreedLiveSegment,
     SignalLoweredAfterLook,
     OtherWorkersNotWoken,
-    WaitingNotAskedAgain,
+    GivenUpWaitCounted,
     EvictionBesidePruning,
     LosingInsertFreesAtOnce,
     CommitLsnClearedEarly,
@@ -136,7 +136,7 @@ impl Bug {
     pub const CONCURRENCY: [Self; 17] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
-        Self::WaitingNotAskedAgain,
+        Self::GivenUpWaitCounted,
         Self::EvictionBesidePruning,
         Self::LosingInsertFreesAtOnce,
         Self::CommitLsnClearedEarly,

@@ -182,12 +182,22 @@ fn closing_ends_what_waits_to_be_admitted() {
     });
 }
 
+/// What a transaction does with reads that it has begun and does not wait for.
+#[derive(Clone, Copy, Debug)]
+enum Reads {
+    GivenUp,
+    /// Kept, and polled by nobody who is woken.
+    Kept,
+    /// Begun anew, and given up, at each poll.
+    Renewed,
+}
+
 /// What was waited for when a transaction suspended says nothing of what it waits for: reads that were begun then are given up
 /// in the same poll, or wake nobody when they are over.
 #[test]
 fn closing_ends_what_waits_for_something_else_than_its_reads() {
     with_limit(120, |limit| {
-        for keeps in [false, true] {
+        for reads in [Reads::GivenUp, Reads::Kept, Reads::Renewed] {
             let (_directory, db, table) = open();
             limit.watch(&db, Database::stats);
             let (begins, begun) = std::sync::mpsc::channel();
@@ -195,14 +205,28 @@ fn closing_ends_what_waits_for_something_else_than_its_reads() {
                 let keys: Vec<u64> = (0..3).collect();
                 let mut gets: Vec<_> =
                     keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
-                if keeps {
-                    let mut nobody = Context::from_waker(Waker::noop());
-                    for get in &mut gets {
-                        assert!(get.as_mut().poll(&mut nobody).is_pending(), "it is on disk");
+                let mut nobody = Context::from_waker(Waker::noop());
+                match reads {
+                    Reads::Kept => {
+                        for get in &mut gets {
+                            assert!(get.as_mut().poll(&mut nobody).is_pending(), "it is on disk");
+                        }
                     }
-                } else {
-                    poll_each_once(&mut gets).await;
-                    gets.clear();
+                    Reads::GivenUp => {
+                        poll_each_once(&mut gets).await;
+                        gets.clear();
+                    }
+                    Reads::Renewed => {
+                        let mut first = Some(&begins);
+                        poll_fn(|context| {
+                            // One alone: giving up one of several that wait in line admits the next, and so resumes the task.
+                            let mut get = Box::pin(tx.get(&table, &keys[0]));
+                            assert!(get.as_mut().poll(context).is_pending(), "it is on disk");
+                            first.take().into_iter().for_each(|begins| begins.send(()).unwrap());
+                            Poll::<()>::Pending
+                        })
+                        .await;
+                    }
                 }
                 begins.send(()).unwrap();
                 pending::<Result<(), Error>>().await
@@ -211,7 +235,7 @@ fn closing_ends_what_waits_for_something_else_than_its_reads() {
             begun.recv().unwrap();
             db.close().unwrap();
             let ended = block_on(waiting);
-            assert!(matches!(ended, Err(Error::Closed)), "kept {keeps}: {ended:?}");
+            assert!(matches!(ended, Err(Error::Closed)), "{reads:?}: {ended:?}");
             assert_eq!(db.stats().memory.reads, 0, "{:?}", db.stats().memory);
         }
     });

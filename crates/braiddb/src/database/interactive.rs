@@ -122,7 +122,7 @@ async fn next_request(
     inbox: &mut mpsc::UnboundedReceiver<Request>,
     expiry: Option<(Instant, Expired)>,
 ) -> Result<Option<Request>, Expired> {
-    let waiter = sched::current_waiter().await;
+    let waiter = sched::current_foreign_waiter().await;
     let timer = expiry.map(|(at, expired)| (worker.timers.set(at, waiter), expired));
     poll_fn(|context| {
         // A request that has come is carried out, however late it is looked at.

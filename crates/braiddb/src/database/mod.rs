@@ -360,10 +360,9 @@ impl Database {
     }
 
     /// Closes the database: no transaction begins any more, those under way end, the log is
-    /// flushed. Sources draw no more inputs. A transaction that waits for something outside the engine,
-    /// and an interactive one, is aborted if it does not end within 200 ms, or 400 ms if it has begun to read
-    /// meanwhile and then given that up. So is one whose reads are polled by an executor of its own, as `join_all` of
-    /// many, if the disk takes longer. Closing twice is no error.
+    /// flushed. Sources draw no more inputs. A transaction that waits for nothing of the engine's but for something
+    /// outside, and an interactive one, is aborted after 200 ms. One that goes on using the engine, or waits for its
+    /// disk, is waited for. Closing twice is no error.
     ///
     /// Blocks until all is done, checks and backups that are under way included: then the directory is
     /// free, to be opened again or removed, whatever handles there still are. Calls on them give

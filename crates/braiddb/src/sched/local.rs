@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use super::counters::SchedulerCounters;
+use super::mailbox::Mailbox;
 use super::panics::Failure;
 use super::storage::Transfers;
 use super::waiter::Waiter;
@@ -75,6 +76,9 @@ pub(super) struct WorkerLocal {
     slot: Cell<u32>,
     /// Where that slot's waker is; only compared.
     waker: Cell<*const Waker>,
+    /// For each slot, how much its task waits for that the engine will bring about (`waiter.rs`).
+    waits: RefCell<Vec<u32>>,
+    pub(super) mailbox: Arc<Mailbox>,
     /// Who was resumed by this worker's own tasks or housekeeping.
     pub(super) resumed: RefCell<Vec<Waiter>>,
     /// The tasks' reads and writes of storage.
@@ -91,6 +95,7 @@ impl WorkerLocal {
     pub(super) fn new(
         worker: usize,
         most_reads: usize,
+        mailbox: Arc<Mailbox>,
         counters: Arc<SchedulerCounters>,
         failure: Arc<Failure>,
     ) -> Self {
@@ -104,6 +109,8 @@ impl WorkerLocal {
             cause: Cell::new(Cause::Foreign),
             slot: Cell::new(0),
             waker: Cell::new(std::ptr::null()),
+            waits: RefCell::default(),
+            mailbox,
             resumed: RefCell::default(),
             transfers: Transfers::new(most_reads),
             counters,
@@ -153,6 +160,24 @@ impl WorkerLocal {
     #[inline(always)]
     pub(super) fn polls_task(&self, context: &Context<'_>) -> bool {
         std::ptr::eq(context.waker(), self.waker.get())
+    }
+
+    /// The task in a slot waits for one thing more that the engine will bring about.
+    pub(super) fn count_wait(&self, slot: u32) {
+        let (mut waits, slot) = (self.waits.borrow_mut(), slot as usize);
+        if waits.len() <= slot {
+            waits.resize(slot + 1, 0);
+        }
+        waits[slot] += 1;
+    }
+
+    pub(super) fn uncount_wait(&self, slot: u32) {
+        self.waits.borrow_mut()[slot as usize] -= 1;
+    }
+
+    /// Whether the task in a slot waits for something that the engine will bring about.
+    pub(super) fn has_waits(&self, slot: u32) -> bool {
+        self.waits.borrow().get(slot as usize).is_some_and(|waits| *waits > 0)
     }
 
     /// Keeps the room of an emptied list of resumed waiters for those to come.

@@ -8,11 +8,12 @@
 //! | a job, for whatever worker | [`Executor`](super::Executor), any thread | `jobs`, its own or another's that does not come back (`watch.rs`) |
 //! | a source, or a job of this worker alone | [`Executor`](super::Executor), any thread; the worker | `messages` |
 //! | a task may go on | its waker, any thread | `wakes` |
+//! | a task, or a part of one, may go on with what another worker has brought about | that worker | `resumed` |
 //! | the database is closing | `Executor::stop` | `stop` |
 //! | the engine has failed | the worker that panicked | the failure that all workers share |
 //! | the durable LSN advanced, or the log failed | the worker that saw to it, at its next turn | the log |
 //!
-//! What a worker's own tasks and housekeeping resume needs no ring: it is in the worker's `resumed`,
+//! What a worker's own tasks and housekeeping resume needs no ring: it is in the worker's own list of resumed waiters,
 //! which is emptied after every turn and before every sleep. A completion of the worker's own device
 //! ends its sleep by itself. What nobody announces, as the end of the last transaction that an old
 //! version waits for, is looked for again after a bounded time ([`Turn::deadline`](super::Turn)).
@@ -22,6 +23,7 @@ use std::task::Wake;
 
 use super::doorbell::Doorbell;
 use super::executor::{Job, Message};
+use super::waiter::Resumption;
 use super::watch::Pulse;
 use crate::io::Notify;
 use crate::sync::atomic::AtomicBool;
@@ -36,8 +38,15 @@ pub(super) struct Mailbox {
     /// What is for this worker alone.
     pub(super) messages: SegQueue<Message>,
     pub(super) wakes: SegQueue<u32>,
+    pub(super) resumed: SegQueue<Resumption>,
     pub(super) stop: AtomicBool,
     notifier: OnceLock<Arc<dyn Notify>>,
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
 }
 
 impl Mailbox {
@@ -48,6 +57,7 @@ impl Mailbox {
             jobs: SegQueue::new(),
             messages: SegQueue::new(),
             wakes: SegQueue::new(),
+            resumed: SegQueue::new(),
             stop: AtomicBool::new(false),
             notifier: OnceLock::new(),
         }

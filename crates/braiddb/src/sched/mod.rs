@@ -41,11 +41,13 @@ pub(crate) use panics::{
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
-pub(crate) use storage::{HOUSEKEEPING_TOKEN, read, sync, transfers, write};
+pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, transfers, write};
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
     Interleaved, count_failed_attempt, count_steps, park, prefetch, run_now, suspend_memory, touch,
     upkeep, yield_now,
 };
-pub(crate) use waiter::{RemoteWaiter, Waiter, current_waiter, resume, wait_remotely};
+pub(crate) use waiter::{
+    RemoteWaiter, Waiter, current_foreign_waiter, current_waiter, resume, wait_remotely,
+};

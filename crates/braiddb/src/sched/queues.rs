@@ -120,12 +120,16 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.free.push(index);
     }
 
-    /// The task at `position` of the hot queue waits for something cold.
-    pub(super) fn wait(&mut self, position: usize, cause: Cause) {
+    /// The task at `position` of the hot queue waits for something cold. `cause` is what its futures said in
+    /// its last poll; they may have been given up in the same poll.
+    pub(super) fn wait(&mut self, position: usize, cause: Cause, local: &WorkerLocal) {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
+        let has_waits = local.has_waits(index);
+        let cause = if has_waits { cause } else { Cause::Foreign };
         let slot = &mut self.slots[index as usize];
-        (slot.state, slot.waited_foreign) = (TaskState::Waiting(cause), cause == Cause::Foreign);
+        (slot.state, slot.waited_foreign) = (TaskState::Waiting(cause), !has_waits);
+        slot.noticed &= !has_waits;
         *self.waiting(cause) += 1;
     }
 
@@ -154,13 +158,6 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// Stages every task that waits: polled again, it says anew what for.
-    pub(super) fn stage_all(&mut self) {
-        for index in 0..self.slots.len() as u32 {
-            self.stage(index);
-        }
-    }
-
     /// Moves the longest staged task to the hot queue.
     pub(super) fn unstage(&mut self) {
         let index = self.staged.pop_front().expect("the caller saw a staged task");
@@ -171,20 +168,35 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// Drops every task that waits for a foreign future, or was woken and not polled since; how many of them were a typed
-    /// source's. Between rounds only.
-    pub(super) fn drop_foreign(&mut self) -> usize {
-        let mut typed = 0;
-        let Self { slots, hot, staged, .. } = self;
-        hot.retain(|index| !slots[*index as usize].waits_foreign());
-        staged.retain(|index| !slots[*index as usize].waits_foreign());
+    /// Drops every task that waits for something foreign alone, and did when this was called last and ever since; how many of them
+    /// were a typed source's. Between rounds only.
+    ///
+    /// One look is not enough: a part of a task that has been woken may be on its way through a user's executor, on
+    /// another thread.
+    pub(super) fn drop_foreign(&mut self, local: &WorkerLocal) -> usize {
+        let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            if slot.waits_foreign() {
-                self.foreign -= usize::from(slot.state == TaskState::Waiting(Cause::Foreign));
-                typed += usize::from(slot.is_typed());
-                slot.empty();
-                self.free.push(index as u32);
+            let is_foreign = slot.waits_foreign() && !local.has_waits(index as u32);
+            if std::mem::replace(&mut slot.noticed, is_foreign) && is_foreign {
+                due.push(index as u32);
             }
+        }
+        if due.is_empty() {
+            return 0;
+        }
+        let is_due = |index: &u32| due.binary_search(index).is_ok();
+        self.hot.retain(|index| !is_due(index));
+        self.staged.retain(|index| !is_due(index));
+        let mut typed = 0;
+        for index in due {
+            let slot = &mut self.slots[index as usize];
+            typed += usize::from(slot.is_typed());
+            let state = slot.state;
+            slot.empty();
+            if let TaskState::Waiting(cause) = state {
+                *self.waiting(cause) -= 1;
+            }
+            self.free.push(index);
         }
         typed
     }

@@ -41,20 +41,28 @@ pub(super) struct Slot<F> {
     pub(super) waker: Waker,
     /// Steps its task took since it began, or last waited for something cold.
     pub(super) steps: u32,
-    /// Whether what it waited for last was foreign.
+    /// Whether, when it came to wait last, nothing was counted that the engine would bring about.
     pub(super) waited_foreign: bool,
+    /// Whether it was seen to wait for something foreign alone, by a worker that is to stop, and since then waited for
+    /// nothing else.
+    pub(super) noticed: bool,
 }
 
 impl<F: Future<Output = ()>> Slot<F> {
     pub(super) fn new(mailbox: &Arc<Mailbox>, index: u32) -> Self {
         let waker = Waker::from(Arc::new(SlotWaker::new(mailbox.clone(), index)));
-        Self { task: Task::Empty, state: TaskState::Free, waker, steps: 0, waited_foreign: false }
+        let (waited_foreign, noticed) = (false, false);
+        Self { task: Task::Empty, state: TaskState::Free, waker, steps: 0, waited_foreign, noticed }
     }
 
-    /// Whether its task did nothing since it last suspended but wait for something foreign, also if it was woken then: a task
-    /// may wake itself each time.
+    /// Whether its task waits, or did last, and has been woken and has done nothing since: a task may wake itself each
+    /// time. What it waits for is foreign, if nothing is counted that the engine will bring about.
     pub(super) fn waits_foreign(&self) -> bool {
-        self.state != TaskState::Free && self.waited_foreign && self.steps == 0
+        match self.state {
+            TaskState::Free => false,
+            TaskState::Waiting(_) => true,
+            TaskState::Hot | TaskState::Staged => self.waited_foreign && self.steps == 0,
+        }
     }
 
     /// Puts a task in, made where it is to stay. The slot is boxed, and a task is dropped where it lies:
@@ -63,7 +71,8 @@ impl<F: Future<Output = ()>> Slot<F> {
     pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) {
         assert!(matches!(self.task, Task::Empty), "a slot holds one task");
         assert_eq!(self.state, TaskState::Free);
-        (self.state, self.steps, self.waited_foreign) = (TaskState::Hot, 0, false);
+        (self.state, self.steps) = (TaskState::Hot, 0);
+        (self.waited_foreign, self.noticed) = (false, false);
         // SAFETY: in bounds and aligned, as a field of `self`; what is there, `Empty`, needs no drop.
         // Assigned instead, the task would be made elsewhere and copied, in case its making panics.
         unsafe { std::ptr::from_mut(&mut self.task).write(make()) };
@@ -99,7 +108,7 @@ impl<F: Future<Output = ()>> Slot<F> {
             Task::Boxed(task) => Task::Boxed(task),
             Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
         };
-        let Self { state, waker, steps, waited_foreign, .. } = self;
-        Slot { task, state, waker, steps, waited_foreign }
+        let Self { state, waker, steps, waited_foreign, noticed, .. } = self;
+        Slot { task, state, waker, steps, waited_foreign, noticed }
     }
 }

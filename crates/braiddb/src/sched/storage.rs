@@ -50,14 +50,14 @@ pub(super) type Then = Box<dyn FnOnce(Done)>;
 
 /// Who is told that a transfer has completed.
 enum Told {
-    Task(Waiter),
+    Task { waiter: Waiter, urgent: bool },
     Nobody(Then),
 }
 
 impl std::fmt::Debug for Told {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Task(waiter) => waiter.fmt(f),
+            Self::Task { waiter, .. } => waiter.fmt(f),
             Self::Nobody(_) => f.write_str("nobody"),
         }
     }
@@ -79,6 +79,8 @@ struct TransfersState {
     queue: VecDeque<usize>,
     issued: usize,
     most: usize,
+    /// Transfers that tasks wait for and that are not urgent.
+    ordinary: usize,
     /// Transfers of nobody that have not completed, or of which nothing was made yet.
     nobodys: usize,
     completed: VecDeque<Completed>,
@@ -97,8 +99,9 @@ impl Transfers {
     /// At most `most` are under way at a time.
     pub(super) fn new(most: usize) -> Self {
         let (tickets, free, queue, completed) = Default::default();
-        let (issued, nobodys, most) = (0, 0, most.max(1));
-        let state = TransfersState { tickets, free, queue, issued, most, nobodys, completed };
+        let (issued, ordinary, nobodys, most) = (0, 0, 0, most.max(1));
+        let state =
+            TransfersState { tickets, free, queue, issued, most, ordinary, nobodys, completed };
         Self { state: RefCell::new(state), has_completed: Cell::new(false) }
     }
 
@@ -111,6 +114,11 @@ impl Transfers {
     pub(super) fn open(&self) -> usize {
         let state = self.state.borrow();
         state.issued + state.queue.len()
+    }
+
+    /// Transfers that tasks wait for and that are not of the engine's upkeep.
+    fn ordinary(&self) -> usize {
+        self.state.borrow().ordinary
     }
 
     /// How many wait that could be issued now.
@@ -143,7 +151,8 @@ impl Transfers {
         let number = completion.token as usize;
         state.issued -= 1;
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Issued { told: Told::Task(waiter) } => {
+            Ticket::Issued { told: Told::Task { waiter, urgent } } => {
+                state.ordinary -= usize::from(!urgent);
                 state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
                 Some(waiter)
             }
@@ -201,7 +210,10 @@ impl Transfers {
 
     fn queue(&self, told: Told, operation: Operation, urgent: bool) -> usize {
         let state = &mut *self.state.borrow_mut();
-        state.nobodys += usize::from(matches!(told, Told::Nobody(_)));
+        match &told {
+            Told::Nobody(_) => state.nobodys += 1,
+            Told::Task { urgent, .. } => state.ordinary += usize::from(!urgent),
+        }
         let number = state.free.pop().unwrap_or_else(|| {
             state.tickets.push(Ticket::Free);
             state.tickets.len() - 1
@@ -215,31 +227,44 @@ impl Transfers {
         number
     }
 
-    /// What came of a transfer; `None` if it is under way, and then `update` gets its waiter.
-    fn take(&self, number: usize, update: impl FnOnce(&mut Waiter)) -> Option<Done> {
-        let state = &mut *self.state.borrow_mut();
-        match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Done(done) => {
-                state.free.push(number);
-                Some(done)
-            }
-            mut under_way => {
-                if let Ticket::Queued { told: Told::Task(waiter), .. }
-                | Ticket::Issued { told: Told::Task(waiter) } = &mut under_way
-                {
-                    update(waiter);
+    /// What came of a transfer; `None` if it is under way, and then `update` gets its waiter, and returns what is to be
+    /// dropped: it may be a user's waker, whose code may do anything.
+    fn take(
+        &self,
+        number: usize,
+        update: impl FnOnce(&mut Waiter) -> Option<Waiter>,
+    ) -> Option<Done> {
+        let mut replaced = None;
+        let done = {
+            let state = &mut *self.state.borrow_mut();
+            match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
+                Ticket::Done(done) => {
+                    state.free.push(number);
+                    Some(done)
                 }
-                state.tickets[number] = under_way;
-                None
+                mut under_way => {
+                    if let Ticket::Queued { told: Told::Task { waiter, .. }, .. }
+                    | Ticket::Issued { told: Told::Task { waiter, .. } } = &mut under_way
+                    {
+                        replaced = update(waiter);
+                    }
+                    state.tickets[number] = under_way;
+                    None
+                }
             }
-        }
+        };
+        drop(replaced);
+        done
     }
 
     fn abandon(&self, number: usize) {
-        let state = &mut *self.state.borrow_mut();
-        match state.tickets[number] {
-            Ticket::Queued { .. } | Ticket::Issued { .. } => {
-                state.tickets[number] = Ticket::Abandoned;
+        let mut state = self.state.borrow_mut();
+        let given_up = std::mem::replace(&mut state.tickets[number], Ticket::Abandoned);
+        match &given_up {
+            Ticket::Queued { told, .. } | Ticket::Issued { told } => {
+                if let Told::Task { urgent: false, .. } = told {
+                    state.ordinary -= 1;
+                }
             }
             Ticket::Done(..) => {
                 state.tickets[number] = Ticket::Free;
@@ -247,6 +272,9 @@ impl Transfers {
             }
             Ticket::Free | Ticket::Abandoned => unreachable!("a future has its ticket"),
         }
+        drop(state);
+        // Its waiter may be a user's waker, whose code may do anything.
+        drop(given_up);
     }
 }
 
@@ -256,6 +284,14 @@ impl Transfers {
 /// Off the workers.
 pub(crate) fn transfers() -> usize {
     local(|local| local.expect("transfers are a worker's").transfers.open())
+}
+
+/// Transfers that this worker's tasks wait for, without those of the engine's [`upkeep`](super::upkeep).
+///
+/// # Panics
+/// Off the workers.
+pub(crate) fn ordinary_transfers() -> usize {
+    local(|local| local.expect("transfers are a worker's").transfers.ordinary())
 }
 
 /// Reads into `buffer` from `offset` of a file; gives the buffer back with the bytes read.
@@ -363,7 +399,8 @@ impl Future for Transfer {
                 TransferState::New(operation) => {
                     let waiter = Waiter::polled(local, context);
                     let urgent = local.urgent.get();
-                    let number = local.transfers.queue(Told::Task(waiter), operation, urgent);
+                    let told = Told::Task { waiter, urgent };
+                    let number = local.transfers.queue(told, operation, urgent);
                     self.state = TransferState::Ticket(number);
                 }
                 TransferState::Ticket(number) => {

@@ -2,6 +2,7 @@
 //! other threads are not lost, panics stay alone, idle workers sleep.
 
 mod arrivals;
+mod closing;
 mod contention;
 mod takeover;
 mod wake_ups;

@@ -47,7 +47,13 @@ impl WorkerThread<'_> {
         }
         group.mailboxes[number].set_notifier(device.notifier());
         let failure = group.failure.clone();
-        let local = WorkerLocal::new(number, options.read_depth, counters, failure);
+        let local = WorkerLocal::new(
+            number,
+            options.read_depth,
+            group.mailboxes[number].clone(),
+            counters,
+            failure,
+        );
         let _entered = local::enter(&local);
         let driver = match catch_unwind(AssertUnwindSafe(make_driver)) {
             Ok(driver) => Box::new(driver),

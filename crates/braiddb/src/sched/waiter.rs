@@ -5,21 +5,33 @@
 //! executor, which polls a part again only if that waker was woken. So a part that waits hands over the
 //! waker it was polled with, unless it is the slot's own: then the slot's number is enough, and costs
 //! no reference count.
+//!
+//! A worker counts for each slot what its task waits for that the engine will bring about: each [`Waiter`],
+//! and each registration of [`wait_remotely`], from when it is made to when its worker has resumed the task or
+//! woken the part, or it is given up. A task that waits, and for which nothing is counted, waits for something
+//! foreign, whatever the engine's futures said when it was polled last.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::local::{Cause, SlotId, WorkerLocal, local};
+use super::mailbox::Mailbox;
 use super::panics::{Contained, Panic, contain};
+use crate::planted::{Bug, is_planted};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::yield_thread;
 
-/// A task, or a part of one, that waits on a worker.
+/// A task, or a part of one, that waits on a worker for what the engine will bring about.
+///
+/// A resumption that comes late finds the slot's next task, which takes it for the spurious wake-up that
+/// every waiting task must expect.
 #[derive(Debug)]
-pub(crate) enum Waiter {
-    /// A whole task. A resumption that comes late finds the slot's next task, which takes it for the
-    /// spurious wake-up that every waiting task must expect.
-    Task(SlotId),
-    /// What another executor polls inside a task.
-    Part(PartWaker),
+pub(crate) struct Waiter {
+    slot: SlotId,
+    /// What another executor polls inside the task; the whole task, if none.
+    part: Option<PartWaker>,
+    /// Whether it counts among what its slot waits for.
+    counts: bool,
 }
 
 /// The waker of an executor inside a task: a user's code, whose panics are contained.
@@ -53,48 +65,121 @@ fn log_panic<T>(result: Result<T, Panic>) -> Option<T> {
 impl Waiter {
     /// Who is being polled with `context` now.
     pub(super) fn polled(local: &WorkerLocal, context: &Context<'_>) -> Self {
+        let mut waiter = Self::uncounted(local, context);
+        waiter.counts = true;
+        local.count_wait(waiter.slot.index);
+        waiter
+    }
+
+    fn uncounted(local: &WorkerLocal, context: &Context<'_>) -> Self {
         let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
-        part.map_or_else(|| Self::Task(local.current_slot()), Self::Part)
+        Self { slot: local.current_slot(), part, counts: false }
     }
 
     /// Makes this who is being polled with `context` now: the same future may be polled by another
-    /// executor each time, and only the last one counts.
-    pub(super) fn update(&mut self, local: &WorkerLocal, context: &Context<'_>) {
-        match self {
-            Self::Task(slot) if local.polls_task(context) && *slot == local.current_slot() => {}
-            Self::Part(waker) if waker.0.will_wake(context.waker()) => {}
-            _ => *self = Self::polled(local, context),
+    /// executor each time, and only the last one counts. Returns who it was, if another.
+    pub(super) fn update(&mut self, local: &WorkerLocal, context: &Context<'_>) -> Option<Self> {
+        let is_same = self.slot == local.current_slot()
+            && match &self.part {
+                None => local.polls_task(context),
+                Some(waker) => waker.0.will_wake(context.waker()),
+            };
+        (!is_same).then(|| std::mem::replace(self, Self::polled(local, context)))
+    }
+
+    /// The slot to be staged, on its worker; nothing, if it was a part, which has been woken.
+    #[inline]
+    pub(super) fn go_on(mut self) -> Option<u32> {
+        let (slot, part) = (self.slot.index, self.part.take());
+        // No longer counted when a user's code runs.
+        drop(self);
+        match part {
+            None => Some(slot),
+            Some(part) => {
+                part.wake();
+                None
+            }
         }
     }
+}
+
+impl Drop for Waiter {
+    #[inline]
+    fn drop(&mut self) {
+        if self.counts && !is_planted(Bug::GivenUpWaitCounted) {
+            uncount_wait(self.slot.index);
+        }
+    }
+}
+
+/// Uncounts a wait of this worker. When a worker ends, what is left of them is dropped off the workers.
+fn uncount_wait(slot: u32) {
+    local(|local| local.into_iter().for_each(|local| local.uncount_wait(slot)));
 }
 
 /// A task, or a part of one, that any thread can let go on.
 #[derive(Debug)]
-pub(crate) enum RemoteWaiter {
-    /// A whole task, by the waker of its slot.
-    Task(Waker),
-    /// What another executor polls inside a task.
-    Part(PartWaker),
+pub(crate) struct RemoteWaiter {
+    mailbox: Arc<Mailbox>,
+    resumption: Resumption,
+}
+
+/// What a [`RemoteWaiter`] tells its worker.
+#[derive(Debug)]
+pub(super) struct Resumption {
+    slot: u32,
+    part: Option<PartWaker>,
+    over: Arc<AtomicBool>,
 }
 
 impl RemoteWaiter {
-    /// Who is being polled with `context` now. `None` if the waker panics instead of being cloned.
-    fn polled(local: &WorkerLocal, context: &Context<'_>) -> Option<Self> {
-        if local.polls_task(context) {
-            return Some(Self::Task(context.waker().clone()));
-        }
-        PartWaker::of(context).map(Self::Part)
-    }
-
-    /// Lets it look again at what it waits for: a task at once, on whatever worker it is; a part of one, if this is a worker,
-    /// once the task that is being polled suspends: a user's waker may do anything, and the caller may have a lock.
+    /// Lets it look again at what it waits for. Its own worker resumes the task or wakes the part, at once if it sleeps: a
+    /// part's waker is a user's code, and the caller may have a lock.
     pub(crate) fn wake(self) {
-        match self {
-            Self::Task(waker) => waker.wake(),
-            Self::Part(part) => local(|local| match local {
-                Some(local) => local.resumed.borrow_mut().push(Waiter::Part(part)),
-                None => part.wake(),
-            }),
+        let Self { mailbox, resumption } = self;
+        mailbox.resumed.push(resumption);
+        mailbox.ring();
+    }
+}
+
+impl Resumption {
+    /// As [`Waiter::go_on`].
+    pub(super) fn go_on(self) -> Option<u32> {
+        let Self { slot, part, over } = self;
+        drop(Registration { slot, over });
+        match part {
+            None => Some(slot),
+            Some(part) => {
+                part.wake();
+                None
+            }
+        }
+    }
+}
+
+/// That a task waits for what [`wait_remotely`] does. Counted until the first of its two handles is dropped: its future's,
+/// or the one made when the worker is told that it may go on. Both are on the same worker.
+struct Registration {
+    slot: u32,
+    over: Arc<AtomicBool>,
+}
+
+impl Registration {
+    fn new(local: &WorkerLocal, context: &Context<'_>) -> (Self, RemoteWaiter) {
+        let (slot, over) = (local.current_slot().index, Arc::default());
+        let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
+        let mailbox = local.mailbox.clone();
+        local.count_wait(slot);
+        let resumption = Resumption { slot, part, over: Arc::clone(&over) };
+        (Self { slot, over }, RemoteWaiter { mailbox, resumption })
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Relaxed: looked at by its own worker alone.
+        if !self.over.swap(true, Ordering::Relaxed) {
+            uncount_wait(self.slot);
         }
     }
 }
@@ -107,6 +192,7 @@ pub(crate) async fn wait_remotely<T>(
     mut look: impl FnMut(Option<RemoteWaiter>) -> Option<T>,
 ) -> T {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
+    let mut registered = None;
     std::future::poll_fn(move |context| {
         local(|local| {
             let Some(local) = local else {
@@ -117,7 +203,9 @@ pub(crate) async fn wait_remotely<T>(
                     yield_thread();
                 }
             };
-            let found = look(RemoteWaiter::polled(local, context));
+            let (registration, waiter) = Registration::new(local, context);
+            let found = look(Some(waiter));
+            registered = found.is_none().then_some(registration);
             if found.is_none() {
                 local.suspend(cause);
             }
@@ -127,16 +215,25 @@ pub(crate) async fn wait_remotely<T>(
     .await
 }
 
-/// The task, or the part of one, that awaits this.
+/// The task, or the part of one, that awaits this, to wait for what the engine will bring about.
 ///
 /// # Panics
 /// Off the workers.
 pub(crate) async fn current_waiter() -> Waiter {
+    waiter_by(Waiter::polled).await
+}
+
+/// The same, to wait for what is up to others than the engine.
+///
+/// # Panics
+/// Off the workers.
+pub(crate) async fn current_foreign_waiter() -> Waiter {
+    waiter_by(Waiter::uncounted).await
+}
+
+async fn waiter_by(make: fn(&WorkerLocal, &Context<'_>) -> Waiter) -> Waiter {
     std::future::poll_fn(|context| {
-        local(|local| {
-            let local = local.expect("only a worker's tasks wait");
-            Poll::Ready(Waiter::polled(local, context))
-        })
+        local(|local| Poll::Ready(make(local.expect("only a worker's tasks wait"), context)))
     })
     .await
 }
@@ -148,9 +245,7 @@ pub(crate) async fn current_waiter() -> Waiter {
 pub(crate) fn resume(waiter: Waiter) {
     local(|local| {
         let local = local.expect("a worker resumes its own tasks");
-        if let Waiter::Task(slot) = waiter {
-            assert_eq!(local.worker, slot.worker, "a worker resumes its own tasks");
-        }
+        assert_eq!(local.worker, waiter.slot.worker, "a worker resumes its own tasks");
         local.resumed.borrow_mut().push(waiter);
     });
 }

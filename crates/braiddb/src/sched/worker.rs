@@ -25,7 +25,6 @@ use super::source::{ErasedSource, NoSource, Source};
 use super::storage::Transfers;
 use super::stretch::Stretch;
 use super::tuner::Tuner;
-use super::waiter::Waiter;
 use super::watch::Watch;
 use crate::io::{Completion, Device};
 use crate::sync::{clock, yield_thread};
@@ -320,7 +319,7 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     fn wait(&mut self, position: usize, cause: Cause) {
-        self.queues.wait(position, cause);
+        self.queues.wait(position, cause, self.worker.local);
         self.worker.commits_since_turn += u64::from(cause == Cause::Commit);
     }
 
@@ -426,10 +425,7 @@ impl<S: Source> Run<'_, '_, S> {
             // Taken out: a waker of a part is a user's code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
             for waiter in resumed.drain(..) {
-                match waiter {
-                    Waiter::Task(slot) => self.queues.stage(slot.index),
-                    Waiter::Part(waker) => waker.wake(),
-                }
+                waiter.go_on().into_iter().for_each(|slot| self.queues.stage(slot));
             }
             self.worker.local.give_back(resumed);
         }
@@ -441,6 +437,9 @@ impl<S: Source> Run<'_, '_, S> {
     fn collect_wakes(&mut self) {
         while let Some(index) = self.worker.mailbox.wakes.pop() {
             self.queues.stage(index);
+        }
+        while let Some(resumption) = self.worker.mailbox.resumed.pop() {
+            resumption.go_on().into_iter().for_each(|slot| self.queues.stage(slot));
         }
     }
 }

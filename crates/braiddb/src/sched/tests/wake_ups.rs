@@ -202,43 +202,46 @@ fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
     await_result(&executor, &all_left);
 }
 
-/// Who wakes a task of another worker may not suspend for long.
+/// Who wakes a task of another worker, or a part of one, may not suspend for long.
 #[test]
 fn a_task_of_another_worker_is_woken_at_once() {
-    let executor = start(2, Policy::DualQueue, Width::Auto);
-    let (waiting, is_over) = (Arc::new(Mutex::new(None)), Arc::new(AtomicU32::new(0)));
-    let (of_task, over) = (waiting.clone(), is_over.clone());
-    let task: Job = Box::new(move || {
-        Box::pin(async move {
-            let mut has_left_its_waiter = false;
-            wait_remotely(Cause::Storage, |waiter| {
-                let is_woken = std::mem::replace(&mut has_left_its_waiter, true);
-                *of_task.lock() = waiter.filter(|_| !is_woken);
-                is_woken.then_some(())
+    // More than `join_all` polls by itself.
+    for parts in [1, 40] {
+        let executor = start(2, Policy::DualQueue, Width::Auto);
+        let (waiting, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
+        let (of_task, over) = (waiting.clone(), is_over.clone());
+        let task: Job = Box::new(move || {
+            Box::pin(async move {
+                let wait = || {
+                    let (mut has_left_its_waiter, left) = (false, of_task.clone());
+                    wait_remotely(Cause::Storage, move |waiter| {
+                        let is_woken = std::mem::replace(&mut has_left_its_waiter, true);
+                        left.lock().extend(waiter.filter(|_| !is_woken));
+                        is_woken.then_some(())
+                    })
+                };
+                futures_util::future::join_all((0..parts).map(|_| wait())).await;
+                over.store(1, Ordering::SeqCst);
             })
-            .await;
-            over.store(1, Ordering::SeqCst);
-        })
-    });
-    let worker = |number: usize| WorkerHandle(executor.group.mailboxes[number].clone());
-    worker(0).give(task);
-    let (reply, result) = mpsc::channel();
-    let waking: Job = Box::new(move || {
-        Box::pin(async move {
-            let waiter = loop {
-                if let Some(waiter) = waiting.lock().take() {
-                    break waiter;
+        });
+        let worker = |number: usize| WorkerHandle(executor.group.mailboxes[number].clone());
+        worker(0).give(task);
+        let (reply, result) = mpsc::channel();
+        let waking: Job = Box::new(move || {
+            Box::pin(async move {
+                while waiting.lock().len() < parts {
+                    yield_now(Cause::Undecided).await;
                 }
-                yield_now(Cause::Undecided).await;
-            };
-            waiter.wake();
-            let begun = Instant::now();
-            while is_over.load(Ordering::SeqCst) == 0 && begun.elapsed() < LIMIT {
-                std::thread::yield_now();
-            }
-            reply.send(is_over.load(Ordering::SeqCst)).unwrap();
-        })
-    });
-    worker(1).give(waking);
-    assert_eq!(result.recv().unwrap(), 1, "{:#?}", executor.counters());
+                let waiters = std::mem::take(&mut *waiting.lock());
+                waiters.into_iter().for_each(RemoteWaiter::wake);
+                let begun = Instant::now();
+                while is_over.load(Ordering::SeqCst) == 0 && begun.elapsed() < LIMIT {
+                    std::thread::yield_now();
+                }
+                reply.send(is_over.load(Ordering::SeqCst)).unwrap();
+            })
+        });
+        worker(1).give(waking);
+        assert_eq!(result.recv().unwrap(), 1, "{parts} parts: {:#?}", executor.counters());
+    }
 }

@@ -5,12 +5,10 @@ use std::time::Duration;
 use super::super::panics::drop_contained;
 use super::super::source::Source;
 use super::{Exit, Run, Worker};
-use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::Ordering;
 use crate::sync::clock;
 
-/// How long tasks that wait for foreign futures may hold up the end of a worker. Again after as long,
-/// all that wait are asked what for: only a poll tells, and what they waited for then they may have given up since.
+/// How long tasks that wait for foreign futures may hold up the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
 impl<S: Source> Run<'_, '_, S> {
@@ -52,24 +50,20 @@ impl<S: Source> Run<'_, '_, S> {
         group.failure.message().is_some()
     }
 
-    /// The worker is to stop: no source's task is begun any more, and what waits for something
-    /// outside the engine when the grace is over is dropped, which may let others go on. A task's last poll said why it
-    /// waits, and may have been wrong: a read that was begun in it may have been dropped, or may wake nobody, and the task wait for
-    /// something else. So all that is left is polled again; what then says nothing of the engine's is foreign, and has
-    /// another grace: a part of it that another executor polls may still wait for the engine.
+    /// The worker is to stop: no source's task is begun any more, and what waits for something outside the engine, and for
+    /// nothing of it, is dropped when the grace is over, which may let others go on.
     #[cold]
     fn end_tasks(&mut self) {
         let now = clock::now();
-        let drop_at = *self.worker.drop_foreign_at.get_or_insert(now + FOREIGN_GRACE);
+        let drop_at = *self.worker.drop_foreign_at.get_or_insert(now);
         self.worker.waiting_sources.drain(..).for_each(drop_contained);
         self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
+        // Who has been resumed waits for nothing of the engine's any more.
+        self.collect_resumed();
         if now >= drop_at {
             self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
-            self.typed_open -= self.queues.drop_foreign();
-            if !is_planted(Bug::WaitingNotAskedAgain) {
-                self.queues.stage_all();
-            }
+            self.typed_open -= self.queues.drop_foreign(self.worker.local);
+            self.collect_resumed();
         }
-        self.collect_resumed();
     }
 }

@@ -1,0 +1,206 @@
+//! A worker that is to stop tells what waits for the engine, however long that takes, from what waits for
+//! something else.
+
+use std::future::{pending, poll_fn};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+
+use super::super::storage::ordinary_transfers;
+use super::*;
+use crate::io::{Directory, File};
+
+/// Longer than the grace of foreign futures.
+const SLOW: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A device whose operations are done when the test says so, without a disk.
+struct HeldDevice {
+    bell: Arc<SleepNotifier>,
+    held: Vec<u64>,
+    released: Arc<AtomicU64>,
+}
+
+impl Device for HeldDevice {
+    fn submit(&mut self, _operation: Operation, token: u64) {
+        self.held.push(token);
+    }
+
+    fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {
+        if self.released.load(Ordering::SeqCst) == 1 {
+            for token in self.held.drain(..) {
+                deliver(Completion { token, result: Ok(0), buffer: None });
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
+        let mut rung = self.bell.rung.lock();
+        // Nobody rings when the operations are released.
+        let timeout = timeout.unwrap_or(LIMIT).min(Duration::from_millis(10));
+        self.bell.changed.wait_while_for(&mut rung, |rung| !*rung, timeout);
+        *rung = false;
+        drop(rung);
+        self.poll(deliver);
+    }
+
+    fn outstanding(&self) -> usize {
+        self.held.len()
+    }
+
+    fn notifier(&self) -> Arc<dyn Notify> {
+        self.bell.clone()
+    }
+}
+
+struct Held {
+    executor: Executor,
+    released: Arc<AtomicU64>,
+    file: Arc<File>,
+    _directory: tempfile::TempDir,
+}
+
+/// One worker, whose transfers are held.
+fn start_held() -> Held {
+    let released = Arc::new(AtomicU64::new(0));
+    let of_device = released.clone();
+    let device = move |_| {
+        let (bell, released) = (Arc::default(), of_device.clone());
+        Ok(Box::new(HeldDevice { bell, held: Vec::new(), released }) as Box<dyn Device>)
+    };
+    let options = options(1, Policy::DualQueue, Width::Fixed(4));
+    let driver = |_, _| NoHousekeeping;
+    let executor = Executor::start(options, Arc::default(), device, driver, || ()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = Directory::open(directory.path(), true).unwrap().handle().clone();
+    Held { executor, released, file, _directory: directory }
+}
+
+impl Held {
+    /// Runs a task that reports what it returns.
+    fn run<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        task: impl FnOnce(Arc<File>) -> F + Send + 'static,
+    ) -> mpsc::Receiver<T> {
+        let (reply, result) = mpsc::channel();
+        let file = self.file.clone();
+        let job = move || {
+            Box::pin(async move { _ = reply.send(task(file).await) })
+                as Pin<Box<dyn Future<Output = ()>>>
+        };
+        self.executor.spawn(Box::new(job)).unwrap();
+        result
+    }
+
+    fn release(&self) {
+        self.released.store(1, Ordering::SeqCst);
+    }
+
+    /// Stops the executor, which is to take no longer than the limit.
+    fn stop(self) {
+        let (over, stopped) = mpsc::channel();
+        let counters = self.executor.counters().to_vec();
+        let stopping = std::thread::spawn(move || {
+            self.executor.stop();
+            over.send(()).unwrap();
+        });
+        if stopped.recv_timeout(LIMIT).is_err() {
+            panic!("the executor does not stop: {counters:#?}");
+        }
+        stopping.join().unwrap();
+    }
+}
+
+/// Transfers that an executor inside the task polls say nothing when they are not polled: they count all the same.
+#[test]
+fn what_waits_for_slow_transfers_is_not_dropped() {
+    let held = start_held();
+    let [whole, parts] = [1, 50].map(|transfers| {
+        held.run(move |file| async move {
+            // More than `join_all` polls by itself.
+            let syncs = join_all((0..transfers).map(|_| sync(file.clone()))).await;
+            syncs.into_iter().all(|synced| synced.is_ok())
+        })
+    });
+    let released = held.released.clone();
+    let releasing = std::thread::spawn(move || {
+        std::thread::sleep(SLOW);
+        released.store(1, Ordering::SeqCst);
+    });
+    held.stop();
+    releasing.join().unwrap();
+    assert_eq!((whole.recv(), parts.recv()), (Ok(true), Ok(true)));
+}
+
+/// A future that at each poll begins a transfer and gives it up, also one that wakes itself then, one that keeps a transfer that is over and
+/// nobody polls, and one that was kept and is dropped.
+#[test]
+fn what_waits_for_no_transfer_any_more_is_dropped() {
+    let held = start_held();
+    let [given_up, given_up_awake] = [false, true].map(|wakes_itself| {
+        held.run(move |file| async move {
+            poll_fn(|context| {
+                assert!(Box::pin(sync(file.clone())).poll_unpin(context).is_pending());
+                if wakes_itself {
+                    context.waker().wake_by_ref();
+                }
+                Poll::<()>::Pending
+            })
+            .await;
+        })
+    });
+    let [kept, kept_and_dropped] = [true, false].map(|keeps| {
+        held.run(move |file| async move {
+            let mut kept = Box::pin(sync(file));
+            assert!(kept.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
+            if !keeps {
+                drop(kept);
+            }
+            pending::<()>().await;
+        })
+    });
+    // The one that is kept is over at some time.
+    held.release();
+    held.stop();
+    for dropped in [given_up, given_up_awake, kept, kept_and_dropped] {
+        assert_eq!(dropped.recv(), Err(mpsc::RecvError));
+    }
+}
+
+/// Those that are under way, and that a task has begun by itself: nobody waits in line for the engine's upkeep.
+#[test]
+fn transfers_of_upkeep_are_not_ordinary() {
+    let held = start_held();
+    let counted = held.run(|file| async move {
+        let mut counts = Vec::new();
+        let mut nobody = Context::from_waker(Waker::noop());
+        let mut of_upkeep = Box::pin(upkeep(sync(file.clone())));
+        assert!(of_upkeep.poll_unpin(&mut nobody).is_pending());
+        counts.push((transfers(), ordinary_transfers()));
+        let mut kept = Box::pin(sync(file.clone()));
+        let mut dropped = Box::pin(sync(file));
+        assert!(kept.poll_unpin(&mut nobody).is_pending());
+        assert!(dropped.poll_unpin(&mut nobody).is_pending());
+        counts.push((transfers(), ordinary_transfers()));
+        drop(dropped);
+        counts.push((transfers(), ordinary_transfers()));
+        (counts, of_upkeep, kept).0
+    });
+    // Those that are dropped are open until they would have been issued.
+    assert_eq!(counted.recv(), Ok(vec![(1, 0), (3, 2), (3, 1)]));
+    let over = held.run(|file| async move {
+        let mut nobody = Context::from_waker(Waker::noop());
+        let mut kept = Box::pin(sync(file));
+        assert!(kept.poll_unpin(&mut nobody).is_pending());
+        while transfers() > 0 {
+            yield_now(Cause::Undecided).await;
+        }
+        // Though nobody has asked for it.
+        (ordinary_transfers(), kept).0
+    });
+    held.release();
+    assert_eq!(over.recv_timeout(LIMIT), Ok(0));
+    held.stop();
+}
