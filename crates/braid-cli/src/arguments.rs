@@ -12,6 +12,10 @@ use crate::store::StoreArguments;
 /// as a JSON object). In tables of a program's own types numbers are written as such, bytes as 0x00ff, and
 /// tuples as JSON arrays: braid get orders '[7, "ada"]'. Values of types that only the program knows are shown
 /// as bytes.
+///
+/// Commands that only read (get, scan, export, tables, stats, check, log) write nothing to the database's directory, and
+/// work while a program has the database open: they show what was committed when they opened it. All others need it
+/// for themselves.
 #[derive(Debug, Parser)]
 #[command(name = "braid", version, max_term_width = 100)]
 #[command(
@@ -123,10 +127,9 @@ pub enum Verb {
         /// Its new name.
         to: String,
     },
-    /// Show what the database has done since it was opened, and what it holds.
+    /// Show what the database holds, and what opening it took. It may be open in another process.
     Stats {
-        /// Show it again every so many seconds, until the command is interrupted: what this process does with the
-        /// database, such as deleting what was dropped. No other one can have it open meanwhile.
+        /// Show it again every so many seconds, as it is then, until the command is interrupted.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
         watch: Option<f64>,
         /// Which database.
@@ -188,7 +191,7 @@ pub enum Verb {
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Check every block of the log, and that every key leads to its record.
+    /// Check every block of the log, and that every key leads to its record. Nothing is written.
     Check {
         /// Which database.
         #[command(flatten)]

@@ -66,10 +66,10 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
     match arguments.verb {
         Verb::Import { store, import } => verb::import::run(&import, &store, output),
         Verb::Export { store, export } => {
-            verb::export::run(&store.open_existing()?, &export, output)
+            verb::export::run(&store.open_to_read()?, &export, output)
         }
         Verb::Get { store, table, key } => {
-            verb::point::get(&store.open_existing()?, &table, &key, output)
+            verb::point::get(&store.open_to_read()?, &table, &key, output)
         }
         Verb::Put { store, table, key, value } => {
             verb::point::put(&store.open_or_create()?, &table, &key, &value)
@@ -77,15 +77,13 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Delete { store, table, key } => {
             verb::point::delete(&store.open_existing()?, &table, &key)
         }
-        Verb::Scan { store, scan } => verb::scan::run(&store.open_existing()?, &scan, output),
-        Verb::Tables { store } => verb::overview::tables(&store.open_existing()?, output),
+        Verb::Scan { store, scan } => verb::scan::run(&store.open_to_read()?, &scan, output),
+        Verb::Tables { store } => verb::overview::tables(&store.open_to_read()?, output),
         Verb::Drop { store, table } => verb::table::drop(&store.open_existing()?, &table),
         Verb::Rename { store, table, to } => {
             verb::table::rename(&store.open_existing()?, &table, &to)
         }
-        Verb::Stats { watch, store } => {
-            verb::overview::stats(&store.open_existing()?, watch, output)
-        }
+        Verb::Stats { watch, store } => verb::overview::stats(&store, watch, output),
         Verb::Top { top, store } => verb::top::run(&top, &store),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
         Verb::Backup { directory, store } => {
@@ -95,10 +93,10 @@ fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Completions { shell } => verb::generate::completions(shell),
         Verb::Man { directory } => verb::generate::man(&directory, output),
         Verb::Log { from, limit, store } => {
-            verb::log::run(&store.open_existing()?, from, limit, output)
+            verb::log::run(&store.open_to_read()?, from, limit, output)
         }
         Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
-        Verb::Check { store } => verb::check::run(&store.open_existing()?, output),
+        Verb::Check { store } => verb::check::run(&store.open_to_read()?, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
         #[cfg(not(braid_simulation))]
         Verb::Bench(bench) => {

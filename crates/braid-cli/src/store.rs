@@ -46,6 +46,11 @@ impl StoreArguments {
         self.open(false)
     }
 
+    /// Opens the database, which must be there, to be only read; another process may have it open.
+    pub fn open_to_read(&self) -> Result<Database> {
+        self.open_with(self.options().read_only(true))
+    }
+
     /// Opens the database, or makes it.
     pub fn open_or_create(&self) -> Result<Database> {
         self.open(true)

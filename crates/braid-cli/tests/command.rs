@@ -274,8 +274,36 @@ fn a_database_in_use_is_a_clear_error() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     let _db = Database::open(braid.0.path().join("db"), Default::default()).unwrap();
-    let (_, said) = braid.run(&["get", "t", "a"], 3);
+    let (_, said) = braid.run(&["put", "t", "a", "2"], 3);
     assert!(said.contains("already open"), "{said}");
+}
+
+#[test]
+fn what_only_reads_works_beside_a_program_that_has_the_database_open() {
+    let braid = Braid::new();
+    let path = braid.0.path().join("db");
+    let service = Database::open(&path, Options::default().workers(1)).unwrap();
+    let table: Table<str, str> = block_on(service.create_table("t")).unwrap();
+    for (key, value) in [("a", "1"), ("b", "2")] {
+        block_on(service.put(&table, key, value)).unwrap();
+    }
+    let before = std::fs::metadata(path.join("LOCK")).unwrap().modified().unwrap();
+    assert_eq!(braid.run(&["get", "t", "a"], 0).0, "1\n");
+    assert_eq!(braid.run(&["scan", "t"], 0).0, "a\t1\nb\t2\n");
+    assert!(braid.run(&["tables"], 0).0.contains("t "));
+    assert!(braid.run(&["stats", "--json"], 0).0.contains("\"records\":2"));
+    assert!(braid.run(&["check"], 0).0.contains("all is well"));
+    assert!(braid.run(&["log"], 0).0.contains("commit"));
+    let exported = braid.path("t.jsonl");
+    braid.run(&["export", &exported, "--table", "t"], 0);
+    assert_eq!(std::fs::read_to_string(&exported).unwrap().lines().count(), 2);
+    block_on(service.put(&table, "c", "3")).unwrap();
+    assert_eq!(
+        braid.run(&["get", "t", "c"], 0).0,
+        "3\n",
+        "the next command sees what was committed since"
+    );
+    assert_eq!(std::fs::metadata(path.join("LOCK")).unwrap().modified().unwrap(), before);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use pollster::block_on;
 use serde::Serialize;
 
 use crate::output::Output;
+use crate::store::StoreArguments;
 
 /// A table, and how large it is.
 #[derive(Serialize)]
@@ -86,15 +87,20 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the statistics, once or every so many seconds.
-pub fn stats(db: &Database, watch: Option<f64>, output: &Output) -> Result<ExitCode> {
+/// Shows the statistics, once or every so many seconds, of the database as it is then.
+pub fn stats(store: &StoreArguments, watch: Option<f64>, output: &Output) -> Result<ExitCode> {
     let every = watch.map(Duration::try_from_secs_f64).transpose();
     let every = every.context("--watch takes a number of seconds")?;
     loop {
-        show(&Overview { stats: db.stats(), tables: table_figures(db)? }, output)?;
+        stats_of(&store.open_to_read()?, output)?;
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
         thread::sleep(every);
     }
+}
+
+/// Shows the statistics of a database that is open.
+pub fn stats_of(db: &Database, output: &Output) -> Result<()> {
+    show(&Overview { stats: db.stats(), tables: table_figures(db)? }, output)
 }
 
 /// The statistics, and what each table holds.

@@ -111,7 +111,9 @@ impl TableOptions {
         records.set_caches(self.cache_cold);
         if let Some(lifetime) = self.lifetime_ms() {
             records.set_lifetime(lifetime);
-            engine.sweeps.expect(lifetime);
+            if !engine.read_only {
+                engine.sweeps.expect(lifetime);
+            }
         }
     }
 }
@@ -274,6 +276,9 @@ impl Database {
 
     /// Deletes the records of what was dropped, and its row, while transactions go on.
     fn clear_later(&self, (records, row): (Arc<record::Records>, CatalogRow)) -> Result<()> {
+        if self.shared.engine.read_only {
+            return Ok(());
+        }
         self.spawn(move || {
             Box::pin(async move {
                 if let Err(error) = clear_dropped(records, row).await {

@@ -37,6 +37,12 @@ pub enum Error {
     /// A transaction that was begun as read-only is to write.
     #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
     ReadOnly,
+    /// A database that was opened to be only read is to be changed.
+    #[error(
+        "the database was opened to be only read; open it without Options::read_only to change it, once no other \
+         process has it open"
+    )]
+    ReadOnlyDatabase,
     /// A transaction cannot be rolled back to a savepoint.
     #[error(
         "the savepoint is not one of this transaction's, or an earlier one was rolled back to since; make \
@@ -262,6 +268,11 @@ pub enum Error {
     /// transactions that do nothing else, and call [`Database::compact`](crate::Database::compact).
     #[error(transparent)]
     DiskFull(Arc<LogError>),
+    /// Of a database that was opened to be only read ([`Options::read_only`](crate::Options::read_only)), something was
+    /// to be read that the process which writes to it has freed meanwhile, or is changing too often. Nothing that was
+    /// read is wrong; open it again.
+    #[error(transparent)]
+    Outdated(Arc<LogError>),
     /// The log cannot be written or read. [`LogError::CannotGrow`] is a matter of the moment: what
     /// needed room in the log was refused, nothing of it was written, and the database goes on.
     #[error(transparent)]
@@ -311,6 +322,7 @@ impl From<OperationError> for Error {
                 Error::NotSerializable { attempts: 1, read: Box::new((*changed).into()) }
             }
             OperationError::ReadOnly => Error::ReadOnly,
+            OperationError::ReadOnlyDatabase => Error::ReadOnlyDatabase,
             OperationError::SavepointOver => Error::SavepointOver,
             OperationError::KeyExists => Error::KeyExists,
             OperationError::KeyNotFound => Error::KeyNotFound,
@@ -345,7 +357,7 @@ impl From<OperationError> for Error {
             }
             OperationError::Refused(error)
             | OperationError::Log(error)
-            | OperationError::Storage(error) => Error::Log(error),
+            | OperationError::Storage(error) => Error::from(error),
         }
     }
 }
@@ -408,7 +420,16 @@ impl std::fmt::Display for Contended {
 
 impl From<LogError> for Error {
     fn from(error: LogError) -> Self {
-        Error::Log(Arc::new(error))
+        Error::from(Arc::new(error))
+    }
+}
+
+impl From<Arc<LogError>> for Error {
+    fn from(error: Arc<LogError>) -> Self {
+        match *error {
+            LogError::Outdated { .. } => Error::Outdated(error),
+            _ => Error::Log(error),
+        }
     }
 }
 

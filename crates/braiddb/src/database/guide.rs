@@ -308,6 +308,11 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
+//! # Reading a database that a service has open
+//!
+//! [`Database::open_read_only`](crate::Database::open_read_only) opens it in another process, for a report or an export, and
+//! takes nothing from the service. It shows the database as it was when it was opened.
+//!
 //! # Watching a database
 //!
 //! [`Database::stats`](crate::Database::stats) counts what happened and how full everything is. A database is open in one

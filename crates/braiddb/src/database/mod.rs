@@ -14,6 +14,7 @@ mod keys;
 mod load;
 mod memory_budget;
 mod options;
+mod read_only;
 mod recovery;
 mod run;
 mod savepoint;
@@ -180,6 +181,30 @@ impl Database {
         watch: Watch<'_>,
     ) -> Result<Self> {
         options.check().map_err(Error::Options)?;
+        let log_options = LogOptions {
+            disk: simulated.map(|(disk, _)| disk.clone()),
+            segment_bytes: options.log_segment_bytes,
+            create: options.create,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
+            tracker: options.hole_tracker,
+            #[cfg(braid_simulation)]
+            room_bytes: options.log_room_bytes,
+            flush_unit: options.flush_unit,
+            ..LogOptions::new(directory, options.workers)
+        };
+        match options.read_only {
+            true => Self::open_to_read(&log_options, &options, simulated, watch),
+            false => Self::open_once(log_options, &options, simulated, watch),
+        }
+    }
+
+    /// Opens a database as it is found.
+    fn open_once(
+        log_options: LogOptions,
+        options: &Options,
+        simulated: Option<(&SimulatedDisk, u64)>,
+        watch: Watch<'_>,
+    ) -> Result<Self> {
         let memory_budget = match (simulated, options.memory_budget) {
             // What happens must not depend on the machine.
             (Some(_), MemoryBudget::Automatic) => MemoryBudget::Unlimited,
@@ -192,27 +217,22 @@ impl Database {
         let Resolved { budget, ring_bytes } =
             memory_budget.resolve(ring).map_err(Error::Options)?;
         let begin = clock::now();
-        let log_options = LogOptions {
-            disk: simulated.map(|(disk, _)| disk.clone()),
-            ring_bytes,
-            segment_bytes: options.log_segment_bytes,
-            create: options.create,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
-            tracker: options.hole_tracker,
-            #[cfg(braid_simulation)]
-            room_bytes: options.log_room_bytes,
-            flush_unit: options.flush_unit,
-            ..LogOptions::new(directory, options.workers)
+        let (log, reader) = match options.read_only {
+            true => Log::open_read_only(&log_options)?,
+            false => Log::open(LogOptions { ring_bytes, ..log_options })?,
         };
-        let (log, reader) = Log::open(log_options)?;
         let store = log.cold_store();
-        let files = log.files().expect("a log that was opened has files");
-        page::remove_zones(&files)?;
+        let files = log.readable_files().expect("a log that was opened has files");
+        if !options.read_only {
+            page::remove_zones(&files)?;
+        }
         let (log, unused_log) = match options.durability {
-            Durability::Volatile => (Log::volatile(options.workers), Some(log)),
-            Durability::Group | Durability::Relaxed => (log, None),
+            Durability::Volatile if !options.read_only => {
+                (Log::volatile(options.workers), Some(log))
+            }
+            _ => (log, None),
         };
-        let engine = engine(&options, budget, log, store);
+        let engine = engine(options, budget, log, store);
         let recovered = durability::recover(&engine, &files, reader, watch);
         let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
@@ -221,11 +241,12 @@ impl Database {
         })?;
         engine.expect_checkpoint();
         engine.log.resume_at(recovered.replayed.end)?;
-        drop(files);
         tracing::info!(?recovered, "recovered");
         let recovery = Recovery::new(&recovered, begin.elapsed());
-        let db = Self::start(&options, engine, unused_log, simulated, recovery)?;
+        let db = Self::start(options, engine, unused_log, simulated, recovery)?;
         block_on(db.load_catalog(pages))?;
+        files.check_current()?;
+        drop(files);
         let engine = &db.shared.engine;
         engine.checkpoints.note_listed();
         // Once more, with paged tables.
@@ -244,6 +265,7 @@ impl Database {
             let message = "a database in memory only has nowhere to put what exceeds memory_budget";
             return Err(Error::Options(message.to_owned()));
         }
+        let options = options.read_only(false);
         let engine = engine(&options, None, Log::volatile(options.workers), None);
         Self::start(&options, engine, None, None, Recovery::default())
     }
@@ -409,6 +431,7 @@ fn engine(
         workers: options.workers,
         most_open: options.max_open,
         durability: options.durability,
+        read_only: options.read_only,
         isolation: options.isolation,
         interactive_idle: options.interactive_idle,
         interactive_age: options.interactive_age,

@@ -102,6 +102,8 @@ pub struct Options {
     pub wall_clock: WallClock,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
+    /// Whether the database is only read ([`Database::open_read_only`](crate::Database::open_read_only)). Default: no.
+    pub read_only: bool,
     /// Bytes of log that are not durable yet, beside what is kept for the workers' largest blocks, at
     /// most: as if the ring were that small. Default: no bound but the ring.
     #[cfg(braid_simulation)]
@@ -148,6 +150,7 @@ impl Default for Options {
             checkpoint_bytes: 1 << 30,
             wall_clock: WallClock::default(),
             create: true,
+            read_only: false,
             #[cfg(braid_simulation)]
             log_room_bytes: u64::MAX,
         }
@@ -190,6 +193,7 @@ setters! {
     checkpoint_bytes: u64,
     wall_clock: WallClock,
     create: bool,
+    read_only: bool,
 }
 
 #[cfg(any(test, braid_experiment, braid_simulation))]

@@ -109,6 +109,7 @@ impl Database {
     /// # Errors
     /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; [`Error::Closed`]; [`Error::Failed`]; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        self.refuse_if_read_only()?;
         Ok(self.on_worker(durability::checkpoint).await?.into())
     }
 
@@ -122,6 +123,7 @@ impl Database {
     /// As [`Database::checkpoint`]; [`Error::WouldBlock`] from within a transaction, which it would wait for.
     pub async fn compact(&self) -> Result<Compaction> {
         refuse_on_worker()?;
+        self.refuse_if_read_only()?;
         let compacted = self.on_worker(durability::compact).await?;
         let durability::Compacted { segments, moved, bytes, .. } = compacted;
         Ok(Compaction { segments, moved, bytes })
@@ -135,8 +137,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; what keeps the check from
-    /// going on. What it finds is in its result.
+    /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Outdated`]; what keeps the check
+    /// from going on. What it finds is in its result.
     pub fn check(&self) -> Result<CheckReport> {
         refuse_on_worker()?;
         // Nothing is freed meanwhile.
@@ -145,13 +147,15 @@ impl Database {
         let checked = block_on(self.on_worker(durability::check_tables))?;
         let log = &engine.log;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
-        let files = log.files().expect("a log with records has files");
+        let files = log.readable_files().expect("a log with records has files");
         let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
-        match files.check_blocks(engine.checkpoints.newest(), log.durable()) {
+        match files.check_blocks(engine.checkpoints.newest(), log.readable_until()) {
             Ok(blocks) => report.blocks = blocks,
             Err(error) => report.problems.push(error.to_string()),
         }
+        // Of a database that is only read, it was checked when it was loaded, and may have been replaced since.
         if engine.checkpoints.newest_bytes() > 0
+            && !engine.read_only
             && let Err(error) = durability::check_checkpoint(&files, engine.checkpoints.newest())
         {
             report.problems.push(format!(
@@ -160,6 +164,10 @@ impl Database {
             ));
         }
         report.problems.extend(checked.problems);
+        if !report.problems.is_empty() {
+            // What takes it for damage that a segment was used anew is no finding.
+            files.check_current()?;
+        }
         Ok(report)
     }
 
@@ -196,12 +204,18 @@ impl Database {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
         let unlogged = || Error::Options("nothing is logged".to_owned());
-        let files = engine.log.files().ok_or_else(unlogged)?;
+        let files = engine.log.readable_files().ok_or_else(unlogged)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         // Nothing is freed meanwhile.
         let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
         let first = files.first_block(engine.checkpoints.newest());
-        let (blocks, end) = files.blocks(first.max(Lsn(from)), engine.log.durable(), most)?;
+        let until = engine.log.readable_until();
+        let blocks = files.blocks(first.max(Lsn(from)), until, most);
+        if blocks.is_err() {
+            // As in a check.
+            files.check_current()?;
+        }
+        let (blocks, end) = blocks?;
         let blocks = blocks.iter().map(|block| LogBlock {
             lsn: block.lsn.0,
             bytes: block.end.0 - block.lsn.0,

@@ -6,11 +6,15 @@
 //! the program around the databases. Before anything is closed, the soft limit is raised to the
 //! hard one, once in the life of the process.
 //!
+//! A file that is opened to be read only is locked shared as long as it has a descriptor, which changes nothing on
+//! disk: by that the process which writes to the database sees that it is read.
+//!
 //! Invariants: an operation holds the [`Descriptor`] it uses, so it is closed only when no operation
 //! uses it; a file is reopened only as what it was, by device and inode; `open` counts the
 //! descriptors there are, those in use by files that were closed meanwhile included.
 
 use std::collections::VecDeque;
+use std::fs::TryLockError;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -95,6 +99,8 @@ impl Drop for Descriptor {
 #[derive(Debug)]
 pub(super) struct PooledFile {
     path: PathBuf,
+    /// How it is opened again.
+    mode: OpenMode,
     /// Device and inode.
     identity: (u64, u64),
     descriptor: Mutex<Option<Arc<Descriptor>>>,
@@ -103,15 +109,18 @@ pub(super) struct PooledFile {
 }
 
 impl PooledFile {
-    /// Opens a file to read and write, past the page cache where the file system allows.
+    /// Opens a file to read and write, unless the mode says otherwise, past the page cache where the file
+    /// system allows.
     ///
     /// # Errors
     /// As `open(2)`.
     pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Arc<Self>> {
         let descriptor = POOL.open_file(path, mode, false)?.expect("opened whatever is in use");
         let metadata = descriptor.file().metadata()?;
+        let mode = if mode == OpenMode::ReadOnly { OpenMode::ReadOnly } else { OpenMode::Existing };
         let file = Arc::new(Self {
             path: path.to_owned(),
+            mode,
             identity: (metadata.dev(), metadata.ino()),
             descriptor: Mutex::new(Some(Arc::new(descriptor))),
             used: AtomicU64::new(1),
@@ -126,6 +135,7 @@ impl PooledFile {
         let open = descriptor.is_some();
         let file = Arc::new(Self {
             path: path.to_owned(),
+            mode: self.mode,
             identity: self.identity,
             descriptor: Mutex::new(descriptor),
             used: AtomicU64::new(1),
@@ -153,6 +163,21 @@ impl PooledFile {
         self.acquire(true)
     }
 
+    /// Whether others have the file open to read only: they hold its lock shared.
+    pub(super) fn is_read_elsewhere(self: &Arc<Self>) -> bool {
+        let Ok(descriptor) = self.descriptor() else { return false };
+        match descriptor.file().try_lock() {
+            Ok(()) => {
+                // Held for a moment only: who comes after it sees for itself whether the file is another one by then.
+                _ = descriptor.file().unlock();
+                false
+            }
+            Err(TryLockError::WouldBlock) => true,
+            // A file system without locks: as above.
+            Err(TryLockError::Error(_)) => false,
+        }
+    }
+
     fn acquire(self: &Arc<Self>, may_wait: bool) -> io::Result<Option<Arc<Descriptor>>> {
         // Relaxed: only says what was used lately. Looked at first, so that a file that is used all
         // the time is not written to.
@@ -163,7 +188,7 @@ impl PooledFile {
         if let Some(descriptor) = &*held {
             return Ok(Some(descriptor.clone()));
         }
-        let Some(descriptor) = POOL.open_file(&self.path, OpenMode::Existing, may_wait)? else {
+        let Some(descriptor) = POOL.open_file(&self.path, self.mode, may_wait)? else {
             return Ok(None);
         };
         let metadata = descriptor.file().metadata()?;
@@ -321,16 +346,16 @@ fn raise_limit() -> bool {
     raised
 }
 
-/// Opens a file to read and write, past the page cache where the file system allows.
+/// Opens a file to read and write, unless the mode says otherwise, past the page cache where the file system allows.
 fn open_direct(path: &Path, mode: OpenMode) -> io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true);
+    options.read(true).write(mode != OpenMode::ReadOnly);
     match mode {
-        OpenMode::Existing => {}
+        OpenMode::Existing | OpenMode::ReadOnly => {}
         OpenMode::Emptied => _ = options.create(true).truncate(true),
         OpenMode::ExistingOrNew => _ = options.create(true),
     }
-    match options.clone().custom_flags(libc::O_DIRECT).open(path) {
+    let opened = match options.clone().custom_flags(libc::O_DIRECT).open(path) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             static SAID: Once = Once::new();
             SAID.call_once(|| {
@@ -340,5 +365,11 @@ fn open_direct(path: &Path, mode: OpenMode) -> io::Result<std::fs::File> {
             options.open(path)
         }
         opened => opened,
+    }?;
+    if mode == OpenMode::ReadOnly {
+        // Tells the process that writes to the database, if there is one, not to use the file anew. It is no
+        // harm if it cannot be told: what is read is held against the file's header.
+        _ = opened.try_lock_shared();
     }
+    Ok(opened)
 }

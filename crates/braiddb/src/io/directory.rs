@@ -1,7 +1,8 @@
 //! A database's directory: made, locked, listed, its files opened, renamed, removed.
 //!
 //! Invariant: while a [`Directory`] lives and is not unlocked, its `LOCK` file is locked, so no other
-//! process, and no other part of this one, works in it.
+//! process, and no other part of this one, works in it; unless it was opened to be read only, then nothing in it is
+//! changed through it, nor locked.
 
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub(crate) const LOCK_NAME: &str = "LOCK";
 #[derive(Debug)]
 pub(crate) struct Directory {
     handle: Arc<File>,
+    read_only: bool,
     backend: Backend,
 }
 
@@ -85,7 +87,25 @@ impl Directory {
             }
         }
         let handle = Arc::new(File::unpooled(handle, path.to_owned()));
-        Ok(Self { handle, backend: Backend::Real { lock: Mutex::new(Some(lock)) } })
+        let backend = Backend::Real { lock: Mutex::new(Some(lock)) };
+        Ok(Self { handle, read_only: false, backend })
+    }
+
+    /// Opens a directory that is only read; others may change it meanwhile.
+    ///
+    /// # Errors
+    /// `Missing`; the operating system's.
+    pub(crate) fn open_read_only(path: &Path) -> Result<Self, DirectoryError> {
+        let path =
+            std::path::absolute(path).map_err(|error| DirectoryError::io("find", path, error))?;
+        if !path.is_dir() {
+            return Err(DirectoryError::Missing(path));
+        }
+        let handle =
+            std::fs::File::open(&path).map_err(|error| DirectoryError::io("open", &path, error))?;
+        let handle = Arc::new(File::unpooled(handle, path));
+        let backend = Backend::Real { lock: Mutex::new(None) };
+        Ok(Self { handle, read_only: true, backend })
     }
 
     /// Opens and locks the only directory of a simulated disk.
@@ -96,7 +116,24 @@ impl Directory {
         let path = PathBuf::from("simulated");
         let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
         let handle = Arc::new(lock.handle(path));
-        Ok(Self { handle, backend: Backend::Simulated(lock) })
+        Ok(Self { handle, read_only: false, backend: Backend::Simulated(lock) })
+    }
+
+    /// The same, to be only read. On a simulated disk it is locked, so that nobody writes meanwhile.
+    ///
+    /// # Errors
+    /// `AlreadyOpen`.
+    pub(crate) fn open_simulated_read_only(disk: &SimulatedDisk) -> Result<Self, DirectoryError> {
+        Ok(Self { read_only: true, ..Self::open_simulated(disk)? })
+    }
+
+    /// Refuses what would change a directory that is only read.
+    fn may_change(&self, action: &'static str, path: &Path) -> Result<(), DirectoryError> {
+        if self.read_only {
+            let refused = std::io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(DirectoryError::io(action, path, refused));
+        }
+        Ok(())
     }
 
     /// Lets others lock the directory, in which nothing is done through this one any more.
@@ -116,9 +153,18 @@ impl Directory {
         &self.handle
     }
 
-    /// Opens a file of the directory to read and write, past the page cache where that can be.
+    /// Opens a file of the directory to read and write, or only to read if the directory is only read, past the
+    /// page cache where that can be.
     pub(crate) fn open_file(&self, name: &str, mode: OpenMode) -> Result<File, DirectoryError> {
         let path = self.path().join(name);
+        let mode = match mode {
+            OpenMode::Existing if self.read_only => OpenMode::ReadOnly,
+            OpenMode::Existing | OpenMode::ReadOnly => mode,
+            OpenMode::Emptied | OpenMode::ExistingOrNew => {
+                self.may_change("create", &path)?;
+                mode
+            }
+        };
         let opened = match &self.backend {
             Backend::Real { .. } => File::open_direct(&path, mode),
             Backend::Simulated(lock) => {
@@ -133,6 +179,7 @@ impl Directory {
     /// Gives a file another name, taking it from the file that has it.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DirectoryError> {
         let path = self.path().join(from);
+        self.may_change("rename", &path)?;
         let renamed = match &self.backend {
             Backend::Real { .. } => std::fs::rename(&path, self.path().join(to)),
             Backend::Simulated(lock) => lock.rename(from, to),
@@ -152,6 +199,7 @@ impl Directory {
     /// Removes a file.
     pub(crate) fn remove(&self, name: &str) -> Result<(), DirectoryError> {
         let path = self.path().join(name);
+        self.may_change("remove", &path)?;
         let removed = match &self.backend {
             Backend::Real { .. } => std::fs::remove_file(&path),
             Backend::Simulated(lock) => lock.remove(name),

@@ -54,6 +54,8 @@ pub(crate) enum OpenMode {
     Emptied,
     /// The file exists, or is made.
     ExistingOrNew,
+    /// The file exists, and is only read.
+    ReadOnly,
 }
 
 impl File {
@@ -67,7 +69,16 @@ impl File {
         Self { kind: Kind::Simulated(node), path }
     }
 
-    /// Opens a file to read and write, past the page cache where the file system allows.
+    /// Whether others, in this process or another, have the file open to read only (`descriptors`).
+    pub(crate) fn is_read_elsewhere(&self) -> bool {
+        match &self.kind {
+            Kind::Pooled(file) => file.is_read_elsewhere(),
+            Kind::Unpooled(_) | Kind::Simulated(_) => false,
+        }
+    }
+
+    /// Opens a file to read and write, unless the mode says otherwise, past the page cache where the file
+    /// system allows.
     ///
     /// # Errors
     /// As `open(2)`.

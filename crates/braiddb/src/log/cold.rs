@@ -187,14 +187,17 @@ impl ColdStore {
         };
         let buffer = AlignedBuffer::zeroed(bytes);
         let wanted = buffer.len();
-        let (result, buffer) = sched::read(file, offset, buffer).await;
+        let (result, buffer) = sched::read(file.clone(), offset, buffer).await;
+        let segments = self.segments();
         match result {
-            Ok(read) if read == wanted => Ok(buffer),
-            Ok(_) => Err(self.damaged(from, "the segment is cut short")),
-            Err(error) => {
-                let (path, offset) = self.segments().place(from);
-                Err(LogError::io("read", &path, offset, error))
+            Ok(read) => {
+                segments.check_current(&file, from).await?;
+                if read == wanted {
+                    return Ok(buffer);
+                }
+                Err(self.damaged(from, "the segment is cut short"))
             }
+            Err(error) => Err(segments.unreadable(&segments.place(from).0, offset, error)),
         }
     }
 }

@@ -98,6 +98,17 @@ pub enum LogError {
         /// The directory.
         path: PathBuf,
     },
+    /// What was read when a database was opened only to be read is not there any more: compaction freed it. Nothing
+    /// that was read is wrong.
+    #[error(
+        "{path} was freed or used anew by the process that writes to the database, after this one opened it to \
+         read; open it again, which shows the database as it is then",
+        path = path.display()
+    )]
+    Outdated {
+        /// The file.
+        path: PathBuf,
+    },
     /// A size no log can have.
     #[error("{what} of {bytes} bytes is too large or too small: {limit}")]
     Size {

@@ -66,6 +66,10 @@ impl LogFiles {
         Self(segments)
     }
 
+    pub(super) fn segments(&self) -> &Segments {
+        &self.0
+    }
+
     /// Lets records of paged tables be logged: `braid.meta` says so durably when this returns. With blocking
     /// calls, once in a database's life.
     ///

@@ -134,6 +134,12 @@ impl Identity {
         Ok((start, bytes))
     }
 
+    /// Whether the first sector of a segment's file, which this is, says that it is the segment that starts at `start`.
+    pub(super) fn is_header_of(&self, mut sector: AlignedBuffer, path: &Path, start: Lsn) -> bool {
+        let header = parse_header(&mut sector, path, SEGMENT_MAGIC);
+        header.is_ok_and(|header| header.database == self.database && header.start.get() == start.0)
+    }
+
     /// Checks that a file is this database's, and starts at `start`.
     pub(super) fn check(
         &self,
@@ -199,12 +205,21 @@ pub(super) fn read_header(file: &File, magic: [u8; 8]) -> Result<FileHeader, Log
         }
         read => read.map_err(|error| LogError::io("read", path, 0, error))?,
     }
-    let (header, _) = FileHeader::read_from_prefix(&sector).expect("a sector holds a header");
+    parse_header(&mut sector, path, magic)
+}
+
+/// Checks the first sector of the file at `path`.
+fn parse_header(
+    sector: &mut AlignedBuffer,
+    path: &Path,
+    magic: [u8; 8],
+) -> Result<FileHeader, LogError> {
+    let (header, _) = FileHeader::read_from_prefix(sector).expect("a sector holds a header");
     if header.magic != magic {
         return Err(damaged(path, "it does not start with its magic number"));
     }
     sector[12..16].fill(0);
-    if crc32c::crc32c(&sector) != header.checksum.get() {
+    if crc32c::crc32c(sector) != header.checksum.get() {
         return Err(damaged(path, "the checksum of its header is wrong"));
     }
     let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { PAGED_VERSION };

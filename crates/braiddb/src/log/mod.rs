@@ -24,6 +24,7 @@ mod lsn;
 mod model;
 mod prepare;
 mod prepared;
+mod read_only;
 mod reader;
 mod record;
 mod reservation;
@@ -58,6 +59,8 @@ pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use identity::UNFINISHED;
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
+pub(crate) use read_only::DirectoryState;
+use read_only::Source;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
 pub(crate) use reservation::Reservation;
@@ -131,6 +134,8 @@ pub(crate) struct Log {
     space: Space<LogTracker>,
     workers: usize,
     disk: Option<Box<Disk>>,
+    /// What was read, of a log that is not written.
+    source: Option<Box<Source>>,
 }
 
 impl Log {
@@ -139,7 +144,7 @@ impl Log {
         let clock_only = usual_tracker(workers + 1);
         let space = Space::new(workers, LARGEST_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
-        Self { space, workers, disk: None }
+        Self { space, workers, disk: None, source: None }
     }
 
     /// Opens a database's log, or makes one, and locks the directory. Everything must be read from
@@ -185,6 +190,7 @@ impl Log {
                 space,
                 workers,
                 disk: Some(Box::new(Disk::new(ring, segments, options.flush_unit))),
+                source: None,
             },
             reader,
         ))
@@ -197,6 +203,9 @@ impl Log {
     /// The operating system's, while the end of the log is put in order.
     pub(crate) fn resume_at(&self, end: Lsn) -> Result<(), LogError> {
         let Some(disk) = &self.disk else {
+            if let Some(source) = &self.source {
+                source.set_end(end);
+            }
             self.space.start(end, Lsn::MAX);
             return Ok(());
         };
@@ -209,7 +218,13 @@ impl Log {
         Ok(())
     }
 
-    /// The directory; `None` for a volatile log.
+    /// The segments, which are written or only read.
+    fn segments(&self) -> Option<&Arc<Segments>> {
+        let written = self.disk.as_ref().map(|disk| &disk.segments);
+        written.or_else(|| self.source.as_ref().map(|source| &source.segments))
+    }
+
+    /// The directory of a log that is written; `None` for a volatile log.
     pub(crate) fn files(&self) -> Option<LogFiles> {
         self.disk.as_ref().map(|disk| LogFiles::new(disk.segments.clone()))
     }
@@ -221,7 +236,7 @@ impl Log {
 
     /// The durable log as a store of records; `None` for a volatile log.
     pub(crate) fn cold_store(&self) -> Option<ColdStore> {
-        self.disk.as_ref().map(|disk| ColdStore::new(&disk.segments))
+        self.segments().map(ColdStore::new)
     }
 
     /// Which database this is; `None` for a volatile log.
@@ -371,6 +386,9 @@ impl Log {
     /// Gives up the files and the directory, when nothing is read or written any more: the directory is
     /// free then. What was kept for the log to come is removed, if the engine is in order.
     pub(crate) fn release(&self, in_order: bool) {
+        if let Some(source) = &self.source {
+            source.segments.release();
+        }
         let Some(disk) = &self.disk else { return };
         if in_order {
             disk.segments.remove_spares();
@@ -383,6 +401,11 @@ impl Log {
         #[cfg(any(test, braid_experiment, braid_simulation))]
         let advances = self.space.tracker.advances();
         let pool = io::pool_stats();
+        if let Some(source) = &self.source {
+            let disk_bytes = source.segments.disk_bytes();
+            let (files_open, files_reopened) = (pool.open, pool.reopened);
+            return LogStats { disk_bytes, files_open, files_reopened, ..LogStats::default() };
+        }
         self.disk.as_ref().map_or_else(LogStats::default, |disk| LogStats {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),

@@ -189,7 +189,7 @@ impl Segments {
             }
         }
         let is_whole = self.missing_bytes() == 0;
-        if is_whole && let Some(spare) = self.spares.take() {
+        if is_whole && let Some(spare) = self.take_unread_spare() {
             return Ok(Some(Addition::Segment(spare)));
         }
         if !due.demanded && self.is_disk_tight() {

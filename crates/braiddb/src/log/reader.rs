@@ -75,6 +75,11 @@ impl Window {
         Ok((lsn.0 - self.at.0) as usize)
     }
 
+    /// Reads anew what is looked at next.
+    fn forget(&mut self) {
+        self.at = Lsn::MAX;
+    }
+
     /// The block at a position, if a whole one with the right checksum is there.
     pub(super) fn block(&mut self, lsn: Lsn) -> Result<Option<Block>, LogError> {
         let start = self.from(lsn, HEADER_BYTES)?;
@@ -135,16 +140,42 @@ impl LogReader {
         if !std::mem::replace(&mut self.begun, true) {
             self.segments.check_from(self.position)?;
         }
-        if !self.segments.fresh
-            && let Some(block) = self.window.block(self.position)?
-        {
-            self.position = block.end;
+        if let Some(block) = self.block_here()? {
             return Ok(Some(block));
         }
-        let tail = tail::examine(&self.segments, self.position)?;
+        let tail = match tail::examine(&self.segments, self.position) {
+            // Blocks that were written since are no sign of damage if what was missing was written, too: whoever filled
+            // them saw it durable.
+            Err(damage @ LogError::Corrupt { .. }) if self.segments.read_only => {
+                return self.block_written_since()?.map(Some).ok_or(damage);
+            }
+            examined => examined?,
+        };
         *self.segments.tail.lock() = Some(tail);
         self.ended = true;
         Ok(None)
+    }
+
+    /// The block at the position, which is passed then.
+    fn block_here(&mut self) -> Result<Option<Block>, LogError> {
+        if self.segments.fresh {
+            return Ok(None);
+        }
+        if let Some(block) = self.window.block(self.position)? {
+            self.position = block.end;
+            return Ok(Some(block));
+        }
+        if self.segments.read_only { self.block_written_since() } else { Ok(None) }
+    }
+
+    /// The same, if it was not there when the position was read last.
+    fn block_written_since(&mut self) -> Result<Option<Block>, LogError> {
+        self.window.forget();
+        let block = self.window.block(self.position)?;
+        if let Some(block) = &block {
+            self.position = block.end;
+        }
+        Ok(block)
     }
 
     /// The position after the last block read.

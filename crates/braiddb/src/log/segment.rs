@@ -58,6 +58,15 @@ fn name_of(start: Lsn) -> String {
     format!("wal-{:016x}.seg", start.0)
 }
 
+/// What the files among `names` that hold segments are called by.
+fn starts_of(names: &[String]) -> Vec<u64> {
+    let start = |name: &String| {
+        let start = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
+        u64::from_str_radix(start, 16).ok()
+    };
+    names.iter().filter_map(start).collect()
+}
+
 /// The segments of one database.
 #[derive(Debug)]
 pub(super) struct Segments {
@@ -81,6 +90,8 @@ pub(super) struct Segments {
     pub(super) tail: Mutex<Option<Tail>>,
     /// Made just now: nothing to read.
     pub(super) fresh: bool,
+    /// Opened to be read only: another process may write to them, and free them (`read_only`).
+    pub(super) read_only: bool,
 }
 
 impl Segments {
@@ -92,16 +103,12 @@ impl Segments {
         create: bool,
         extent: impl FnOnce(u64) -> Extent,
     ) -> Result<Self, LogError> {
-        let mut starts = Vec::new();
-        let mut exists = false;
-        for name in directory.list()? {
-            if name.ends_with(UNFINISHED) && is_own(&name) {
-                directory.remove(&name)?;
-            }
-            exists |= name == META_NAME;
-            let start = name.strip_prefix("wal-").and_then(|name| name.strip_suffix(".seg"));
-            starts.extend(start.and_then(|start| u64::from_str_radix(start, 16).ok()));
+        let names = directory.list()?;
+        for name in names.iter().filter(|name| name.ends_with(UNFINISHED) && is_own(name)) {
+            directory.remove(name)?;
         }
+        let exists = names.iter().any(|name| name == META_NAME);
+        let starts = starts_of(&names);
         let (identity, version) = match (exists, create) {
             (true, _) => Identity::read(&directory)?,
             (false, true) => (Identity::fresh(segment_bytes)?, FIRST_VERSION),
@@ -110,7 +117,27 @@ impl Segments {
                 return Err(LogError::NotADatabase { path, reason });
             }
         };
-        let segments = Self {
+        let extent = extent(identity.segment_bytes);
+        let segments = Self::new(directory, (identity, version), extent, !exists, false);
+        if exists {
+            segments.open_files(&starts)?;
+        } else {
+            segments.discard_leftovers(&starts)?;
+            segments.create_now(0)?;
+            segments.identity.write(&segments.directory, FIRST_VERSION)?;
+        }
+        Ok(segments)
+    }
+
+    /// No segments yet.
+    fn new(
+        directory: Directory,
+        (identity, version): (Identity, u32),
+        extent: Extent,
+        fresh: bool,
+        read_only: bool,
+    ) -> Self {
+        Self {
             directory,
             identity,
             version: AtomicU32::new(version),
@@ -120,19 +147,21 @@ impl Segments {
             spares: Spares::default(),
             prepared: PreparedSpace::default(),
             reserve: Reserve::default(),
-            extent: Arc::new(extent(identity.segment_bytes)),
+            extent: Arc::new(extent),
             freed: SharedCounter::default(),
             released: AtomicU64::new(0),
             tail: Mutex::new(None),
-            fresh: !exists,
-        };
-        if exists {
-            segments.open_files(&starts)?;
-        } else {
-            segments.discard_leftovers(&starts)?;
-            segments.create_now(0)?;
-            segments.identity.write(&segments.directory, FIRST_VERSION)?;
+            fresh,
+            read_only,
         }
+    }
+
+    /// Opens the segments of a directory that is only read.
+    pub(super) fn open_read_only(directory: Directory) -> Result<Self, LogError> {
+        let starts = starts_of(&directory.list()?);
+        let identity = Identity::read(&directory)?;
+        let segments = Self::new(directory, identity, Extent::unbounded(), false, true);
+        segments.open_files(&starts)?;
         Ok(segments)
     }
 
@@ -222,6 +251,12 @@ impl Segments {
         self.files.read().len() + self.released.load(Ordering::Relaxed) as usize
     }
 
+    /// Their files.
+    pub(super) fn files_now(&self) -> Vec<(u64, Arc<File>)> {
+        let files = self.files.read();
+        files.iter().map(|(index, segment)| (*index, segment.file.clone())).collect()
+    }
+
     /// Closes the files and unlocks the directory.
     pub(super) fn release(&self) {
         let mut files = self.files.write();
@@ -247,14 +282,8 @@ impl Segments {
     /// Copies the segments up to `until`, and zeros after it, into another directory; returns the
     /// bytes copied.
     pub(super) fn copy_to(&self, target: &Directory, until: Lsn) -> Result<u64, LogError> {
-        let files: Vec<_> = self
-            .files
-            .read()
-            .iter()
-            .map(|(index, segment)| (*index, segment.file.clone()))
-            .collect();
         let (mut bytes, end) = (0, self.end());
-        for (index, file) in files {
+        for (index, file) in self.files_now() {
             let start = self.start(index);
             if start >= until && index > 0 {
                 break;

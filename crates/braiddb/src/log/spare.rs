@@ -52,13 +52,29 @@ impl Segments {
         Ok(())
     }
 
+    /// One of the files that are kept, to become another segment. Those that are being read as what they were, of a
+    /// database that is open to be read only, are removed instead: who has them open goes on reading them.
+    pub(super) fn take_unread_spare(&self) -> Option<SegmentFile> {
+        loop {
+            let spare = self.spares.take()?;
+            if !spare.file.is_read_elsewhere() {
+                return Some(spare);
+            }
+            self.remove_file_of(&spare);
+        }
+    }
+
+    fn remove_file_of(&self, spare: &SegmentFile) {
+        if let Err(error) = self.directory.remove(&spare.name()) {
+            tracing::warn!("a file of no use is left until the log is compacted: {error}");
+        }
+    }
+
     /// Removes one of the files that are kept; `false` if there is none.
     pub(super) fn remove_spare(&self) -> bool {
         let spare = self.spares.take();
-        if let Some(spare) = &spare
-            && let Err(error) = self.directory.remove(&spare.name())
-        {
-            tracing::warn!("a file of no use is left until the log is compacted: {error}");
+        if let Some(spare) = &spare {
+            self.remove_file_of(spare);
         }
         spare.is_some()
     }

@@ -37,7 +37,7 @@ impl Transaction {
     ) -> Result<Arc<Records>, OperationError> {
         let engine = self.engine();
         if self.mode().is_read_only() {
-            return Err(OperationError::ReadOnly);
+            return Err(self.refused_write());
         }
         let new = NewId { engine, id: engine.take_table_id() };
         // Before its row, for it may take waiting: nothing is there yet if the future is dropped meanwhile.

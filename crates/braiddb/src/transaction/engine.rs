@@ -61,6 +61,8 @@ pub(crate) struct EngineOptions {
     /// Transactions that a worker runs at most, and that wait on it for something outside.
     pub(crate) most_open: usize,
     pub(crate) durability: Durability,
+    /// Whether all transactions are refused writes.
+    pub(crate) read_only: bool,
     /// That of transactions which do not say otherwise.
     pub(crate) isolation: Isolation,
     /// How long an interactive transaction may wait for its next step.
@@ -100,6 +102,8 @@ pub(crate) struct Engine {
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
+    /// Whether the database was opened to be only read: then nothing of it is changed, in memory neither.
+    pub(crate) read_only: bool,
     pub(crate) isolation: Isolation,
     pub(crate) interactive_idle: Option<Duration>,
     pub(crate) interactive_age: Option<Duration>,
@@ -160,6 +164,7 @@ impl Engine {
             domain,
             memory,
             durability,
+            read_only: options.read_only,
             isolation: options.isolation,
             interactive_idle: options.interactive_idle,
             interactive_age: options.interactive_age,

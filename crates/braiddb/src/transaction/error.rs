@@ -25,6 +25,8 @@ pub(crate) enum OperationError {
     TurnedAway,
     #[error("the transaction is read-only")]
     ReadOnly,
+    #[error("the database was opened to be only read")]
+    ReadOnlyDatabase,
     #[error("the savepoint is not one of this transaction, or an earlier one was rolled back to")]
     SavepointOver,
     #[error("the key exists already")]

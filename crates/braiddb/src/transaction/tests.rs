@@ -31,6 +31,7 @@ impl Bench {
             workers: 1,
             most_open: 4,
             durability: Durability::Volatile,
+            read_only: false,
             isolation: Isolation::default(),
             interactive_idle: None,
             interactive_age: None,

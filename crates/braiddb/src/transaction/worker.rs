@@ -144,6 +144,7 @@ impl WorkerTransactions {
     /// When every context is in use.
     pub(crate) fn begin_as(self: &Rc<Self>, mode: Mode) -> Result<Transaction, NoContext> {
         let mode = match &self.engine.safety_net {
+            _ if self.engine.read_only => Mode::ReadOnly,
             None => mode,
             Some(_) => mode.under_safety_net(),
         };

@@ -91,9 +91,18 @@ impl Transaction {
         intent: &Intent<'_>,
     ) -> Result<(), OperationError> {
         if self.mode().is_read_only() {
-            return Err(OperationError::ReadOnly);
+            return Err(self.refused_write());
         }
         check_lengths(key, intent)
+    }
+
+    /// Why a transaction that may not write is refused.
+    #[cold]
+    pub(super) fn refused_write(&self) -> OperationError {
+        match self.engine().read_only {
+            true => OperationError::ReadOnlyDatabase,
+            false => OperationError::ReadOnly,
+        }
     }
 
     /// Carries out a write to one table alone.

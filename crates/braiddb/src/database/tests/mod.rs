@@ -8,3 +8,4 @@ mod growth;
 mod paged_disk;
 #[path = "../../../tests/common/polls.rs"]
 mod polls;
+mod read_only;

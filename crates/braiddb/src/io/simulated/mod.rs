@@ -386,7 +386,7 @@ impl SimulatedLock {
     pub(super) fn open(&self, name: &str, mode: OpenMode) -> std::io::Result<Node> {
         let file = self.perform(|state| match mode {
             OpenMode::Emptied => Ok(state.nodes.create(name)),
-            OpenMode::Existing => state.existing(name),
+            OpenMode::Existing | OpenMode::ReadOnly => state.existing(name),
             OpenMode::ExistingOrNew => {
                 Ok(state.nodes.find(name).unwrap_or_else(|| state.nodes.create(name)))
             }

@@ -25,6 +25,7 @@ fn engine() -> Arc<Engine> {
         workers: 2,
         most_open: 32,
         durability: Durability::Volatile,
+        read_only: false,
         isolation: Isolation::default(),
         interactive_idle: None,
         interactive_age: None,
