@@ -382,9 +382,10 @@ impl Database {
     }
 
     /// Closes the database: no transaction begins any more, those under way end, the log is
-    /// flushed. Sources draw no more inputs. A transaction that waits for nothing of the engine's but for something
-    /// outside, and an interactive one, is aborted after 200 ms. One that goes on using the engine, or waits for its
-    /// disk, is waited for. Closing twice is no error.
+    /// flushed. Sources draw no more inputs. A transaction that waits for something outside the engine, another
+    /// transaction among it, and an interactive one, is aborted if it still does or does again 200 to 400 ms later, and
+    /// did not wait for the engine's disk in between. One that waits for the disk is waited for, however long that
+    /// takes. Closing twice is no error.
     ///
     /// Blocks until all is done, checks and backups that are under way included: then the directory is
     /// free, to be opened again or removed, whatever handles there still are. Calls on them give

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::executor::{Closed, Job, Message};
 use super::local::WorkerLocal;
 use super::mailbox::Mailbox;
-use super::panics::{Failure, contain, drop_contained, message_of};
+use super::panics::{Failure, contain, message_of};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock};
 
@@ -104,12 +104,8 @@ impl WorkerGroup {
         if self.present.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // Of tasks that are gone: their wakers may hold the mailbox they lie in.
-        for mailbox in &self.mailboxes {
-            while let Some(resumption) = mailbox.resumed.pop() {
-                drop_contained(resumption);
-            }
-        }
+        // Those that came after their worker had left: their wakers may hold the mailbox they lie in.
+        self.mailboxes.iter().for_each(|mailbox| mailbox.drop_resumptions());
         let on_end = self.on_end.lock().take();
         if let Some(on_end) = on_end
             && let Err(panic) = contain(on_end)

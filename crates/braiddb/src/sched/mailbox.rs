@@ -8,12 +8,12 @@
 //! | a job, for whatever worker | [`Executor`](super::Executor), any thread | `jobs`, its own or another's that does not come back (`watch.rs`) |
 //! | a source, or a job of this worker alone | [`Executor`](super::Executor), any thread; the worker | `messages` |
 //! | a task may go on | its waker, any thread | `wakes` |
-//! | a task, or a part of one, may go on with what another worker has brought about | that worker | `resumed` |
+//! | what a task waits for remotely has happened (`waiter.rs`) | the worker that brought it about, maybe its own | `resumed` |
 //! | the database is closing | `Executor::stop` | `stop` |
 //! | the engine has failed | the worker that panicked | the failure that all workers share |
 //! | the durable LSN advanced, or the log failed | the worker that saw to it, at its next turn | the log |
 //!
-//! What a worker's own tasks and housekeeping resume needs no ring: it is in the worker's own list of resumed waiters,
+//! What a worker's own tasks and housekeeping resume by itself needs no ring: it is in the worker's own list of resumed waiters,
 //! which is emptied after every turn and before every sleep. A completion of the worker's own device
 //! ends its sleep by itself. What nobody announces, as the end of the last transaction that an old
 //! version waits for, is looked for again after a bounded time ([`Turn::deadline`](super::Turn)).
@@ -23,6 +23,7 @@ use std::task::Wake;
 
 use super::doorbell::Doorbell;
 use super::executor::{Job, Message};
+use super::panics::drop_contained;
 use super::waiter::Resumption;
 use super::watch::Pulse;
 use crate::io::Notify;
@@ -66,6 +67,13 @@ impl Mailbox {
     /// Tells how to wake the worker's device; once, before the worker first sleeps.
     pub(super) fn set_notifier(&self, notifier: Arc<dyn Notify>) {
         assert!(self.notifier.set(notifier).is_ok(), "a worker has one device");
+    }
+
+    /// Drops what is there for tasks that are gone.
+    pub(super) fn drop_resumptions(&self) {
+        while let Some(resumption) = self.resumed.pop() {
+            drop_contained(resumption);
+        }
     }
 
     /// Makes the worker look at its queues.

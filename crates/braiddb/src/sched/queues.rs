@@ -14,6 +14,7 @@ use super::panics::contain_destructor;
 use super::policy::Load;
 use super::slot::{Slot, Task, TaskState};
 use super::suspend::prefetch;
+use super::waiter::Resumed;
 
 /// How many staged tasks ahead a task's memory is asked for: it has waited long enough to have left
 /// the nearer caches.
@@ -126,11 +127,37 @@ impl<F: Future<Output = ()>> Queues<F> {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
         let has_waits = local.has_waits(index);
-        let cause = if has_waits { cause } else { Cause::Foreign };
+        let cause = match (has_waits, cause) {
+            (false, _) => Cause::Foreign,
+            // Only a part of it was polled, which waits for nothing; others wait, for transfers mostly.
+            (true, Cause::Foreign) => Cause::Storage,
+            (true, cause) => cause,
+        };
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.waited_foreign) = (TaskState::Waiting(cause), !has_waits);
-        slot.noticed &= !has_waits;
+        slot.was_foreign_at_last_look &= !has_waits;
         *self.waiting(cause) += 1;
+    }
+
+    /// A part of a task has been woken, for what it waited for. If that was the last that the task waited for of the
+    /// engine's, it waits for something foreign from now on: whether the part's waker wakes the task is up to a user.
+    fn count_as_foreign(&mut self, index: u32, local: &WorkerLocal) {
+        let slot = &mut self.slots[index as usize];
+        if let TaskState::Waiting(cause) = slot.state
+            && !local.has_waits(index)
+        {
+            (slot.state, slot.waited_foreign) = (TaskState::Waiting(Cause::Foreign), true);
+            *self.waiting(cause) -= 1;
+            self.foreign += 1;
+        }
+    }
+
+    /// What a task, or a part of one, waited for has happened.
+    pub(super) fn go_on(&mut self, resumed: Resumed, local: &WorkerLocal) {
+        match resumed {
+            Resumed::Task(index) => self.stage(index),
+            Resumed::Part(index) => self.count_as_foreign(index, local),
+        }
     }
 
     /// The task at `position` of the hot queue goes behind those that are staged.
@@ -168,16 +195,16 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// Drops every task that waits for something foreign alone, and did when this was called last and ever since; how many of them
-    /// were a typed source's. Between rounds only.
+    /// Drops every task that waits for something foreign alone, did when this was called last, and waited for nothing of
+    /// the engine's in between; how many of them were a typed source's. Between rounds only.
     ///
     /// One look is not enough: a part of a task that has been woken may be on its way through a user's executor, on
     /// another thread.
     pub(super) fn drop_foreign(&mut self, local: &WorkerLocal) -> usize {
         let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let is_foreign = slot.waits_foreign() && !local.has_waits(index as u32);
-            if std::mem::replace(&mut slot.noticed, is_foreign) && is_foreign {
+            let is_foreign = slot.is_at_rest() && !local.has_waits(index as u32);
+            if std::mem::replace(&mut slot.was_foreign_at_last_look, is_foreign) && is_foreign {
                 due.push(index as u32);
             }
         }

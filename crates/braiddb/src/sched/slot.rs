@@ -43,21 +43,27 @@ pub(super) struct Slot<F> {
     pub(super) steps: u32,
     /// Whether, when it came to wait last, nothing was counted that the engine would bring about.
     pub(super) waited_foreign: bool,
-    /// Whether it was seen to wait for something foreign alone, by a worker that is to stop, and since then waited for
-    /// nothing else.
-    pub(super) noticed: bool,
+    /// Whether it waited for something foreign alone when a worker that is to stop last looked, and since then for
+    /// nothing of the engine's.
+    pub(super) was_foreign_at_last_look: bool,
 }
 
 impl<F: Future<Output = ()>> Slot<F> {
     pub(super) fn new(mailbox: &Arc<Mailbox>, index: u32) -> Self {
         let waker = Waker::from(Arc::new(SlotWaker::new(mailbox.clone(), index)));
-        let (waited_foreign, noticed) = (false, false);
-        Self { task: Task::Empty, state: TaskState::Free, waker, steps: 0, waited_foreign, noticed }
+        Self {
+            task: Task::Empty,
+            state: TaskState::Free,
+            waker,
+            steps: 0,
+            waited_foreign: false,
+            was_foreign_at_last_look: false,
+        }
     }
 
     /// Whether its task waits, or did last, and has been woken and has done nothing since: a task may wake itself each
     /// time. What it waits for is foreign, if nothing is counted that the engine will bring about.
-    pub(super) fn waits_foreign(&self) -> bool {
+    pub(super) fn is_at_rest(&self) -> bool {
         match self.state {
             TaskState::Free => false,
             TaskState::Waiting(_) => true,
@@ -72,7 +78,7 @@ impl<F: Future<Output = ()>> Slot<F> {
         assert!(matches!(self.task, Task::Empty), "a slot holds one task");
         assert_eq!(self.state, TaskState::Free);
         (self.state, self.steps) = (TaskState::Hot, 0);
-        (self.waited_foreign, self.noticed) = (false, false);
+        (self.waited_foreign, self.was_foreign_at_last_look) = (false, false);
         // SAFETY: in bounds and aligned, as a field of `self`; what is there, `Empty`, needs no drop.
         // Assigned instead, the task would be made elsewhere and copied, in case its making panics.
         unsafe { std::ptr::from_mut(&mut self.task).write(make()) };
@@ -108,7 +114,7 @@ impl<F: Future<Output = ()>> Slot<F> {
             Task::Boxed(task) => Task::Boxed(task),
             Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
         };
-        let Self { state, waker, steps, waited_foreign, noticed, .. } = self;
-        Slot { task, state, waker, steps, waited_foreign, noticed }
+        let Self { state, waker, steps, waited_foreign, was_foreign_at_last_look, .. } = self;
+        Slot { task, state, waker, steps, waited_foreign, was_foreign_at_last_look }
     }
 }

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::local::{Cause, local};
+use super::local::{Cause, WorkerLocal, local};
 use super::panics::FailOnPanic;
 use super::waiter::Waiter;
 use crate::io::{AlignedBuffer, Completion, Device, File, MappedPointer, Operation, WriteSource};
@@ -227,34 +227,31 @@ impl Transfers {
         number
     }
 
-    /// What came of a transfer; `None` if it is under way, and then `update` gets its waiter, and returns what is to be
-    /// dropped: it may be a user's waker, whose code may do anything.
-    fn take(
-        &self,
-        number: usize,
-        update: impl FnOnce(&mut Waiter) -> Option<Waiter>,
-    ) -> Option<Done> {
-        let mut replaced = None;
-        let done = {
-            let state = &mut *self.state.borrow_mut();
-            match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-                Ticket::Done(done) => {
-                    state.free.push(number);
-                    Some(done)
-                }
-                mut under_way => {
-                    if let Ticket::Queued { told: Told::Task { waiter, .. }, .. }
-                    | Ticket::Issued { told: Told::Task { waiter, .. } } = &mut under_way
-                    {
-                        replaced = update(waiter);
-                    }
-                    state.tickets[number] = under_way;
-                    None
-                }
+    /// What came of a transfer, if it is over.
+    fn take(&self, number: usize) -> Option<Done> {
+        let state = &mut *self.state.borrow_mut();
+        match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
+            Ticket::Done(done) => {
+                state.free.push(number);
+                Some(done)
             }
-        };
-        drop(replaced);
-        done
+            under_way => {
+                state.tickets[number] = under_way;
+                None
+            }
+        }
+    }
+
+    /// Whether it is who is being polled with `context` now that waits for a transfer which is under way.
+    fn is_awaited(&self, number: usize, local: &WorkerLocal, context: &Context<'_>) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        state.waiter(number).is_polled(local, context)
+    }
+
+    /// Lets another wait for a transfer which is under way; returns who waited before. Both may be users' wakers, whose
+    /// code may do anything: they are neither made nor dropped here.
+    fn replace_waiter(&self, number: usize, waiter: Waiter) -> Waiter {
+        std::mem::replace(self.state.borrow_mut().waiter(number), waiter)
     }
 
     fn abandon(&self, number: usize) {
@@ -275,6 +272,16 @@ impl Transfers {
         drop(state);
         // Its waiter may be a user's waker, whose code may do anything.
         drop(given_up);
+    }
+}
+
+impl TransfersState {
+    fn waiter(&mut self, number: usize) -> &mut Waiter {
+        match &mut self.tickets[number] {
+            Ticket::Queued { told: Told::Task { waiter, .. }, .. }
+            | Ticket::Issued { told: Told::Task { waiter, .. } } => waiter,
+            other => unreachable!("a task's transfer is under way, and its ticket is {other:?}"),
+        }
     }
 }
 
@@ -404,9 +411,12 @@ impl Future for Transfer {
                     self.state = TransferState::Ticket(number);
                 }
                 TransferState::Ticket(number) => {
-                    let update = |waiter: &mut Waiter| waiter.update(local, context);
-                    if let Some(done) = local.transfers.take(number, update) {
+                    if let Some(done) = local.transfers.take(number) {
                         return Poll::Ready(done);
+                    }
+                    if !local.transfers.is_awaited(number, local, context) {
+                        let waiter = Waiter::polled(local, context);
+                        drop(local.transfers.replace_waiter(number, waiter));
                     }
                     self.state = TransferState::Ticket(number);
                 }

@@ -68,6 +68,7 @@ impl WorkerThread<'_> {
             group.fail(&local, panic);
         }
         runtime::leave();
+        group.mailboxes[number].drop_resumptions();
         let Worker { device, driver, mut waiting_sources, .. } = worker;
         waiting_sources.drain(..).for_each(drop_contained);
         if group.failure.message().is_none() {

@@ -6,10 +6,10 @@
 //! waker it was polled with, unless it is the slot's own: then the slot's number is enough, and costs
 //! no reference count.
 //!
-//! A worker counts for each slot what its task waits for that the engine will bring about: each [`Waiter`],
-//! and each registration of [`wait_remotely`], from when it is made to when its worker has resumed the task or
-//! woken the part, or it is given up. A task that waits, and for which nothing is counted, waits for something
-//! foreign, whatever the engine's futures said when it was polled last.
+//! A worker counts for each slot what its task waits for that the engine will bring about: each [`Waiter`] but those of
+//! [`current_foreign_waiter`], and each registration of [`wait_remotely`], from when it is made to when its worker has
+//! resumed the task or woken the part, or it is given up. A task that waits, and for which nothing is counted, waits for
+//! something foreign, whatever the engine's futures said when it was polled last.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -21,7 +21,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::yield_thread;
 
-/// A task, or a part of one, that waits on a worker for what the engine will bring about.
+/// A task, or a part of one, that waits on a worker.
 ///
 /// A resumption that comes late finds the slot's next task, which takes it for the spurious wake-up that
 /// every waiting task must expect.
@@ -76,33 +76,28 @@ impl Waiter {
         Self { slot: local.current_slot(), part, counts: false }
     }
 
-    /// Makes this who is being polled with `context` now: the same future may be polled by another
-    /// executor each time, and only the last one counts. Returns who it was, if another.
-    pub(super) fn update(&mut self, local: &WorkerLocal, context: &Context<'_>) -> Option<Self> {
-        let is_same = self.slot == local.current_slot()
+    /// Whether it is who is being polled with `context` now: the same future may be polled by another
+    /// executor each time, and only the last one counts.
+    pub(super) fn is_polled(&self, local: &WorkerLocal, context: &Context<'_>) -> bool {
+        self.slot == local.current_slot()
             && match &self.part {
                 None => local.polls_task(context),
                 Some(waker) => waker.0.will_wake(context.waker()),
-            };
-        (!is_same).then(|| std::mem::replace(self, Self::polled(local, context)))
+            }
     }
 
-    /// The slot to be staged, on its worker; nothing, if it was a part, which has been woken.
+    /// On its worker, when what it waits for has happened: wakes it if it is a part. It is no longer counted then.
     #[inline]
-    pub(super) fn go_on(mut self) -> Option<u32> {
+    pub(super) fn go_on(mut self) -> Resumed {
         let (slot, part) = (self.slot.index, self.part.take());
-        // No longer counted when a user's code runs.
-        drop(self);
-        match part {
-            None => Some(slot),
-            Some(part) => {
-                part.wake();
-                None
-            }
+        if std::mem::take(&mut self.counts) {
+            uncount_wait(slot);
         }
+        Resumed::of(slot, part)
     }
 }
 
+/// Given up, if it has not gone on.
 impl Drop for Waiter {
     #[inline]
     fn drop(&mut self) {
@@ -112,7 +107,29 @@ impl Drop for Waiter {
     }
 }
 
-/// Uncounts a wait of this worker. When a worker ends, what is left of them is dropped off the workers.
+/// Whom a waiter was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resumed {
+    /// The task in a slot, which is to be staged.
+    Task(u32),
+    /// A part of it, which has been woken.
+    Part(u32),
+}
+
+impl Resumed {
+    fn of(slot: u32, part: Option<PartWaker>) -> Self {
+        match part {
+            None => Self::Task(slot),
+            Some(part) => {
+                part.wake();
+                Self::Part(slot)
+            }
+        }
+    }
+}
+
+/// Uncounts a wait of this worker. What is dropped with the state that a worker's tasks reach through their thread counts
+/// no more: that thread is no worker then.
 fn uncount_wait(slot: u32) {
     local(|local| local.into_iter().for_each(|local| local.uncount_wait(slot)));
 }
@@ -144,16 +161,10 @@ impl RemoteWaiter {
 
 impl Resumption {
     /// As [`Waiter::go_on`].
-    pub(super) fn go_on(self) -> Option<u32> {
+    pub(super) fn go_on(self) -> Resumed {
         let Self { slot, part, over } = self;
-        drop(Registration { slot, over });
-        match part {
-            None => Some(slot),
-            Some(part) => {
-                part.wake();
-                None
-            }
-        }
+        Registration { slot, over }.end();
+        Resumed::of(slot, part)
     }
 }
 
@@ -175,11 +186,19 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
+impl Registration {
+    fn end(&self) {
         // Relaxed: looked at by its own worker alone.
         if !self.over.swap(true, Ordering::Relaxed) {
             uncount_wait(self.slot);
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if !is_planted(Bug::GivenUpWaitCounted) {
+            self.end();
         }
     }
 }

@@ -425,7 +425,7 @@ impl<S: Source> Run<'_, '_, S> {
             // Taken out: a waker of a part is a user's code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
             for waiter in resumed.drain(..) {
-                waiter.go_on().into_iter().for_each(|slot| self.queues.stage(slot));
+                self.queues.go_on(waiter.go_on(), self.worker.local);
             }
             self.worker.local.give_back(resumed);
         }
@@ -439,7 +439,7 @@ impl<S: Source> Run<'_, '_, S> {
             self.queues.stage(index);
         }
         while let Some(resumption) = self.worker.mailbox.resumed.pop() {
-            resumption.go_on().into_iter().for_each(|slot| self.queues.stage(slot));
+            self.queues.go_on(resumption.go_on(), self.worker.local);
         }
     }
 }

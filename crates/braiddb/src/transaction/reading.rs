@@ -8,7 +8,7 @@
 //!
 //! A transaction may keep a read that it does not go on with, as one that polls another future until
 //! that is ready. So that such reads cannot hold up the others for ever, one more is admitted whenever
-//! no transaction's transfer is under way.
+//! no transaction reads the log.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Waiter};
 
-/// Turns without a transaction's transfer after which one more read is admitted although tasks are ready.
+/// Turns without a transaction's read of the log after which one more read is admitted although tasks are ready.
 const STALLED_TURNS: u32 = 64;
 
 /// The reads of one worker.
@@ -38,7 +38,7 @@ pub(super) struct Reads {
     admitted: Cell<u64>,
     line: RefCell<VecDeque<Waiting>>,
     next_number: Cell<u64>,
-    /// Turns since a transaction's transfer was last under way while a read waited.
+    /// Turns since a transaction last read the log while a read waited.
     stalled: Cell<u32>,
     memory: Arc<MemoryCounters>,
 }

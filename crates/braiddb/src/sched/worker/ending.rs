@@ -51,7 +51,7 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     /// The worker is to stop: no source's task is begun any more, and what waits for something outside the engine, and for
-    /// nothing of it, is dropped when the grace is over, which may let others go on.
+    /// nothing of it, is dropped when the grace is over, which may let others go on that wait for it.
     #[cold]
     fn end_tasks(&mut self) {
         let now = clock::now();
