@@ -48,6 +48,14 @@ pub enum Error {
         /// Memory available, for people.
         available: String,
     },
+    /// Something that is compared with the engine failed.
+    #[error("{name}: {source}")]
+    Subject {
+        /// What failed, and at what.
+        name: String,
+        /// What it said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A result contradicts what the engine promised; the figures are worthless.
     #[error("wrong result: {0}")]
     Wrong(String),
@@ -61,7 +69,7 @@ pub enum Error {
 
 impl Error {
     /// Names the file that `source` is about.
-    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }
     }

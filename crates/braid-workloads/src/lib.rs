@@ -5,28 +5,32 @@
 //! `scale` (arguments and settings), `harness` (measuring and telling), `random` and `error`. Apart
 //! from them are `history`, which holds what transactions were told against a serial order, `histories`, which
 //! lets a checker of others look for cycles among them, `torture`, and `simulate`, which builds with `--cfg braid_simulation` have instead of
-//! all the others.
+//! all the others. What measures and tells, and what drives the engine, is public for `braid-peers`, which compares
+//! Braid with other databases.
 
 #[cfg(not(braid_simulation))]
 pub mod bench;
 #[cfg(not(braid_simulation))]
-mod engine;
+pub mod engine;
 #[cfg(not(braid_simulation))]
-mod error;
+pub mod error;
 #[cfg(not(braid_simulation))]
-mod harness;
+pub mod harness;
 #[cfg(not(braid_simulation))]
 pub mod histories;
 pub mod history;
 #[cfg(not(braid_simulation))]
-mod random;
+pub mod random;
 #[cfg(not(braid_simulation))]
 mod reference;
 #[cfg(not(braid_simulation))]
-mod scale;
+pub mod scale;
 #[cfg(braid_simulation)]
 pub mod simulate;
 #[cfg(not(braid_simulation))]
 pub mod torture;
 #[cfg(not(braid_simulation))]
 mod workload;
+
+#[cfg(not(braid_simulation))]
+pub use workload::stage::Stage;

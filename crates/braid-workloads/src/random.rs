@@ -2,39 +2,39 @@
 
 /// The key of record number `record`: ascending, with gaps, so that misses can be asked for too.
 #[inline]
-pub(crate) fn key_of(record: u64) -> u64 {
+pub fn key_of(record: u64) -> u64 {
     record * 7 + 1
 }
 
 /// Draws record numbers uniformly.
 #[derive(Clone, Debug)]
-pub(crate) struct Uniform {
+pub struct Uniform {
     generator: fastrand::Rng,
     records: u64,
 }
 
 impl Uniform {
     /// Below `records`, which must not be 0.
-    pub(crate) fn below(records: u64, seed: u64) -> Self {
+    pub fn below(records: u64, seed: u64) -> Self {
         assert!(records > 0, "nothing to draw from");
         Self { generator: fastrand::Rng::with_seed(seed), records }
     }
 
     /// A record number.
     #[inline]
-    pub(crate) fn record(&mut self) -> u64 {
+    pub fn record(&mut self) -> u64 {
         self.generator.u64(0..self.records)
     }
 
     /// The key of a uniformly drawn record.
     #[inline]
-    pub(crate) fn key(&mut self) -> u64 {
+    pub fn key(&mut self) -> u64 {
         key_of(self.record())
     }
 
     /// The keys of `N` uniformly drawn records.
     #[inline]
-    pub(crate) fn keys<const N: usize>(&mut self) -> [u64; N] {
+    pub fn keys<const N: usize>(&mut self) -> [u64; N] {
         std::array::from_fn(|_| self.key())
     }
 }
@@ -42,7 +42,7 @@ impl Uniform {
 /// Ranks of which few are drawn often: the `k`-th about `1 / k^theta` times as often as the first (Gray et al.,
 /// SIGMOD 1994, as YCSB has it).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Zipfian {
+pub struct Zipfian {
     items: u64,
     theta: f64,
     zeta: f64,
@@ -51,14 +51,14 @@ pub(crate) struct Zipfian {
 
 impl Zipfian {
     /// Of more than 2 items, with `theta` between 0 and 1.
-    pub(crate) fn over(items: u64, theta: f64) -> Self {
+    pub fn over(items: u64, theta: f64) -> Self {
         assert!(items > 2 && (0.0..1.0).contains(&theta), "{items} items, theta {theta}");
         let zeta = zeta(items, theta);
         Self { items, theta, zeta, eta: eta(items, theta, zeta) }
     }
 
     /// The same of more items.
-    pub(crate) fn grow_to(&mut self, items: u64) {
+    pub fn grow_to(&mut self, items: u64) {
         if items > self.items {
             let more = self.items + 1..=items;
             self.zeta += more.map(|k| (k as f64).powf(-self.theta)).sum::<f64>();
@@ -69,7 +69,7 @@ impl Zipfian {
 
     /// The rank for a number from 0 to 1 that was drawn uniformly: how many are more frequent.
     #[inline]
-    pub(crate) fn rank(&self, drawn: f64) -> u64 {
+    pub fn rank(&self, drawn: f64) -> u64 {
         let scaled = drawn * self.zeta;
         if scaled < 1.0 {
             return 0;
@@ -105,25 +105,25 @@ fn zeta(items: u64, theta: f64) -> f64 {
 
 /// Draws record numbers so; which of them are frequent is scattered.
 #[derive(Clone, Debug)]
-pub(crate) struct Skewed {
+pub struct Skewed {
     generator: fastrand::Rng,
     zipfian: Zipfian,
 }
 
 impl Skewed {
     /// Below `records`, which must be more than 2, with `theta` between 0 and 1.
-    pub(crate) fn below(records: u64, theta: f64, seed: u64) -> Self {
+    pub fn below(records: u64, theta: f64, seed: u64) -> Self {
         let generator = fastrand::Rng::with_seed(seed);
         Self { generator, zipfian: Zipfian::over(records, theta) }
     }
 
     /// The same distribution, drawn anew.
-    pub(crate) fn with_seed(&self, seed: u64) -> Self {
+    pub fn with_seed(&self, seed: u64) -> Self {
         Self { generator: fastrand::Rng::with_seed(seed), ..*self }
     }
 
     /// The key of a record that is drawn so.
-    pub(crate) fn key(&mut self) -> u64 {
+    pub fn key(&mut self) -> u64 {
         let rank = self.zipfian.rank(self.generator.f64());
         key_of(rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.zipfian.items)
     }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 pub use crate::error::Error;
 use crate::harness::machine::Machine;
 use crate::harness::report::{Document, Report};
-use crate::harness::{chart, table};
+use crate::harness::{chart, rows, table};
 use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
@@ -27,7 +27,7 @@ pub struct Command {
     #[command(subcommand)]
     workload: Workload,
 
-    /// Also draw charts (SVG) into this directory.
+    /// Also draw charts (SVG) and write the figures (CSV) into this directory.
     #[arg(long, value_name = "DIR", global = true)]
     out: Option<PathBuf>,
 
@@ -190,10 +190,11 @@ impl Command {
     }
 
     fn measure(&self) -> Result<Document, Error> {
-        let mut reports = self.workload.run(&mut Stage::new())?;
+        let mut reports = self.workload.run(&mut Stage::default())?;
         if let Some(directory) = &self.out {
             for report in &mut reports {
                 chart::draw(report, directory)?;
+                rows::write(report, directory)?;
             }
         }
         Ok(Document { machine: Machine::here(), reports })
@@ -315,6 +316,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("charts");
         let document = run(&["churn", "-q", "--out", path.to_str().unwrap()]);
-        assert_eq!(document.reports[0].figures.len(), 2);
+        // The rates and a line, each drawn and as rows.
+        assert_eq!(document.reports[0].figures.len(), 4);
     }
 }

@@ -16,12 +16,13 @@ use crate::harness::rounds::{AbortCount, Effort, KindSample, Sample, Subject};
 /// as a cached read.
 const CLOCK_PERIOD: u64 = 64;
 
-/// Why attempts fail: another transaction wrote a record first; what was read was changed.
-pub(crate) const CONFLICT: &str = "conflict";
-pub(crate) const CERTIFICATION: &str = "certification";
+/// Why attempts fail: another transaction wrote a record first.
+pub const CONFLICT: &str = "conflict";
+/// Why attempts fail: what was read was changed.
+pub const CERTIFICATION: &str = "certification";
 
 /// A stored procedure: draws its inputs, then runs as a transaction, again if it met a conflict.
-pub(crate) trait Procedure: Clone + Send + 'static {
+pub trait Procedure: Clone + Send + 'static {
     /// What one transaction works on.
     type Input: 'static;
     /// The kinds of transactions, where there are several to be told apart.
@@ -38,15 +39,15 @@ pub(crate) trait Procedure: Clone + Send + 'static {
         false
     }
     /// The transaction itself.
-    async fn run(
+    fn run(
         &self,
         transaction: &Transaction,
         input: &Self::Input,
-    ) -> Result<(), braiddb::Error>;
+    ) -> impl Future<Output = Result<(), braiddb::Error>>;
 }
 
 /// Runs the procedures that `make` makes, one a worker, on the first `workers` workers.
-pub(crate) fn drive<P: Procedure>(
+pub fn drive<P: Procedure>(
     database: &Database,
     workers: usize,
     make: impl FnMut(usize) -> P,
@@ -258,7 +259,7 @@ impl Drop for Gathered {
 }
 
 /// A subject that runs a procedure on a database.
-pub(crate) struct Driven<M> {
+pub struct Driven<M> {
     name: String,
     database: Database,
     workers: usize,
@@ -271,19 +272,19 @@ pub(crate) struct Driven<M> {
 impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
     /// A subject on the first `workers` workers of `database`. `make` makes a worker's procedure;
     /// it is called with a seed that is new for every worker and round.
-    pub(crate) fn new(name: &str, database: &Database, workers: usize, seed: u64, make: M) -> Self {
+    pub fn new(name: &str, database: &Database, workers: usize, seed: u64, make: M) -> Self {
         let (name, database) = (name.to_owned(), database.clone());
         let options = RunOptions::default();
         Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32, options }
     }
 
     /// Runs its transactions under these options.
-    pub(crate) fn under(self, options: RunOptions) -> Self {
+    pub fn under(self, options: RunOptions) -> Self {
         Self { options, ..self }
     }
 
     /// Times every `period`-th transaction (16 if this is not called).
-    pub(crate) fn time_one_in(self, period: u32) -> Self {
+    pub fn time_one_in(self, period: u32) -> Self {
         Self { timed_one_in: period, ..self }
     }
 }

@@ -1,5 +1,5 @@
 //! Databases under test, and how transactions are driven through them.
 
 pub(crate) mod bed;
-pub(crate) mod drive;
+pub mod drive;
 pub(crate) mod load;

@@ -24,7 +24,7 @@ const HUES: [RGBColor; 7] = [
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Draws all charts of `report` into `directory` (made if missing), and notes their paths in it.
-pub(crate) fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
+pub fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
     let mut figures = Vec::new();
     let mut figure = |name: &str, draw: &dyn Fn(&Path) -> Drawn| {

@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A histogram of nanoseconds that times every `period`-th transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     histogram: Histogram<u64>,
     period: u32,
     until_next: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Latencies {
 
 impl Latencies {
     /// Times one in `period` transactions (1 = all).
-    pub(crate) fn one_in(period: u32) -> Self {
+    pub fn one_in(period: u32) -> Self {
         assert!(period > 0, "one in none is no sample");
         let histogram = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3)
             .expect("the bounds are in order and three digits a valid precision");
@@ -32,7 +32,7 @@ impl Latencies {
 
     /// The start of the next transaction, if it is one to be timed.
     #[inline]
-    pub(crate) fn start(&mut self) -> Option<Instant> {
+    pub fn start(&mut self) -> Option<Instant> {
         self.until_next -= 1;
         if self.until_next > 0 {
             return None;
@@ -43,25 +43,25 @@ impl Latencies {
 
     /// Records what `start` began.
     #[inline]
-    pub(crate) fn finish(&mut self, start: Option<Instant>) {
+    pub fn finish(&mut self, start: Option<Instant>) {
         if let Some(start) = start {
             self.record(start.elapsed());
         }
     }
 
     /// Records one latency.
-    pub(crate) fn record(&mut self, latency: Duration) {
+    pub fn record(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(nanos);
     }
 
     /// Adds what another histogram holds, as of another worker or round.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
     }
 
     /// The percentiles, or `None` when nothing was timed.
-    pub(crate) fn summary(&self) -> Option<LatencySummary> {
+    pub fn summary(&self) -> Option<LatencySummary> {
         if self.histogram.is_empty() {
             return None;
         }
@@ -75,17 +75,20 @@ impl Latencies {
 
 /// Percentiles of the transactions that were timed.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct LatencySummary {
+pub struct LatencySummary {
     /// How many transactions were timed.
-    pub(crate) timed: u64,
-    pub(crate) percentiles: Vec<Percentile>,
+    pub timed: u64,
+    /// The percentiles that reports show.
+    pub percentiles: Vec<Percentile>,
 }
 
 /// One percentile of a latency histogram.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Percentile {
-    pub(crate) name: &'static str,
-    pub(crate) nanoseconds: u64,
+pub struct Percentile {
+    /// As tables call it: `p99`.
+    pub name: &'static str,
+    /// So long or less took as many.
+    pub nanoseconds: u64,
 }
 
 #[cfg(test)]

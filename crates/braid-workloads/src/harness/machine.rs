@@ -6,23 +6,28 @@ use super::process;
 
 /// What matters of a machine to who compares figures.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Machine {
-    pub(crate) processor: String,
-    pub(crate) cores: usize,
+pub struct Machine {
+    /// Model of the processor.
+    pub processor: String,
+    /// Cores this process may use.
+    pub cores: usize,
     /// Size of the last-level cache as the kernel writes it, for example `32768K`.
-    pub(crate) last_level_cache: Option<String>,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) kernel: String,
+    pub last_level_cache: Option<String>,
+    /// Physical memory.
+    pub memory_bytes: Option<u64>,
+    /// The operating system.
+    pub kernel: String,
     /// The kernel's setting for transparent huge pages.
-    pub(crate) huge_pages: Option<String>,
+    pub huge_pages: Option<String>,
     /// Whether optimisations were on when this program was built.
-    pub(crate) optimised: bool,
-    pub(crate) version: &'static str,
+    pub optimised: bool,
+    /// Version of the workspace.
+    pub version: &'static str,
 }
 
 impl Machine {
     /// Describes the machine this runs on.
-    pub(crate) fn here() -> Self {
+    pub fn here() -> Self {
         Self {
             processor: processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,7 +1,7 @@
 //! Numbers as people read them in tables: few digits, a unit prefix, grouped thousands.
 
 /// Three significant digits with a decimal prefix: `249 k`, `1.62 M`.
-pub(crate) fn scaled(value: f64) -> String {
+pub fn scaled(value: f64) -> String {
     let (divisor, prefix) = match value.abs() {
         v if v >= 999.5e6 => (1e9, " G"),
         v if v >= 999.5e3 => (1e6, " M"),
@@ -12,7 +12,7 @@ pub(crate) fn scaled(value: f64) -> String {
 }
 
 /// Three significant digits, no prefix: `0.95`, `12.3`, `249`.
-pub(crate) fn three_digits(value: f64) -> String {
+pub fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
         v if v >= 9.995 => 1,
@@ -22,7 +22,7 @@ pub(crate) fn three_digits(value: f64) -> String {
 }
 
 /// As `scaled`, without digits that say nothing: `140 k`, `2.5 M`, `0`. For axes.
-pub(crate) fn tick(value: f64) -> String {
+pub fn tick(value: f64) -> String {
     let text = scaled(value);
     let (number, prefix) = text.split_once(' ').unwrap_or((&text, ""));
     let number = match number.contains('.') {
@@ -33,7 +33,7 @@ pub(crate) fn tick(value: f64) -> String {
 }
 
 /// Thousands apart: `50 000 000`.
-pub(crate) fn grouped(value: u64) -> String {
+pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -46,7 +46,7 @@ pub(crate) fn grouped(value: u64) -> String {
 }
 
 /// Bytes with a binary prefix: `4.19 GiB`.
-pub(crate) fn bytes(value: u64) -> String {
+pub fn bytes(value: u64) -> String {
     const PREFIXES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value as f64;
     let mut prefix = 0;
@@ -61,7 +61,7 @@ pub(crate) fn bytes(value: u64) -> String {
 }
 
 /// A time given in nanoseconds: `850 ns`, `1.62 ms`.
-pub(crate) fn nanoseconds(value: u64) -> String {
+pub fn nanoseconds(value: u64) -> String {
     let value = value as f64;
     match value {
         v if v >= 999.5e6 => format!("{} s", three_digits(v / 1e9)),

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// Where a workload's databases go, as the command line says.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct PlaceArguments {
+pub struct PlaceArguments {
     /// Put the databases (temporary ones) into this directory, to choose the disk.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -18,14 +18,14 @@ pub(crate) struct PlaceArguments {
 
 impl PlaceArguments {
     /// A new directory there, removed afterwards.
-    pub(crate) fn make(&self) -> Result<Place, Error> {
+    pub fn make(&self) -> Result<Place, Error> {
         Place::inside(self.dir.as_deref())
     }
 }
 
 /// A directory for databases.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     path: PathBuf,
     /// Removes itself when dropped.
     temporary: Option<TempDir>,
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 impl Place {
     /// Inside `directory` (made if missing), or inside the system's temporary directory. Either
     /// way in a new directory of its own that is removed afterwards.
-    pub(crate) fn inside(directory: Option<&Path>) -> Result<Self, Error> {
+    pub fn inside(directory: Option<&Path>) -> Result<Self, Error> {
         let parent = directory.map_or_else(std::env::temp_dir, Path::to_owned);
         std::fs::create_dir_all(&parent).map_err(Error::file(&parent))?;
         let temporary = tempfile::Builder::new().prefix("braid-bench-").tempdir_in(&parent);
@@ -43,7 +43,7 @@ impl Place {
     }
 
     /// `directory` itself, which must be new or empty and is kept; a temporary one without it.
-    pub(crate) fn kept(directory: Option<&Path>) -> Result<Self, Error> {
+    pub fn kept(directory: Option<&Path>) -> Result<Self, Error> {
         let Some(directory) = directory else { return Self::inside(None) };
         std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
         let mut entries = std::fs::read_dir(directory).map_err(Error::file(directory))?;
@@ -57,12 +57,12 @@ impl Place {
     }
 
     /// A path inside.
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
+    pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// What a reader of the figures must know of the place, in a sentence.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let kept = if self.temporary.is_some() { "" } else { ", kept" };
         match in_memory(&self.path) {
             true => format!(

@@ -5,19 +5,19 @@
 use std::time::{Duration, Instant};
 
 /// Bytes of this process in physical memory now.
-pub(crate) fn resident_bytes() -> Option<u64> {
+pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * page_bytes())
 }
 
 /// Bytes of memory the system could still give without swapping.
-pub(crate) fn available_bytes() -> Option<u64> {
+pub fn available_bytes() -> Option<u64> {
     meminfo("MemAvailable:")
 }
 
 /// One line of `/proc/meminfo`, in bytes.
-pub(crate) fn meminfo(name: &str) -> Option<u64> {
+pub fn meminfo(name: &str) -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find(|line| line.starts_with(name))?;
     let kibibytes: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -32,7 +32,7 @@ fn page_bytes() -> u64 {
 
 /// Binds the calling thread to a core, as workers are bound; without effect where the system
 /// refuses.
-pub(crate) fn stay_on_core(core: usize) {
+pub fn stay_on_core(core: usize) {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: an all-zero set is the empty set; the call reads it and touches nothing else.
@@ -48,7 +48,7 @@ pub(crate) fn stay_on_core(core: usize) {
 
 /// Lets the calling thread's sleeps end when they are to, not up to 50 µs later; without effect where
 /// the system refuses.
-pub(crate) fn sleep_exactly() {
+pub fn sleep_exactly() {
     // SAFETY: changes one attribute of the calling thread, and touches no memory.
     #[cfg(target_os = "linux")]
     unsafe {
@@ -74,19 +74,19 @@ fn processor_time() -> Option<Duration> {
 
 /// Measures how much of one core this process used over a while.
 #[derive(Debug)]
-pub(crate) struct ProcessorMeter {
+pub struct ProcessorMeter {
     started: Instant,
     used: Duration,
 }
 
 impl ProcessorMeter {
     /// Starts measuring; `None` where the system keeps no such account.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         Some(Self { used: processor_time()?, started: Instant::now() })
     }
 
     /// Percent of one core used since the start, over all threads (200 = two whole cores).
-    pub(crate) fn percent_of_a_core(&self) -> Option<f64> {
+    pub fn percent_of_a_core(&self) -> Option<f64> {
         let used = processor_time()?.saturating_sub(self.used);
         let elapsed = self.started.elapsed();
         assert!(!elapsed.is_zero(), "time passes between two readings of the clock");
@@ -97,7 +97,7 @@ impl ProcessorMeter {
 /// Measures how much of the machine others took over a while: other processes, and the host of a
 /// virtual machine (stolen time).
 #[derive(Debug)]
-pub(crate) struct OthersMeter {
+pub struct OthersMeter {
     used: Duration,
     machine: MachineTicks,
 }
@@ -122,12 +122,12 @@ impl MachineTicks {
 
 impl OthersMeter {
     /// Starts measuring; `None` where the system keeps no such account.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         Some(Self { used: processor_time()?, machine: MachineTicks::now()? })
     }
 
     /// Percent of the machine's processor time that others took since the start.
-    pub(crate) fn percent(&self) -> Option<f64> {
+    pub fn percent(&self) -> Option<f64> {
         const TICKS_PER_SECOND: f64 = 100.0;
         let now = MachineTicks::now()?;
         let own = processor_time()?.saturating_sub(self.used).as_secs_f64() * TICKS_PER_SECOND;

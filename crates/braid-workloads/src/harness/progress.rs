@@ -7,13 +7,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A line that tells what runs now and how far it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// Of `steps` steps.
-    pub(crate) fn of(steps: u64) -> Self {
+    pub fn of(steps: u64) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let target =
             if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -28,22 +28,22 @@ impl Progress {
     }
 
     /// Names what runs now.
-    pub(crate) fn doing(&self, what: impl Into<String>) {
+    pub fn doing(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
     }
 
     /// One step done.
-    pub(crate) fn step(&self) {
+    pub fn step(&self) {
         self.steps(1);
     }
 
     /// So many steps done.
-    pub(crate) fn steps(&self, count: u64) {
+    pub fn steps(&self, count: u64) {
         self.bar.inc(count);
     }
 
     /// Makes room for `steps` more.
-    pub(crate) fn expect(&self, steps: u64) {
+    pub fn expect(&self, steps: u64) {
         self.bar.inc_length(steps);
     }
 }

@@ -10,79 +10,107 @@ use super::spread::Spread;
 
 /// What one workload measured.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) workload: String,
+pub struct Report {
+    /// Name of the workload.
+    pub workload: String,
     /// One sentence: what the workload does.
-    pub(crate) what: String,
+    pub what: String,
     /// What rates count.
-    pub(crate) unit: &'static str,
-    pub(crate) setting: Option<Setting>,
-    pub(crate) measured: Vec<Measured>,
-    pub(crate) ratios: Vec<Ratio>,
-    pub(crate) facts: Vec<Fact>,
-    pub(crate) bars: Vec<Bar>,
-    pub(crate) lines: Vec<LineChart>,
-    pub(crate) figures: Vec<PathBuf>,
+    pub unit: &'static str,
+    /// At which scale it was measured.
+    pub setting: Option<Setting>,
+    /// What each subject did.
+    pub measured: Vec<Measured>,
+    /// Subjects over one another.
+    pub ratios: Vec<Ratio>,
+    /// Figures that are no rates.
+    pub facts: Vec<Fact>,
+    /// What figures must reach.
+    pub bars: Vec<Bar>,
+    /// Lines to be drawn.
+    pub lines: Vec<LineChart>,
+    /// Files that were drawn or written.
+    pub figures: Vec<PathBuf>,
     /// Percent of the machine's processor time that others took meanwhile.
-    pub(crate) others_percent: Option<f64>,
-    pub(crate) notes: Vec<String>,
+    pub others_percent: Option<f64>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
 }
 
 /// The scale a report was measured at.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Setting {
-    pub(crate) records: u64,
-    pub(crate) effort: Effort,
-    pub(crate) rounds: usize,
+pub struct Setting {
+    /// Records there were.
+    pub records: u64,
+    /// How long a round ran.
+    pub effort: Effort,
+    /// Rounds.
+    pub rounds: usize,
 }
 
 /// One subject's rate over another's, round by round.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Ratio {
-    pub(crate) above: String,
-    pub(crate) below: String,
-    pub(crate) ratio: Spread,
+pub struct Ratio {
+    /// The subject that is divided.
+    pub above: String,
+    /// The one it is divided by.
+    pub below: String,
+    /// Median and extremes over the rounds.
+    pub ratio: Spread,
 }
 
 /// A figure that is no rate, already worded for people and raw for programs.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Fact {
-    pub(crate) name: String,
-    pub(crate) value: f64,
-    pub(crate) text: String,
+pub struct Fact {
+    /// What it is called.
+    pub name: String,
+    /// For programs.
+    pub value: f64,
+    /// For people.
+    pub text: String,
 }
 
 /// Something plotted against something.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct LineChart {
+pub struct LineChart {
     /// Also the file's name.
-    pub(crate) name: String,
-    pub(crate) title: String,
-    pub(crate) x: String,
-    pub(crate) y: String,
-    pub(crate) lines: Vec<Line>,
+    pub name: String,
+    /// Above the chart.
+    pub title: String,
+    /// What the horizontal axis shows, with its unit.
+    pub x: String,
+    /// What the vertical axis shows, with its unit.
+    pub y: String,
+    /// Lines to be drawn.
+    pub lines: Vec<Line>,
 }
 
 /// One line of a chart.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// What it is called.
+    pub name: String,
+    /// `(x, y)`, in the order they are joined.
+    pub points: Vec<(f64, f64)>,
 }
 
 /// Which side of the limit is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Side {
+pub enum Side {
+    /// The figure must reach the limit.
     AtLeast,
+    /// The figure must not exceed the limit.
     AtMost,
 }
 
 /// Whether a bar was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// Reached.
     Met,
+    /// Not reached.
     Missed,
     /// Measured at another scale than the bar speaks of.
     NotJudged,
@@ -90,18 +118,24 @@ pub(crate) enum Verdict {
 
 /// A bar: what a figure must reach.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Bar {
-    pub(crate) what: String,
-    pub(crate) side: Side,
-    pub(crate) limit: f64,
-    pub(crate) unit: &'static str,
-    pub(crate) measured: f64,
-    pub(crate) verdict: Verdict,
+pub struct Bar {
+    /// What is judged.
+    pub what: String,
+    /// Which side of the limit is good.
+    pub side: Side,
+    /// The limit.
+    pub limit: f64,
+    /// Unit of the limit and of the figure.
+    pub unit: &'static str,
+    /// The figure.
+    pub measured: f64,
+    /// Whether it was reached.
+    pub verdict: Verdict,
 }
 
 impl Bar {
     /// Judges `measured` against `limit`; `judged` is false when the scale is not the bar's.
-    pub(crate) fn new(
+    pub fn new(
         what: impl Into<String>,
         side: Side,
         limit: f64,
@@ -124,7 +158,7 @@ impl Bar {
 
 impl Report {
     /// An empty report of `workload`.
-    pub(crate) fn new(workload: &str, what: impl Into<String>) -> Self {
+    pub fn new(workload: &str, what: impl Into<String>) -> Self {
         Self {
             workload: workload.to_owned(),
             what: what.into(),
@@ -142,24 +176,24 @@ impl Report {
     }
 
     /// The subject of that name.
-    pub(crate) fn subject(&self, name: &str) -> Option<&Measured> {
+    pub fn subject(&self, name: &str) -> Option<&Measured> {
         self.measured.iter().find(|measured| measured.name == name)
     }
 
     /// Adds the ratio of two subjects and returns its median; `None` when one was not measured.
-    pub(crate) fn ratio(&mut self, above: &str, below: &str) -> Option<f64> {
+    pub fn ratio(&mut self, above: &str, below: &str) -> Option<f64> {
         let ratio = Spread::of_ratios(&self.subject(above)?.rates, &self.subject(below)?.rates)?;
         self.ratios.push(Ratio { above: above.to_owned(), below: below.to_owned(), ratio });
         Some(ratio.median)
     }
 
     /// Adds a figure.
-    pub(crate) fn fact(&mut self, name: impl Into<String>, value: f64, text: impl Into<String>) {
+    pub fn fact(&mut self, name: impl Into<String>, value: f64, text: impl Into<String>) {
         self.facts.push(Fact { name: name.into(), value, text: text.into() });
     }
 
     /// Adds a bar, if its figure was measured.
-    pub(crate) fn bar(
+    pub fn bar(
         &mut self,
         what: impl Into<String>,
         (side, limit, unit): (Side, f64, &'static str),
@@ -174,14 +208,16 @@ impl Report {
 
 /// All that one command printed: the machine and one report a workload.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Document {
-    pub(crate) machine: Machine,
-    pub(crate) reports: Vec<Report>,
+pub struct Document {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// One a workload.
+    pub reports: Vec<Report>,
 }
 
 impl Document {
     /// How many bars were judged and missed.
-    pub(crate) fn missed(&self) -> usize {
+    pub fn missed(&self) -> usize {
         let bars = self.reports.iter().flat_map(|report| &report.bars);
         bars.filter(|bar| bar.verdict == Verdict::Missed).count()
     }

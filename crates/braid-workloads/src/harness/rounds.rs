@@ -13,7 +13,7 @@ use crate::error::Error;
 /// How long one round of one subject runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Effort {
+pub enum Effort {
     /// For so many seconds.
     Seconds(f64),
     /// Until so many transactions are committed.
@@ -22,7 +22,7 @@ pub(crate) enum Effort {
 
 impl Effort {
     /// The share of this effort that warms a subject up before its first round.
-    pub(crate) fn warm_up(self) -> Self {
+    pub fn warm_up(self) -> Self {
         match self {
             Self::Seconds(seconds) => Self::Seconds((seconds / 3.0).min(1.0)),
             Self::Transactions(count) => Self::Transactions((count / 10).clamp(1, 1_000_000)),
@@ -32,41 +32,48 @@ impl Effort {
 
 /// What one round of one subject did.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Committed transactions.
-    pub(crate) transactions: u64,
+    pub transactions: u64,
     /// Attempts that failed with a conflict and were tried again.
-    pub(crate) conflicts: u64,
+    pub conflicts: u64,
     /// Wall time from the first transaction's start to the last one's end.
-    pub(crate) elapsed: Duration,
-    pub(crate) latencies: Latencies,
+    pub elapsed: Duration,
+    /// Of those that were timed.
+    pub latencies: Latencies,
     /// The same by kind of transaction, where a subject runs several; else nothing.
-    pub(crate) kinds: Vec<KindSample>,
+    pub kinds: Vec<KindSample>,
     /// Attempts that failed, by cause; nothing where nobody counted.
-    pub(crate) aborts: Vec<AbortCount>,
+    pub aborts: Vec<AbortCount>,
 }
 
 /// What one round did of one kind of transaction.
 #[derive(Clone, Debug)]
-pub(crate) struct KindSample {
-    pub(crate) name: &'static str,
-    pub(crate) transactions: u64,
+pub struct KindSample {
+    /// What it is called.
+    pub name: &'static str,
+    /// Committed transactions.
+    pub transactions: u64,
     /// Of these, how many committed without what they were to read or change being there.
-    pub(crate) unsuccessful: u64,
-    pub(crate) conflicts: u64,
-    pub(crate) latencies: Latencies,
+    pub unsuccessful: u64,
+    /// Attempts that failed with a conflict and were tried again.
+    pub conflicts: u64,
+    /// Of those that were timed.
+    pub latencies: Latencies,
 }
 
 /// Attempts that failed of one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct AbortCount {
-    pub(crate) cause: &'static str,
-    pub(crate) attempts: u64,
+pub struct AbortCount {
+    /// Why they failed.
+    pub cause: &'static str,
+    /// How many.
+    pub attempts: u64,
 }
 
 impl Sample {
     /// Of transactions of one kind that met no conflicts.
-    pub(crate) fn plain(transactions: u64, elapsed: Duration, latencies: Latencies) -> Self {
+    pub fn plain(transactions: u64, elapsed: Duration, latencies: Latencies) -> Self {
         Self {
             transactions,
             conflicts: 0,
@@ -78,13 +85,13 @@ impl Sample {
     }
 
     /// Committed transactions a second.
-    pub(crate) fn rate(&self) -> f64 {
+    pub fn rate(&self) -> f64 {
         self.transactions as f64 / self.elapsed.as_secs_f64()
     }
 }
 
 /// One of the things that are compared.
-pub(crate) trait Subject {
+pub trait Subject {
     /// How tables and charts call it.
     fn name(&self) -> &str;
     /// Runs once.
@@ -93,30 +100,38 @@ pub(crate) trait Subject {
 
 /// A subject's rounds, summed up.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) name: String,
+pub struct Measured {
+    /// What it is called.
+    pub name: String,
     /// Transactions a second, round by round.
-    pub(crate) rates: Vec<f64>,
+    pub rates: Vec<f64>,
     /// The rates' median and extremes.
-    pub(crate) rate: Spread,
-    pub(crate) transactions: u64,
-    pub(crate) conflicts: u64,
+    pub rate: Spread,
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Attempts that failed with a conflict and were tried again.
+    pub conflicts: u64,
     /// Of all rounds together.
-    pub(crate) latency: Option<LatencySummary>,
-    pub(crate) kinds: Vec<MeasuredKind>,
-    pub(crate) aborts: Vec<AbortCount>,
+    pub latency: Option<LatencySummary>,
+    /// The same by kind, where there are several.
+    pub kinds: Vec<MeasuredKind>,
+    /// Attempts that failed, by cause.
+    pub aborts: Vec<AbortCount>,
 }
 
 /// One kind of a subject's transactions, over all its rounds.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct MeasuredKind {
-    pub(crate) name: &'static str,
-    pub(crate) transactions: u64,
+pub struct MeasuredKind {
+    /// What it is called.
+    pub name: &'static str,
+    /// Committed transactions.
+    pub transactions: u64,
     /// Of these, how many committed without what they were to read or change being there.
-    pub(crate) unsuccessful: u64,
+    pub unsuccessful: u64,
     /// Attempts that failed with a conflict and were tried again.
-    pub(crate) conflicts: u64,
-    pub(crate) latency: Option<LatencySummary>,
+    pub conflicts: u64,
+    /// Of those that were timed.
+    pub latency: Option<LatencySummary>,
 }
 
 impl Measured {
@@ -144,7 +159,7 @@ impl Measured {
     }
 
     /// Transactions of one kind.
-    pub(crate) fn transactions_of(&self, kind: &str) -> u64 {
+    pub fn transactions_of(&self, kind: &str) -> u64 {
         self.kinds.iter().filter(|other| other.name == kind).map(|kind| kind.transactions).sum()
     }
 }
@@ -179,7 +194,7 @@ fn sum_up_aborts(samples: &[Sample]) -> Vec<AbortCount> {
 }
 
 /// Warms every subject up once, then runs `rounds` rounds of all in turn.
-pub(crate) fn alternate(
+pub fn alternate(
     subjects: &mut [Box<dyn Subject + '_>],
     rounds: usize,
     effort: Effort,
@@ -204,7 +219,7 @@ pub(crate) fn alternate(
 }
 
 /// Runs `round` so many times, without warming up: for what must start from nothing each time.
-pub(crate) fn repeat(
+pub fn repeat(
     name: &str,
     rounds: usize,
     progress: &Progress,
@@ -218,7 +233,7 @@ pub(crate) fn repeat(
 type Named<'a> = (&'a str, &'a mut dyn FnMut() -> Result<Sample, Error>);
 
 /// As [`repeat`], several things in turn.
-pub(crate) fn repeat_in_turn(
+pub fn repeat_in_turn(
     of: &mut [Named<'_>],
     rounds: usize,
     progress: &Progress,

@@ -4,15 +4,18 @@ use serde::Serialize;
 
 /// Median, least and greatest of some measurements. Invariant: `min <= median <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
+pub struct Spread {
+    /// In the middle; of an even number the mean of both in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
 }
 
 impl Spread {
     /// Of the finite ones among `values`; `None` when there is none.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
@@ -29,7 +32,7 @@ impl Spread {
 
     /// Of the ratios `above[i] / below[i]`, round by round, so that a slow moment of the machine
     /// that fell on both sides of a round cancels out.
-    pub(crate) fn of_ratios(above: &[f64], below: &[f64]) -> Option<Self> {
+    pub fn of_ratios(above: &[f64], below: &[f64]) -> Option<Self> {
         Self::of(above.iter().zip(below).map(|(a, b)| a / b))
     }
 }

@@ -14,7 +14,7 @@ use super::spread::Spread;
 const QUIET_PERCENT: f64 = 5.0;
 
 /// Writes the machine and every report.
-pub(crate) fn write(out: &mut dyn Write, document: &Document) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, document: &Document) -> io::Result<()> {
     for report in &document.reports {
         write_report(out, report)?;
     }

@@ -8,10 +8,14 @@ use super::count::Count;
 use crate::harness::rounds::Effort;
 
 /// A workload's defaults. `QUICK_RECORDS` bounds the records under `--quick`.
-pub(crate) trait Defaults: Clone + Send + Sync + 'static {
+pub trait Defaults: Clone + Send + Sync + 'static {
+    /// Records, unless said otherwise.
     const RECORDS: u64;
+    /// Records at most under `--quick`.
     const QUICK_RECORDS: u64 = 20_000;
+    /// Seconds of a round.
     const SECONDS: f64 = 3.0;
+    /// Rounds.
     const ROUNDS: usize = 5;
 }
 
@@ -23,7 +27,7 @@ const QUICK_ROUNDS: usize = 2;
 // one for all `D` together.
 /// Scale of a workload.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Scale<D: Defaults> {
+pub struct Scale<D: Defaults> {
     /// Records in the table; 10k, 50M and the like are understood.
     #[arg(long, short = 'n', value_name = "COUNT", default_value = Count(D::RECORDS).to_string())]
     records: Count,
@@ -77,22 +81,28 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
 
 /// What a workload runs with.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) records: u64,
-    pub(crate) effort: Effort,
-    pub(crate) rounds: usize,
+pub struct Settings {
+    /// Records in the table.
+    pub records: u64,
+    /// How long a round of a subject runs.
+    pub effort: Effort,
+    /// Rounds.
+    pub rounds: usize,
     /// Workers of the subjects that use several.
-    pub(crate) workers: usize,
+    pub workers: usize,
     /// Pinned hot width; `None` tunes itself.
-    pub(crate) width: Option<usize>,
-    pub(crate) pin: bool,
-    pub(crate) seed: u64,
-    pub(crate) quick: bool,
+    pub width: Option<usize>,
+    /// Whether threads stay on cores.
+    pub pin: bool,
+    /// Of the keys drawn.
+    pub seed: u64,
+    /// Whether the figures mean nothing.
+    pub quick: bool,
 }
 
 impl<D: Defaults> Scale<D> {
     /// The settings these arguments ask for.
-    pub(crate) fn settings(&self) -> Settings {
+    pub fn settings(&self) -> Settings {
         let mut settings = Settings {
             records: self.records.0,
             effort: match self.transactions {
@@ -120,7 +130,7 @@ impl<D: Defaults> Scale<D> {
 
 impl Settings {
     /// The defaults of `D`, as a command line without options has them.
-    pub(crate) fn defaults<D: Defaults>(quick: bool) -> Self {
+    pub fn defaults<D: Defaults>(quick: bool) -> Self {
         let scale = Scale::<D> {
             records: Count(D::RECORDS),
             seconds: D::SECONDS,
@@ -137,13 +147,13 @@ impl Settings {
     }
 
     /// The same with so many records (fewer if quick).
-    pub(crate) fn with_records(&self, records: u64) -> Self {
+    pub fn with_records(&self, records: u64) -> Self {
         let records = if self.quick { records.min(self.records) } else { records };
         Self { records, ..self.clone() }
     }
 }
 
 /// Cores this process may use.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

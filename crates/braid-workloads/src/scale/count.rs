@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A count of things, parsed and shown with a decimal suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count(pub(crate) u64);
+pub struct Count(pub u64);
 
 impl FromStr for Count {
     type Err = String;

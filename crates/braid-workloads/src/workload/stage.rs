@@ -15,17 +15,20 @@ pub(crate) const BRAIDED: &str = "braided";
 pub(crate) const SEQUENTIAL: &str = "sequential";
 
 /// Where workloads run, one after the other.
-pub(crate) struct Stage {
-    pub(crate) progress: Progress,
+pub struct Stage {
+    /// What runs now, for people.
+    pub progress: Progress,
     pub(crate) beds: Beds,
 }
 
-impl Stage {
+impl Default for Stage {
     /// An empty one.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self { progress: Progress::of(0), beds: Beds::default() }
     }
+}
 
+impl Stage {
     /// The engine braided, on one worker and (if there are several) on all of them, and sequential.
     pub(crate) fn usual_subjects<P, M>(
         &mut self,
@@ -56,7 +59,7 @@ impl Stage {
     }
 
     /// Runs the rounds of `subjects` and begins the report of them.
-    pub(crate) fn measure(
+    pub fn measure(
         &mut self,
         workload: &str,
         what: impl Into<String>,
