@@ -1,0 +1,205 @@
+//! Calls, what they answer, and values: the same for every store, so that answers can be compared.
+//!
+//! A value begins with a counter, which is the record's number when it is loaded; the rest follows from the key and does
+//! not compress. A modification reads a value, adds one to its counter and writes it back. So the sum of all counters
+//! tells how many modifications are there.
+
+use braid_workloads::random::{Uniform, key_of};
+use serde::{Deserialize, Serialize};
+
+/// Records that one call reads or modifies at most.
+pub const MOST: usize = 10;
+/// The bytes of a counter: no value is shorter.
+pub const COUNTER_BYTES: usize = 8;
+
+/// Keys of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    keys: [u64; MOST],
+    count: usize,
+}
+
+impl std::ops::Deref for Keys {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.keys[..self.count]
+    }
+}
+
+/// What one transaction does.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// Reads records, all of which are there.
+    Read(Keys),
+    /// Adds one to the counters of records.
+    Modify(Keys),
+    /// Reads the records from a key on, in order, so many at most.
+    Scan { from: u64, limit: u64 },
+}
+
+/// Names of the kinds of calls, as tables show them.
+pub const KINDS: [&str; 3] = ["reads", "modifications", "scans"];
+
+impl Call {
+    /// Its place in `KINDS`.
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Read(_) => 0,
+            Self::Modify(_) => 1,
+            Self::Scan { .. } => 2,
+        }
+    }
+
+    /// All records.
+    pub const EVERYTHING: Self = Self::Scan { from: 0, limit: u64::MAX };
+}
+
+/// What transactions do, by shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// So many uniformly drawn records a transaction; of a hundred transactions so many only read.
+    Points { records: usize, read_percent: u8 },
+    /// Scans of so many records from a uniformly drawn one on.
+    Scans { records: u64 },
+    /// All of these, for comparing answers.
+    Everything,
+}
+
+impl Work {
+    /// Whether no transaction writes.
+    pub fn only_reads(self) -> bool {
+        matches!(self, Self::Points { read_percent: 100, .. } | Self::Scans { .. })
+    }
+
+    /// Whether some transactions read and others write.
+    pub fn is_mixed(self) -> bool {
+        !self.only_reads() && !matches!(self, Self::Points { read_percent: 0, .. })
+    }
+
+    /// Records that one modifying transaction modifies.
+    pub fn modified_by_one(self) -> u64 {
+        match self {
+            Self::Points { records, .. } => records as u64,
+            Self::Scans { .. } => 0,
+            Self::Everything => MOST as u64,
+        }
+    }
+}
+
+/// Draws calls.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    work: Work,
+    uniform: Uniform,
+    random: fastrand::Rng,
+}
+
+impl Calls {
+    /// On a store of so many records.
+    pub fn new(work: Work, records: u64, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(!seed);
+        Self { work, uniform: Uniform::below(records, seed), random }
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn draw(&mut self) -> Call {
+        match self.work {
+            Work::Points { records, read_percent } => {
+                let reads = read_percent == 100
+                    || (read_percent > 0 && self.random.u8(0..100) < read_percent);
+                let keys = self.keys(records);
+                if reads { Call::Read(keys) } else { Call::Modify(keys) }
+            }
+            Work::Scans { records } => Call::Scan { from: self.uniform.key(), limit: records },
+            Work::Everything => match self.random.u8(0..3) {
+                0 => Call::Read(self.keys(MOST)),
+                1 => Call::Modify(self.keys(MOST)),
+                _ => Call::Scan { from: self.uniform.key() - 1, limit: self.random.u64(1..100) },
+            },
+        }
+    }
+
+    fn keys(&mut self, count: usize) -> Keys {
+        let mut keys = [0; MOST];
+        keys[..count].fill_with(|| self.uniform.key());
+        Keys { keys, count }
+    }
+}
+
+/// What a call answers: how many records it met, the sum of their counters, and a digest of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub records: u64,
+    pub sum: u64,
+    pub digest: u64,
+}
+
+impl Answer {
+    /// One more record, as it was before the call.
+    #[inline]
+    pub fn add(&mut self, key: u64, value: &[u8]) {
+        let counter = counter(value);
+        let last = u64::from(value[value.len() - 1]) << 56;
+        self.records += 1;
+        self.sum = self.sum.wrapping_add(counter);
+        self.digest = (self.digest.rotate_left(7) ^ key ^ last).wrapping_add(counter);
+    }
+}
+
+/// A value's counter.
+///
+/// # Panics
+/// When it is shorter than a counter: no store was given such a value.
+#[inline]
+pub fn counter(value: &[u8]) -> u64 {
+    let bytes = value[..COUNTER_BYTES].try_into().expect("it has so many bytes");
+    u64::from_le_bytes(bytes)
+}
+
+/// Adds one to a value's counter.
+#[inline]
+pub fn increment(value: &mut [u8]) {
+    let next = counter(value).wrapping_add(1);
+    value[..COUNTER_BYTES].copy_from_slice(&next.to_le_bytes());
+}
+
+/// Makes `value` that of a loaded record.
+pub fn fill(record: u64, bytes: usize, value: &mut Vec<u8>) {
+    value.clear();
+    value.extend_from_slice(&record.to_le_bytes());
+    let mut random = fastrand::Rng::with_seed(key_of(record));
+    value.resize(bytes.max(COUNTER_BYTES), 0);
+    random.fill(&mut value[COUNTER_BYTES..]);
+}
+
+/// The sum of all counters of a store with so many records after so many modifications.
+pub fn sum_after(records: u64, modifications: u64) -> u64 {
+    (records * (records.max(1) - 1) / 2).wrapping_add(modifications)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_by_shares_and_answers_what_was_loaded() {
+        let work = Work::Points { records: 3, read_percent: 95 };
+        let mut calls = Calls::new(work, 100, 1);
+        let reads = (0..10_000).filter(|_| calls.draw().kind() == 0).count();
+        assert!((9_300..9_700).contains(&reads), "{reads} of 10 000 read");
+        let work = Work::Points { records: 3, read_percent: 100 };
+        let Call::Read(keys) = Calls::new(work, 100, 1).draw() else { panic!("all read") };
+        assert_eq!(keys.len(), 3);
+
+        let (mut value, mut answer) = (Vec::new(), Answer::default());
+        for record in 0..5 {
+            fill(record, 20, &mut value);
+            assert_eq!(value.len(), 20);
+            increment(&mut value);
+            answer.add(key_of(record), &value);
+        }
+        assert_eq!((answer.records, answer.sum), (5, sum_after(5, 5)));
+    }
+}

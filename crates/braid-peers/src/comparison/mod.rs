@@ -1,0 +1,186 @@
+//! The comparisons, and what they share: which stores, how they are loaded, and who is held against whom.
+
+pub mod commit;
+pub mod larger;
+pub mod memory;
+pub mod opening;
+pub mod space;
+
+use std::collections::BTreeSet;
+
+use braid_workloads::Stage;
+use braid_workloads::error::Error;
+use braid_workloads::harness::number;
+use braid_workloads::harness::place::{Place, PlaceArguments};
+use braid_workloads::harness::report::{Report, Side};
+use braid_workloads::scale::arguments::{Defaults, Settings};
+use clap::{Args, ValueEnum};
+
+use crate::agree::{agree, complete};
+use crate::call::COUNTER_BYTES;
+use crate::drive::Loaded;
+use crate::store::{Kind, Setup};
+
+/// Bytes of a key.
+pub const KEY_BYTES: u64 = 8;
+/// Calls whose answers are compared before anything is measured.
+const COMPARED_CALLS: u64 = 300;
+
+/// What all comparisons are told, beside their scale.
+#[derive(Args, Clone, Debug)]
+pub struct FieldArguments {
+    /// The stores that are compared [default: all].
+    #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
+    stores: Vec<Kind>,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+/// The stores that are compared, and where they are.
+pub struct Field {
+    pub kinds: Vec<Kind>,
+    pub place: Place,
+}
+
+impl FieldArguments {
+    /// A new place for the stores. They are asked the same and must answer the same before anything is measured.
+    ///
+    /// # Errors
+    /// When they do not, or fail.
+    pub fn make(&self, stage: &Stage) -> Result<Field, Error> {
+        let kinds = match self.stores.is_empty() {
+            true => Kind::value_variants().to_vec(),
+            false => self.stores.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
+        };
+        let field = Field { kinds, place: self.place.make()? };
+        stage.progress.doing("comparing answers");
+        agree(&field.kinds, &field.place.join("answers"), false, COMPARED_CALLS)?;
+        Ok(field)
+    }
+}
+
+/// How stores are set up for a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    pub value_bytes: usize,
+    pub synced: bool,
+    pub budget: Option<u64>,
+    pub clients: usize,
+}
+
+impl Terms {
+    /// Bytes of keys and values of so many records.
+    pub fn data_bytes(&self, records: u64) -> u64 {
+        records * (KEY_BYTES + self.value_bytes as u64)
+    }
+}
+
+impl Field {
+    /// How the store of that kind is set up.
+    pub fn setup(&self, kind: Kind, terms: Terms, settings: &Settings) -> Setup {
+        Setup {
+            directory: self.place.join(kind.name()),
+            value_bytes: terms.value_bytes,
+            data_bytes: terms.data_bytes(settings.records),
+            synced: terms.synced,
+            budget: terms.budget,
+            clients: terms.clients,
+            workers: settings.workers,
+            pin: settings.pin,
+        }
+    }
+
+    /// Opens and loads all stores.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn load(
+        &self,
+        stage: &Stage,
+        terms: Terms,
+        settings: &Settings,
+    ) -> Result<Vec<Loaded>, Error> {
+        let load = |kind: &Kind| {
+            stage.progress.doing(format!("loading {}", kind.name()));
+            let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
+            let store = kind.open(&self.setup(*kind, terms, settings)).map_err(failed)?;
+            store.load(settings.records).map_err(failed)?;
+            Ok(Loaded::new(kind.name(), store, settings.records))
+        };
+        self.kinds.iter().map(load).collect()
+    }
+
+    /// Notes in a report where the stores are, and how each is set up.
+    pub fn describe(&self, report: &mut Report, stores: &[Loaded]) {
+        report.notes.push(self.place.describe());
+        let settings =
+            stores.iter().map(|store| format!("{}: {}", store.name, store.store.settings()));
+        report.notes.extend(settings);
+    }
+}
+
+/// Looks whether all that was committed is there, and closes the stores.
+///
+/// # Errors
+/// When something is missing or there twice, or a store fails.
+pub fn check_and_close(stage: &Stage, stores: &[Loaded]) -> Result<(), Error> {
+    for loaded in stores {
+        stage.progress.doing(format!("checking {}", loaded.name));
+        complete(loaded)?;
+        loaded.store.close().map_err(|failure| loaded.failed(failure))?;
+    }
+    Ok(())
+}
+
+/// Parses the size of a value.
+///
+/// # Errors
+/// When it is no number, or no value is so short or long.
+pub fn value_bytes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes) if (COUNTER_BYTES..=1 << 20).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("a number from {COUNTER_BYTES} to {}", 1 << 20)),
+    }
+}
+
+/// Parses a number of clients.
+///
+/// # Errors
+/// When it is no number, or there are too many.
+pub fn client_count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(clients) if (1..=256).contains(&clients) => Ok(clients),
+        _ => Err("a number from 1 to 256".to_owned()),
+    }
+}
+
+/// Adds the ratio of `braid` over the best of `peers`, and the bar for it, if there is one.
+pub fn over_best(
+    report: &mut Report,
+    braid: &str,
+    peers: impl IntoIterator<Item = String>,
+    bar: Option<f64>,
+    judged: bool,
+) {
+    let median = |report: &Report, name: &str| report.subject(name).map(|found| found.rate.median);
+    let peers = peers.into_iter().filter_map(|name| Some((median(report, &name)?, name)));
+    let Some((_, best)) = peers.max_by(|a, b| a.0.total_cmp(&b.0)) else { return };
+    let ratio = report.ratio(braid, &best);
+    if let Some(limit) = bar {
+        let what = format!("{braid} over the best peer, {best}");
+        report.bar(what, (Side::AtLeast, limit, "×"), ratio, judged);
+    }
+}
+
+/// Whether a comparison ran at the scale that its bars are for.
+pub fn is_at_scale<D: Defaults>(settings: &Settings) -> bool {
+    settings.records == D::RECORDS && !settings.quick
+}
+
+/// Adds so many bytes, and how many that are for each record.
+pub fn bytes_a_record(report: &mut Report, what: String, bytes: u64, records: u64) {
+    let each = bytes as f64 / records as f64;
+    let each_text = number::three_digits(each);
+    report.fact(what, each, format!("{each_text} bytes a record ({})", number::bytes(bytes)));
+}

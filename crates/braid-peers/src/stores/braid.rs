@@ -1,0 +1,203 @@
+//! Braid. Its settings are its defaults, but for memory: `docs/benchmarks.md` says what else is measured with others.
+
+use std::ops::Range;
+
+use braid_workloads::engine::drive::Procedure;
+use braiddb::{Database, Durability, Error, Options, RunOptions, Table, Transaction};
+
+use super::{each_record, pieces};
+use crate::call::{Answer, Call, Calls, KINDS, increment};
+use crate::store::{Client, Failure, Reply, Setup, Store};
+
+/// Of the log's ring, in a budget.
+const SMALL_RING: usize = 32 << 20;
+/// Loads that are under way at a time.
+const LOADING: usize = 16;
+
+/// A database with one table.
+pub struct Braid {
+    pub database: Database,
+    table: Table<u64, [u8]>,
+    setup: Setup,
+}
+
+impl Braid {
+    pub fn open(setup: &Setup) -> Result<Self, Failure> {
+        let durability = if setup.synced { Durability::Group } else { Durability::Relaxed };
+        let mut options = Options::default()
+            .workers(setup.workers)
+            .pin(setup.pin)
+            .durability(durability)
+            .memory_budget(setup.budget.map(budget));
+        if setup.budget.is_some() {
+            // As many transactions at a time as the peers have clients; each holds copies of what it read.
+            let waiting = setup.clients.div_ceil(setup.workers);
+            options = options.log_ring_bytes(SMALL_RING).cold_width(waiting);
+        }
+        let database = Database::open(&setup.directory, options)?;
+        let table = pollster::block_on(database.open_or_create_table("records"))?;
+        Ok(Self { database, table, setup: setup.clone() })
+    }
+
+    /// A stored procedure: what a source runs, without a request for each call.
+    pub fn procedure(&self, calls: Calls) -> Stored {
+        Stored { calls, table: self.table.clone() }
+    }
+
+    /// Makes one call as any program does: a request, whose answer is awaited.
+    pub async fn request(&self, call: Call) -> Result<Reply, Error> {
+        let table = self.table.clone();
+        let options = run_options(matches!(call, Call::Read(_) | Call::Scan { .. }));
+        let run = self.database.run_with(options, async move |tx| run(tx, &table, &call).await);
+        let outcome = run.await?;
+        Ok(Reply { answer: outcome.value, conflicts: u64::from(outcome.attempts - 1) })
+    }
+}
+
+/// What the engine may take of a budget for a whole process: stacks and the allocator take some of it.
+fn budget(process: u64) -> u64 {
+    (process / 4 * 3).saturating_sub(16 << 20)
+}
+
+/// Transactions that only read say so, as they do to the peers. They are repeated until they commit.
+pub fn run_options(read_only: bool) -> RunOptions {
+    RunOptions::default().read_only(read_only).max_attempts(u32::MAX)
+}
+
+impl Store for Braid {
+    fn settings(&self) -> String {
+        let Setup { workers, synced, .. } = self.setup;
+        let durability = if synced { "group commit" } else { "relaxed" };
+        let memory = match self.setup.budget {
+            Some(process) => format!(
+                "{} MiB for records, indexes and the log's ring of {} MiB",
+                budget(process) >> 20,
+                SMALL_RING >> 20
+            ),
+            None => "no bound".to_owned(),
+        };
+        let waiting = match self.setup.budget {
+            Some(_) => format!(
+                ", {} transactions a worker wait for the disk",
+                self.setup.clients.div_ceil(workers)
+            ),
+            None => String::new(),
+        };
+        format!(
+            "{workers} workers, durability: {durability}, memory: {memory}{waiting}; else its defaults"
+        )
+    }
+
+    fn load(&self, records: u64) -> Result<(), Failure> {
+        let value_bytes = self.setup.value_bytes;
+        let mut running = std::collections::VecDeque::new();
+        for piece in pieces(records) {
+            if running.len() == LOADING {
+                pollster::block_on(running.pop_front().expect("there are so many"))?;
+            }
+            let table = self.table.clone();
+            let load =
+                async move |tx: &Transaction| load(tx, &table, piece.clone(), value_bytes).await;
+            running.push_back(Box::pin(self.database.run(load)));
+        }
+        running.into_iter().try_for_each(pollster::block_on)?;
+        pollster::block_on(self.database.checkpoint())?;
+        Ok(())
+    }
+
+    fn client(&self) -> Result<Box<dyn Client + '_>, Failure> {
+        Ok(Box::new(Blocking(self)))
+    }
+
+    fn braid(&self) -> Option<&Braid> {
+        Some(self)
+    }
+
+    fn close(&self) -> Result<(), Failure> {
+        Ok(self.database.close()?)
+    }
+}
+
+async fn load(
+    tx: &Transaction,
+    table: &Table<u64, [u8]>,
+    piece: Range<u64>,
+    value_bytes: usize,
+) -> Result<(), Error> {
+    let mut records = Vec::with_capacity((piece.end - piece.start) as usize);
+    let kept: Result<(), Error> = each_record(piece, value_bytes, |key, value| {
+        records.push((key, value.to_vec()));
+        Ok(())
+    });
+    kept?;
+    for (key, value) in &records {
+        tx.insert(table, key, value).await?;
+    }
+    Ok(())
+}
+
+/// A thread that waits for each answer.
+struct Blocking<'s>(&'s Braid);
+
+impl Client for Blocking<'_> {
+    fn run(&mut self, call: &Call) -> Result<Reply, Failure> {
+        Ok(pollster::block_on(self.0.request(*call))?)
+    }
+}
+
+/// Calls as a source's transactions.
+#[derive(Clone)]
+pub struct Stored {
+    calls: Calls,
+    table: Table<u64, [u8]>,
+}
+
+impl Procedure for Stored {
+    type Input = Call;
+    const KINDS: &'static [&'static str] = &KINDS;
+
+    #[inline]
+    fn draw(&mut self) -> Call {
+        self.calls.draw()
+    }
+
+    #[inline]
+    fn kind(call: &Call) -> usize {
+        call.kind()
+    }
+
+    #[inline]
+    async fn run(&self, tx: &Transaction, call: &Call) -> Result<(), Error> {
+        std::hint::black_box(run(tx, &self.table, call).await?);
+        Ok(())
+    }
+}
+
+#[inline]
+async fn run(tx: &Transaction, table: &Table<u64, [u8]>, call: &Call) -> Result<Answer, Error> {
+    let mut answer = Answer::default();
+    match call {
+        Call::Read(keys) => {
+            for key in &**keys {
+                let value = tx.get(table, key).await?.ok_or(Error::KeyNotFound)?;
+                answer.add(*key, value);
+            }
+        }
+        Call::Modify(keys) => {
+            for key in &**keys {
+                let value = tx.get(table, key).await?.ok_or(Error::KeyNotFound)?;
+                answer.add(*key, value);
+                let mut value = value.to_vec();
+                increment(&mut value);
+                tx.update(table, key, &value).await?;
+            }
+        }
+        Call::Scan { from, limit } => {
+            let mut scan = tx.scan(table, *from..)?.limit(*limit);
+            while let Some((key, value)) = scan.next().await? {
+                answer.add(key, value);
+            }
+        }
+    }
+    Ok(answer)
+}

@@ -1,0 +1,135 @@
+//! fjall, with optimistic (serializable) transactions. Settings as its documentation advises: a cache that holds the
+//! data where it fits into memory, else a quarter of memory; filters for point reads that hit (`expect_point_read_hits`);
+//! `PersistMode::SyncData` for durable commits, `PersistMode::Buffer` (handed to the system) for others.
+
+use fjall::{
+    KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, PersistMode, Readable,
+};
+
+use super::{each_record, pieces};
+use crate::call::{Answer, Call, increment};
+use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+
+pub struct Fjall {
+    database: OptimisticTxDatabase,
+    records: OptimisticTxKeyspace,
+    setup: Setup,
+}
+
+impl Fjall {
+    pub fn open(setup: &Setup) -> Result<Self, Failure> {
+        let database =
+            OptimisticTxDatabase::builder(&setup.directory).cache_size(cache(setup)).open()?;
+        let options = || {
+            let options = KeyspaceCreateOptions::default().expect_point_read_hits(true);
+            // Several memtables may be there at a time.
+            match setup.budget {
+                Some(budget) => options.max_memtable_size(memtable(budget)),
+                None => options,
+            }
+        };
+        let records = database.keyspace("records", options)?;
+        Ok(Self { database, records, setup: setup.clone() })
+    }
+
+    fn persist_mode(&self) -> PersistMode {
+        if self.setup.synced { PersistMode::SyncData } else { PersistMode::Buffer }
+    }
+}
+
+fn cache(setup: &Setup) -> u64 {
+    setup.budget.map_or_else(|| setup.ample_cache(), |budget| budget / 4)
+}
+
+fn memtable(budget: u64) -> u64 {
+    (budget / 16).max(1 << 20)
+}
+
+impl Store for Fjall {
+    fn settings(&self) -> String {
+        let memtable = match self.setup.budget {
+            Some(budget) => format!("{} MiB", memtable(budget) >> 20),
+            None => "its default".to_owned(),
+        };
+        format!(
+            "a cache of {} MiB, a memtable of {memtable}, point reads expected to hit, persist mode: {:?}",
+            cache(&self.setup) >> 20,
+            self.persist_mode()
+        )
+    }
+
+    fn load(&self, records: u64) -> Result<(), Failure> {
+        for piece in pieces(records) {
+            let mut tx = self.database.write_tx()?;
+            each_record(piece, self.setup.value_bytes, |key, value| {
+                tx.insert(&self.records, key.to_be_bytes(), value);
+                Ok::<_, Failure>(())
+            })?;
+            if tx.commit()?.is_err() {
+                return Err("a load met a conflict, though nobody else writes".into());
+            }
+        }
+        self.records.inner().rotate_memtable_and_wait()?;
+        self.records.inner().major_compact()?;
+        Ok(self.database.persist(PersistMode::SyncAll)?)
+    }
+
+    fn client(&self) -> Result<Box<dyn Client + '_>, Failure> {
+        Ok(Box::new(Caller { store: self, value: Vec::new() }))
+    }
+}
+
+struct Caller<'s> {
+    store: &'s Fjall,
+    value: Vec<u8>,
+}
+
+impl Caller<'_> {
+    /// `None` after a conflict.
+    fn modify(&mut self, keys: &[u64]) -> Result<Option<Answer>, Failure> {
+        let Fjall { database, records, .. } = self.store;
+        let mut answer = Answer::default();
+        let mut tx = database.write_tx()?.durability(Some(self.store.persist_mode()));
+        for key in keys {
+            let value = tx.get(records, key.to_be_bytes())?.ok_or(Missing(*key))?;
+            answer.add(*key, &value);
+            self.value.clear();
+            self.value.extend_from_slice(&value);
+            increment(&mut self.value);
+            tx.insert(records, key.to_be_bytes(), &*self.value);
+        }
+        Ok(tx.commit()?.is_ok().then_some(answer))
+    }
+}
+
+impl Client for Caller<'_> {
+    fn run(&mut self, call: &Call) -> Result<Reply, Failure> {
+        let Fjall { database, records, .. } = self.store;
+        let (mut answer, mut conflicts) = (Answer::default(), 0);
+        match call {
+            Call::Read(keys) => {
+                let tx = database.read_tx();
+                for key in &**keys {
+                    let value = tx.get(records, key.to_be_bytes())?.ok_or(Missing(*key))?;
+                    answer.add(*key, &value);
+                }
+            }
+            Call::Modify(keys) => loop {
+                if let Some(committed) = self.modify(keys)? {
+                    answer = committed;
+                    break;
+                }
+                conflicts += 1;
+            },
+            Call::Scan { from, limit } => {
+                let tx = database.read_tx();
+                let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
+                for record in tx.range(records, from.to_be_bytes()..).take(limit) {
+                    let (key, value) = record.into_inner()?;
+                    answer.add(u64::from_be_bytes(key[..].try_into()?), &value);
+                }
+            }
+        }
+        Ok(Reply { answer, conflicts })
+    }
+}
