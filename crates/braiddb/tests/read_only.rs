@@ -419,6 +419,38 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
     });
 }
 
+/// However often an opening fails and looks at the directory again.
+#[test]
+fn a_reader_never_has_the_lock_of_a_writer() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        Database::open(&path, transfers()).unwrap().close().unwrap();
+        let db = Database::open_read_only(&path).unwrap();
+        let stats = db.stats();
+        assert!(stats.lsn.durable <= stats.lsn.tail, "{:?}", stats.lsn);
+        drop(db);
+        let file = fs::File::options().write(true).open(segment(&path)).unwrap();
+        file.write_all_at(&[0xff; 64], 0).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut opened = 0;
+                while !is_over.load(Ordering::SeqCst) || opened == 0 {
+                    assert!(Database::open_read_only(&path).is_err());
+                    opened += 1;
+                }
+            });
+            for _ in 0..20_000 {
+                let lock = fs::File::open(path.join("LOCK")).unwrap();
+                assert!(lock.try_lock().is_ok(), "a writer could not open it now");
+            }
+            is_over.store(true, Ordering::SeqCst);
+            reader.join().unwrap();
+        });
+    });
+}
+
 #[test]
 fn damage_is_still_told() {
     with_limit(LIMIT_SECONDS, |_| {

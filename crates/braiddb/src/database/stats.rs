@@ -256,7 +256,7 @@ impl Database {
             tail: engine.log.tail().0,
             buffered: engine.log.buffered().0,
             checkpoint: engine.checkpoints.newest().0,
-            durable: engine.log.durable().0,
+            durable: engine.log.readable_until().0,
         };
         stats.log = engine.log.stats();
         stats.memory = memory(engine);

@@ -96,7 +96,8 @@ fn distribute(
     while let Some(block) = reader.next_block()? {
         if block.end.0 - reported.0 >= PROGRESS_BYTES {
             reported = block.end;
-            let bytes = reader.space_end().0 - start.0;
+            // A checkpoint may be newer than the list of segments, if another process writes.
+            let bytes = reader.space_end().0.saturating_sub(start.0);
             watch(RecoveryStep::Log { read: reported.0 - start.0, bytes });
         }
         match block.kind {

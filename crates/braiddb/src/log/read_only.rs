@@ -26,7 +26,7 @@ use super::location;
 use super::reader::LogReader;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{Log, LogError, LogOptions, Lsn};
-use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
+use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode, SECTOR_BYTES};
 use crate::sched;
 use crate::sync::OnceLock;
 
@@ -57,7 +57,9 @@ impl DirectoryState {
     /// What it is now, as far as it can be read.
     pub(crate) fn read(options: &LogOptions) -> Result<Self, LogError> {
         let directory = open_directory(options)?;
-        let names = directory.list()?.into_iter().filter(|name| location::is_own(name));
+        // Not the lock: files are opened locked here, and a writer that opens the database does not wait for it.
+        let is_read = |name: &String| location::is_own(name) && name != LOCK_NAME;
+        let names = directory.list()?.into_iter().filter(is_read);
         let header = |name: &str| {
             let file = directory.open_file(name, OpenMode::Existing).ok()?;
             let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
