@@ -159,28 +159,27 @@ impl PageSpace {
         }
     }
 
-    /// The dirty pages that the hand came by, as far as they are to be written still.
+    /// The dirty pages that the hand came by, as far as they are to be written still, and may be now.
     fn batch(self: &Arc<Self>, pager: &mut Pager, search: &Search<'_>) -> Option<Batch> {
-        if search.clean_only {
+        if search.clean_only || pager.dirty.is_empty() {
             return None;
         }
-        let mut batch = None;
-        for number in std::mem::take(&mut pager.dirty) {
+        let mut pages = std::mem::take(&mut pager.dirty).into_iter().filter_map(|number| {
             let page = self.frame(number);
-            let Some(version) = page.frame.latch.version_now() else { continue };
-            let Some(id) = page.held().filter(|_| page.shape().level == 0) else { continue };
-            if !page.frame.is_dirty() || page.frame.is_used() || pager.holds(id) {
-                continue;
-            }
-            if !page.frame.is_being_written() {
-                // Under way before the page is marked: who finds it marked waits for its end.
-                let batch = batch.get_or_insert_with(|| Batch::new(self.clone()));
-                if page.frame.begin_writing() {
-                    batch.push(number, version);
-                }
-            }
+            let version = page.frame.latch.version_now()?;
+            let id = page.held().filter(|_| page.shape().level == 0)?;
+            let is_due = page.frame.is_dirty() && !page.frame.is_used() && !pager.holds(id);
+            (is_due && !page.frame.is_being_written()).then_some((page.frame, number, version))
+        });
+        let first = pages.next()?;
+        // Under way before any page is marked: who finds one marked waits for its end.
+        let mut batch = Batch::new(self.clone())?;
+        for (frame, number, version) in std::iter::once(first).chain(pages) {
+            // Marked under the pager's lock only.
+            assert!(frame.begin_writing(), "looked at above");
+            batch.push(number, version);
         }
-        batch.filter(|batch| batch.len() > 0)
+        Some(batch)
     }
 
     /// Whether there is a leaf in memory that is not one of these.

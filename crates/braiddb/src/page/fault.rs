@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::error::PageError;
 use super::frame::LatchedPage;
+use super::gather::Admitted;
 use super::layout::{PageDamage, Slot, SlotFlags, image_checksum};
 use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
@@ -78,6 +79,8 @@ struct Reading {
     space: Arc<PageSpace>,
     load: Arc<Load>,
     is_over: bool,
+    /// Room for the image, whatever becomes of who has asked for it.
+    _admitted: Option<Admitted>,
 }
 
 impl Loads {
@@ -199,7 +202,11 @@ impl Drop for Reading {
 
 impl PageSpace {
     /// A share in the load of a page, which begins if need be; `None` if the page is in memory, or gone.
-    pub(super) fn want(self: &Arc<Self>, id: PageId) -> Option<Wanted> {
+    pub(super) fn want(
+        self: &Arc<Self>,
+        id: PageId,
+        admitted: Option<&Admitted>,
+    ) -> Option<Wanted> {
         let wanted = |load: Arc<Load>| Wanted { space: self.clone(), load };
         let load = {
             let mut shard = self.loads.shard(id).lock();
@@ -220,7 +227,8 @@ impl PageSpace {
             }
         };
         let wanted = wanted(load.clone());
-        let reading = Reading { space: self.clone(), load, is_over: false };
+        let _admitted = admitted.cloned();
+        let reading = Reading { space: self.clone(), load, is_over: false, _admitted };
         let zones = self.zones.as_ref().expect("pages are on disk");
         zones.read_then(wanted.load.place, |image| reading.end(image));
         Some(wanted)

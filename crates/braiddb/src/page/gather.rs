@@ -3,7 +3,8 @@
 //! An operation that is interrupted tells what by (`Needs`), waits until all of it is there, and goes on, in the same
 //! stretch: nothing suspends from when all of it is there until its attempt has ended, and until then the pages are
 //! *held*, and do not leave. While it waits it has nothing that another could need: no frame, no
-//! mark, no page; only images that were read, which others publish as well.
+//! mark, no page; only images that were read, which others publish as well. For these its caller has admitted it
+//! ([`Admitted`]), as many bytes as it may need at once, before any is asked for: so none waits for more while it has some.
 //!
 //! That this comes to an end: an attempt made with all that is known to be needed finds that, and more leaves or frames if
 //! it needs more; those are a few. It waits for images, which come, and stay as long as it wants them;
@@ -13,7 +14,9 @@
 //! operation needs beside the inner pages, one of them gets on. That it is not always another
 //! is not said: after so many attempts there is an error.
 
+use std::any::Any;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -28,6 +31,10 @@ use crate::sched::{self, Cause};
 
 /// Attempts after which an operation that needs pages fails.
 const MOST_ATTEMPTS: u32 = 10_000;
+
+/// Room for the images that an operation may need at once: given back when it has gathered, and all reads that it began
+/// are over.
+pub(crate) type Admitted = Rc<dyn Any>;
 
 /// Pages that an operation needs at once.
 type Pages = SmallVec<[PageId; 4]>;
@@ -55,16 +62,25 @@ impl Needs {
         if self.attempts > MOST_ATTEMPTS { Err(space.contended()) } else { Ok(()) }
     }
 
-    fn add(&mut self, interrupted: Interrupted) {
+    /// Pages that are needed at once, with what interrupted the last attempt; not less.
+    pub(super) fn pages_with(&self, interrupted: &[Interrupted]) -> usize {
+        let absent = |why: &&Interrupted| matches!(why, Interrupted::Absent(_));
+        let more = interrupted.iter().filter(absent).count();
+        (self.pages.len() + more).min(self.most_pages)
+    }
+
+    fn add(&mut self, interrupted: &[Interrupted]) {
         self.frames = 0;
-        match interrupted {
-            Interrupted::Absent(id) => {
-                self.pages.retain(|page| *page != id);
-                self.pages.insert(0, id);
-                self.pages.truncate(self.most_pages);
+        for why in interrupted {
+            match *why {
+                Interrupted::Absent(id) => {
+                    self.pages.retain(|page| *page != id);
+                    self.pages.insert(0, id);
+                    self.pages.truncate(self.most_pages);
+                }
+                Interrupted::OutOfFrames { needed } => self.frames += needed,
+                Interrupted::Restart | Interrupted::OutOfPageIds => {}
             }
-            Interrupted::OutOfFrames { needed } => self.frames = needed,
-            Interrupted::Restart | Interrupted::OutOfPageIds => {}
         }
     }
 }
@@ -114,7 +130,7 @@ impl PageSpace {
             let mut needs = Needs::new(1);
             let mut interrupted = interrupted;
             loop {
-                let _held = self.gather(&mut needs, interrupted).await?;
+                let _held = self.gather(&mut needs, &[interrupted], None).await?;
                 match attempt() {
                     Ok(done) => return Ok(done),
                     Err(again) => interrupted = again,
@@ -130,9 +146,10 @@ impl PageSpace {
     pub(in crate::page) async fn gather(
         self: &Arc<Self>,
         needs: &mut Needs,
-        interrupted: Interrupted,
+        interrupted: &[Interrupted],
+        admitted: Option<Admitted>,
     ) -> Result<Held, PageError> {
-        if let Some(error) = self.error(interrupted) {
+        if let Some(error) = interrupted.iter().find_map(|why| self.error(*why)) {
             return Err(error);
         }
         needs.add(interrupted);
@@ -144,7 +161,7 @@ impl PageSpace {
             wanted.retain(|one| !one.is_over());
             for id in &needs.pages {
                 if !wanted.iter().any(|one| one.id() == *id) {
-                    wanted.extend(self.want(*id));
+                    wanted.extend(self.want(*id, admitted.as_ref()));
                 }
             }
             for one in &wanted {

@@ -28,7 +28,7 @@ mod write_back;
 mod zone;
 
 pub(crate) use error::{Interrupted, PageError};
-pub(crate) use gather::{Held, Needs};
+pub(crate) use gather::{Admitted, Held, Needs};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};
 pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, ValueBytes, Written};

@@ -44,14 +44,14 @@ impl Interruptions {
 }
 
 impl PagedTable {
-    /// Brings the leaf of a key to memory, with room for a value of so many bytes. It may be gone again, or the
-    /// room be taken, when this returns.
+    /// Brings the way to the leaf of a key to the caches, and sees to it that there is room for a value of so many bytes,
+    /// if that is in memory; the room may be taken when this returns.
     ///
     /// # Errors
-    /// When a page cannot be had.
-    pub(crate) async fn bring_near(&self, key: &[u8], value_bytes: usize) -> Result<(), PageError> {
-        drop(self.tree().latch(key, Room::value(value_bytes)).await?);
-        Ok(())
+    /// When a page cannot be had now.
+    pub(crate) async fn bring_near(&self, key: &[u8], value_bytes: usize) -> Result<(), NotNow> {
+        let latched = self.tree().latch_if_near(key, Room::value(value_bytes)).await;
+        latched.map(drop).map_err(|interrupted| self.not_now(interrupted))
     }
 
     /// As [`read`](Self::read), without suspensions.
@@ -97,7 +97,7 @@ impl PagedTable {
         }
     }
 
-    fn not_now(&self, interrupted: Interrupted) -> NotNow {
+    pub(super) fn not_now(&self, interrupted: Interrupted) -> NotNow {
         match self.tree().space().error(interrupted) {
             None => NotNow::Interrupted(interrupted),
             Some(error) => NotNow::Failed(error),

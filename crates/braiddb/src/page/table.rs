@@ -14,9 +14,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
-use super::gather::{Held, Needs};
+use super::gather::{Admitted, Held, Needs};
 use super::layout::{Slot, SlotFlags};
-use super::now::Interruptions;
+use super::now::{Interruptions, NotNow};
 use super::space::PageSpace;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
 use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
@@ -134,28 +134,31 @@ impl PagedTable {
         self.tree().max_inline_value_bytes()
     }
 
-    /// What `view` sees of a record.
+    /// What `view` sees of a record. It waits for no page, for the guard keeps all that is retired meanwhile.
     ///
     /// # Errors
-    /// When a page cannot be had. Within, while another worker decides what is seen.
+    /// When a page cannot be had now. Within, while another worker decides what is seen.
     pub(crate) async fn read(
         &self,
         key: &[u8],
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<Result<PagedRecord, Undecided>, PageError> {
+    ) -> Result<Result<PagedRecord, Undecided>, NotNow> {
         if key.len() > self.max_key_bytes() {
             return Ok(Ok(PagedRecord::NONE));
         }
-        let copied = self.tree().read(key, |leaf, slot| Copied::of(leaf, slot, key, operation));
-        Ok(copied.await?.seen_by(view))
+        let look = |leaf: LeafView<'_>, slot| Copied::of(leaf, slot, key, operation);
+        match self.tree().read_if_near(key, look).await {
+            Ok(copied) => Ok(copied.seen_by(view)),
+            Err(interrupted) => Err(self.not_now(interrupted)),
+        }
     }
 
     /// Writes a record: `decide` says whether, and how, when it is known what is there. `value`: none deletes
-    /// the record, if there is one.
+    /// the record, if there is one. It waits for no page, as [`Self::read`].
     ///
     /// # Errors
-    /// When a page cannot be had. Within, when the transaction may not write the record.
+    /// When a page cannot be had now; then nothing is done. Within, when the transaction may not write the record.
     pub(crate) async fn write<'v, E>(
         &self,
         key: &[u8],
@@ -163,10 +166,12 @@ impl PagedTable {
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
-    ) -> Result<Result<Written<E>, Refusal>, PageError> {
+    ) -> Result<Result<Written<E>, Refusal>, NotNow> {
         let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
-        let leaf = self.tree().latch(key, room).await?;
-        Ok(self.write_latched(leaf, key, value, view(), operation, decide))
+        match self.tree().latch_if_near(key, room).await {
+            Ok(leaf) => Ok(self.write_latched(leaf, key, value, view(), operation, decide)),
+            Err(interrupted) => Err(self.not_now(interrupted)),
+        }
     }
 
     /// Writes a record, on whose leaf there is room for the value.
@@ -308,20 +313,27 @@ impl PagedTable {
         interrupted: Interrupted,
     ) -> impl Future<Output = Result<(), PageError>> + use<> {
         let space = self.tree().space().clone();
-        async move { space.gather(&mut Needs::new(1), interrupted).await.map(drop) }
+        async move { space.gather(&mut Needs::new(1), &[interrupted], None).await.map(drop) }
     }
 
     /// Waits until what interrupted an operation on tables is there, with what it needed before. What it does next, without
-    /// suspending, as long as it keeps what this returns, does not meet that again.
+    /// suspending, as long as it keeps what this returns, does not meet that again. The caller has admitted
+    /// [as many images](Self::image_bytes) as this may keep, and holds no operation guard.
     ///
     /// # Errors
     /// When that cannot be had.
     pub(crate) async fn gather(
         &self,
         needs: &mut Needs,
-        interrupted: Interrupted,
+        interrupted: &[Interrupted],
+        admitted: Option<Admitted>,
     ) -> Result<Held, PageError> {
-        self.tree().space().gather(needs, interrupted).await
+        self.tree().space().gather(needs, interrupted, admitted).await
+    }
+
+    /// Bytes of the images that [`Self::gather`] may have in memory at a time.
+    pub(crate) fn image_bytes(&self, needs: &Needs, interrupted: &[Interrupted]) -> u64 {
+        (needs.pages_with(interrupted) * self.tree().space().page_bytes()) as u64
     }
 
     /// Takes the chains off the leaf of `key` that nobody needs any more, and the slots of deleted records.
@@ -355,7 +367,7 @@ impl PagedTable {
         high: Bound<&[u8]>,
         reverse: bool,
     ) -> PagedCursor<'_> {
-        PagedCursor { cursor: self.tree().cursor(low, high, reverse), reverse }
+        PagedCursor { table: self, cursor: self.tree().cursor(low, high, reverse), reverse }
     }
 }
 
@@ -446,6 +458,7 @@ fn prune_on(leaf: &mut LatchedLeaf<'_>) {
 /// A position in a range of a paged table.
 #[derive(Debug)]
 pub(crate) struct PagedCursor<'t> {
+    table: &'t PagedTable,
     cursor: PageCursor<'t>,
     reverse: bool,
 }
@@ -453,17 +466,19 @@ pub(crate) struct PagedCursor<'t> {
 impl PagedCursor<'_> {
     /// The next records, `most` at most, in the order of the cursor, as `view` sees them, up to the first that is
     /// being decided; and whether these are all that were looked at. `None` at the end. The cursor stays
-    /// before them.
+    /// before them. It waits for no page, as [`PagedTable::read`], and does not suspend if it is `now`.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page cannot be had now.
     pub(crate) async fn peek<'v>(
         &mut self,
         most: usize,
+        now: bool,
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
-    ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, PageError> {
-        let copied = self.cursor.peek(most, |leaf, places: Range<usize>| {
+    ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, NotNow> {
+        let table = self.table;
+        let copied = self.cursor.peek_if_near(most, now, |leaf, places: Range<usize>| {
             let each = |place| {
                 let mut key = KeyBuffer::new();
                 leaf.copy_key(place, key.inner_mut());
@@ -472,7 +487,8 @@ impl PagedCursor<'_> {
             };
             places.map(each).collect::<Vec<_>>()
         });
-        let Some(mut copied) = copied.await? else { return Ok(None) };
+        let copied = copied.await.map_err(|interrupted| table.not_now(interrupted))?;
+        let Some(mut copied) = copied else { return Ok(None) };
         if self.reverse {
             copied.reverse();
         }

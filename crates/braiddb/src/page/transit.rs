@@ -5,6 +5,9 @@
 use crate::sched::{Cause, RemoteWaiter, wait_remotely};
 use crate::sync::ModelMutex;
 
+/// Writes of pages under way at a time, each of a run of places at most: a mebibyte of pages of 4 KiB.
+const MOST_WRITES: usize = 16;
+
 /// The free frames of a space, and what is under way.
 #[derive(Debug)]
 pub(super) struct Transit(ModelMutex<State>);
@@ -17,6 +20,8 @@ struct State {
     next: u32,
     frames: u32,
     under_way: usize,
+    /// Of which are writes of pages.
+    writes: usize,
     /// How much has ended.
     ended: u64,
     waiters: Vec<RemoteWaiter>,
@@ -30,7 +35,8 @@ impl Transit {
     /// All of so many frames are free.
     pub(super) fn new(frames: u32) -> Self {
         let (free, waiters) = Default::default();
-        Self(ModelMutex::new(State { free, next: 0, frames, under_way: 0, ended: 0, waiters }))
+        let (next, under_way, writes, ended) = Default::default();
+        Self(ModelMutex::new(State { free, next, frames, under_way, writes, ended, waiters }))
     }
 
     pub(super) fn begin(&self) -> UnderWay<'_> {
@@ -38,12 +44,28 @@ impl Transit {
         UnderWay(self)
     }
 
-    /// The same, of what ends with [`Self::end_one`].
-    pub(super) fn begin_one(&self) {
+    fn begin_one(&self) {
         self.0.lock().under_way += 1;
     }
 
-    pub(super) fn end_one(&self) {
+    /// The same, of a write, which ends with [`Self::end_write`]; `false` if there are too many: each has a copy of its
+    /// pages in memory. Who needs a frame then waits for the end of one of them.
+    pub(super) fn begin_write(&self) -> bool {
+        let mut state = self.0.lock();
+        let may = state.writes < MOST_WRITES;
+        if may {
+            state.writes += 1;
+            state.under_way += 1;
+        }
+        may
+    }
+
+    pub(super) fn end_write(&self) {
+        self.0.lock().writes -= 1;
+        self.end_one();
+    }
+
+    fn end_one(&self) {
         let waiters = {
             let mut state = self.0.lock();
             state.under_way -= 1;

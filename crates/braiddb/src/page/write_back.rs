@@ -53,11 +53,13 @@ impl WriteOutcome {
 }
 
 impl Batch {
-    /// No pages yet.
-    pub(super) fn new(space: Arc<PageSpace>) -> Self {
-        space.transit.begin_one();
+    /// No pages yet; `None` if there are enough writes under way.
+    pub(super) fn new(space: Arc<PageSpace>) -> Option<Self> {
+        if !space.transit.begin_write() {
+            return None;
+        }
         let outcome = WriteOutcome(Arc::new(ModelMutex::new(None)));
-        Self { space, pages: Vec::new(), outcome }
+        Some(Self { space, pages: Vec::new(), outcome })
     }
 
     /// Adds a page, which the caller has marked.
@@ -147,6 +149,6 @@ impl Drop for Batch {
             self.space.frame(*number).frame.end_writing();
         }
         // Last: who waits then finds the pages not marked any more.
-        self.space.transit.end_one();
+        self.space.transit.end_write();
     }
 }

@@ -45,8 +45,8 @@ pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, tra
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
-    Interleaved, count_failed_attempt, count_steps, park, prefetch, run_now, suspend_memory, touch,
-    upkeep, yield_now,
+    Interleaved, count_failed_attempt, count_steps, is_upkeep, park, prefetch, run_now,
+    suspend_memory, touch, upkeep, yield_now,
 };
 pub(crate) use waiter::{
     RemoteWaiter, Waiter, current_foreign_waiter, current_waiter, resume, wait_remotely,

@@ -71,6 +71,11 @@ pub(crate) async fn upkeep<F: Future>(future: F) -> F::Output {
     .await
 }
 
+/// Whether what is being polled is long work of the engine's own.
+pub(crate) fn is_upkeep() -> bool {
+    local(|local| local.is_some_and(|local| local.urgent.get()))
+}
+
 /// Counts an attempt of the task that is being polled as made in vain, and to be made again.
 pub(crate) fn count_failed_attempt() {
     local(|local| {

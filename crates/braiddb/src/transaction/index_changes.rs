@@ -24,6 +24,8 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
 use super::paged::check_fits;
@@ -31,7 +33,7 @@ use super::paged_now::not_now;
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
-use crate::page::{Held, Interrupted, Needs, PageError, ValueBytes};
+use crate::page::{Held, Interrupted, Needs, NotNow, ValueBytes};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Base, ColdVersion, NotReady, Records, Refusal, Secondary};
@@ -111,8 +113,8 @@ pub(super) enum Wait<'t> {
     Undecided,
     /// The record was written meanwhile, by the transaction itself, or its snapshot extended.
     Again,
-    /// A page is to be brought to memory, or a frame to come free.
-    Interrupted(Interrupted),
+    /// Pages are to be brought to memory, or frames to come free.
+    Interrupted(SmallVec<[Interrupted; 2]>),
 }
 
 pub(super) type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
@@ -154,7 +156,7 @@ impl Transaction {
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
                     Err(Wait::Interrupted(why)) => {
                         let paged = table.paged().expect("a paged table's pages");
-                        held = Some(paged.gather(&mut needs, why).await?);
+                        held = Some(self.gather(paged, &mut needs, &why).await?);
                     }
                     Err(Wait::Fetch(table, rid, location)) => {
                         let (record, _permit) = self.fetch(table, rid, location).await?;
@@ -185,8 +187,8 @@ impl Transaction {
             if let Err(error) = check_fits(paged, key, value_bytes) {
                 return Ok(Err(error));
             }
-            if !is_near && let Err(error) = paged.bring_near(key, value_bytes).await {
-                return Ok(Err(error.into()));
+            if !is_near && let Err(why) = paged.bring_near(key, value_bytes).await {
+                return not_now(why);
             }
         }
         let operation = reclaim::enter();
@@ -231,9 +233,16 @@ impl Transaction {
                 let value = change.index.entry_value(key);
                 bring_near(change.index.entries(), &change.entry, value.len())
             });
-            let near: Result<Vec<()>, _> = Interleaved::new(near).await.into_iter().collect();
-            if let Err(error) = near {
-                return Ok(Err(error.into()));
+            // All that is absent is brought near together.
+            let mut absent = SmallVec::new();
+            for why in Interleaved::new(near).await.into_iter().filter_map(Result::err) {
+                match why {
+                    NotNow::Interrupted(why) => absent.push(why),
+                    NotNow::Failed(error) => return Ok(Err(error.into())),
+                }
+            }
+            if !absent.is_empty() {
+                return Err(Wait::Interrupted(absent));
             }
             // Under one guard, so what lies at the same address is the same.
             if self.has_moved_on_from(begin)
@@ -492,7 +501,7 @@ fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
 }
 
 /// Brings the way to an entry near.
-async fn bring_near(entries: &Records, key: &[u8], value_bytes: usize) -> Result<(), PageError> {
+async fn bring_near(entries: &Records, key: &[u8], value_bytes: usize) -> Result<(), NotNow> {
     if let Some(paged) = entries.paged() {
         return paged.bring_near(key, value_bytes).await;
     }

@@ -1,8 +1,14 @@
 //! Reads and writes of paged tables: what they note, and what they come to. What happens on a page is
 //! `page/table.rs`'s.
+//!
+//! Who meets a page that is not in memory lets go of its operation guard, which would hold up reclamation, is admitted by
+//! the bytes that it will read (`reading.rs`), waits until the page is there (`page/gather.rs`), and begins anew under
+//! another guard, in one stretch.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use super::context::Transaction;
 use super::engine::Durability;
@@ -10,7 +16,10 @@ use super::error::{OperationError, TooLong, TooLongPart};
 use super::found::Found;
 use super::read::SeenRecord;
 use super::write::Intent;
-use crate::page::{Base, Decision, Met, NotNow, PagedRecord, PagedTable, Refusal, Written};
+use crate::page::{
+    Admitted, Base, Decision, Held, Interrupted, Met, Needs, NotNow, PagedRecord, PagedTable, Refusal,
+    Written,
+};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
 use crate::sched::{self, Cause};
@@ -23,11 +32,25 @@ impl Transaction {
         paged: &PagedTable,
         key: &[u8],
     ) -> Result<(PagedRecord, bool), OperationError> {
+        let mut near = Near::new();
         loop {
             let operation = reclaim::enter();
-            sched::count_steps(1).await;
             let begin = self.begin();
-            let read = paged.read(key, self.view(), &operation).await?;
+            let read = if near.is_held() {
+                paged.read_now(key, self.view(), &operation)
+            } else {
+                sched::count_steps(1).await;
+                paged.read(key, self.view(), &operation).await
+            };
+            near.let_go();
+            let read = match read {
+                Ok(read) => read,
+                Err(why) => {
+                    drop(operation);
+                    near.bring(self, paged, why).await?;
+                    continue;
+                }
+            };
             if self.has_moved_on_from(begin) {
                 continue;
             }
@@ -95,18 +118,55 @@ impl Transaction {
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
         check_fits(paged, key, intent.value().map_or(0, <[u8]>::len))?;
-        let operation = reclaim::enter();
-        sched::count_steps(1).await;
-        let replaced = Cell::new(None);
-        let decide = |met: Met<'_>| {
-            // Looked at in one stretch with the write: another operation may have made a savepoint while this one
-            // was suspended.
-            let keep = self.savepoints().newest_paged();
-            self.decide_write(table, key, intent, met, keep, &replaced)
-        };
-        let written = paged.write(key, intent.value(), || self.view(), &operation, decide).await?;
-        // From here on nothing suspends.
-        self.come_to(table, key, intent, written, replaced.get())
+        let mut near = Near::new();
+        loop {
+            let operation = reclaim::enter();
+            let replaced = Cell::new(None);
+            let decide = |met: Met<'_>| {
+                // Looked at in one stretch with the write: another operation may have made a savepoint while this one
+                // was suspended.
+                let keep = self.savepoints().newest_paged();
+                self.decide_write(table, key, intent, met, keep, &replaced)
+            };
+            let written = if near.is_held() {
+                paged.write_now(key, intent.value(), self.view(), &operation, decide)
+            } else {
+                sched::count_steps(1).await;
+                paged.write(key, intent.value(), || self.view(), &operation, decide).await
+            };
+            near.let_go();
+            match written {
+                // From here on nothing suspends.
+                Ok(written) => return self.come_to(table, key, intent, written, replaced.get()),
+                Err(why) => {
+                    drop(operation);
+                    near.bring(self, paged, why).await?;
+                }
+            }
+        }
+    }
+
+    /// Waits until what interrupted an operation on paged tables is there, with what it needed before: see
+    /// [`PagedTable::gather`]. The caller holds no operation guard. Boxed, so that what is in memory is looked at without
+    /// carrying the state of reading what is not.
+    ///
+    /// # Errors
+    /// When that cannot be had; `Overloaded`.
+    #[cold]
+    pub(super) fn gather<'a>(
+        &'a self,
+        paged: &'a PagedTable,
+        needs: &'a mut Needs,
+        why: &'a [Interrupted],
+    ) -> Pin<Box<dyn Future<Output = Result<Held, OperationError>> + 'a>> {
+        Box::pin(async move {
+            let bytes = paged.image_bytes(needs, why);
+            let admitted = match bytes {
+                0 => None,
+                bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
+            };
+            Ok(paged.gather(needs, why, admitted).await?)
+        })
     }
 
     /// As `write_paged`, without suspensions, and to be undone: nothing of the first `keep` writes to paged tables
@@ -214,6 +274,51 @@ impl Transaction {
     pub(crate) fn note_key(&self, table: &Records, key: &[u8]) {
         if self.mode().notes() {
             self.reads().note_key(RecordsRef::new(table), key);
+        }
+    }
+}
+
+/// What an operation on one leaf needs that has met a page which is not in memory.
+#[derive(Debug)]
+pub(super) struct Near {
+    needs: Needs,
+    /// What is there now, until the next attempt is made, without suspending.
+    held: Option<Held>,
+}
+
+impl Near {
+    /// Nothing yet.
+    pub(super) fn new() -> Self {
+        // Who finds that it is another leaf by now needs the other.
+        Self { needs: Needs::new(1), held: None }
+    }
+
+    /// Whether all is there, and the next attempt is not to suspend.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The attempt has been made.
+    pub(super) fn let_go(&mut self) {
+        self.held = None;
+    }
+
+    /// Waits until what an attempt met is there; the caller holds no operation guard.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub(super) async fn bring(
+        &mut self,
+        transaction: &Transaction,
+        paged: &PagedTable,
+        why: NotNow,
+    ) -> Result<(), OperationError> {
+        match why {
+            NotNow::Failed(error) => Err(error.into()),
+            NotNow::Interrupted(why) => {
+                self.held = Some(transaction.gather(paged, &mut self.needs, &[why]).await?);
+                Ok(())
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Reads and writes of paged tables that do not suspend, and are taken back if one of several cannot be done now.
 
+use smallvec::smallvec;
+
 use super::context::Transaction;
 use super::index_changes::{Attempt, Sight, Wait};
 use crate::page::{Base, Decision, Met, NotNow, PagedTable, Refusal, Written};
@@ -10,7 +12,7 @@ use crate::version::Undecided;
 /// What an operation that was not done comes to.
 pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
     match why {
-        NotNow::Interrupted(why) => Err(Wait::Interrupted(why)),
+        NotNow::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
         NotNow::Failed(error) => Ok(Err(error.into())),
     }
 }
@@ -31,7 +33,7 @@ impl Transaction {
                 Ok(Sight::copied(record.value))
             }
             Ok(Err(Undecided)) => Err(Wait::Undecided),
-            Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(why)),
+            Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
             Err(NotNow::Failed(error)) => unreachable!("what only looks takes no page: {error}"),
         }
     }

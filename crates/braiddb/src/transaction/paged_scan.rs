@@ -3,8 +3,9 @@
 use std::ptr::NonNull;
 
 use super::error::OperationError;
+use super::paged::Near;
 use super::scan::{BATCH, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
-use crate::page::PagedTable;
+use crate::page::{Interrupted, NotNow, PagedTable};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched::{self, Cause};
@@ -19,22 +20,34 @@ impl<'tx> Scan<'tx> {
         let transaction = self.transaction;
         self.note_range();
         let reverse = self.direction == Direction::Reverse;
+        let mut near = Near::new();
         let (records, whole) = loop {
             let operation = reclaim::enter();
-            sched::count_steps(1 + (self.batch / RECORDS_PER_STEP) as u32).await;
+            let now = near.is_held();
+            if !now {
+                sched::count_steps(1 + (self.batch / RECORDS_PER_STEP) as u32).await;
+            }
             let Bounds { low, high } = &self.bounds;
             let cursor = self
                 .page_cursor
                 .get_or_insert_with(|| paged.cursor(as_bytes(low), as_bytes(high), reverse));
-            let met = cursor.peek(self.batch, || transaction.view(), &operation).await?;
+            let met = cursor.peek(self.batch, now, || transaction.view(), &operation).await;
+            near.let_go();
             match met {
-                None => return Ok(false),
+                Ok(None) => return Ok(false),
+                Ok(Some((records, whole))) if !records.is_empty() => break (records, whole),
                 // The first is being decided.
-                Some((records, _)) if records.is_empty() => {}
-                Some(met) => break met,
+                Ok(Some(_)) => {
+                    drop(operation);
+                    sched::yield_now(Cause::Undecided).await;
+                }
+                // It stands behind a leaf in which there was nothing.
+                Err(NotNow::Interrupted(Interrupted::Restart)) => {}
+                Err(why) => {
+                    drop(operation);
+                    near.bring(transaction, paged, why).await?;
+                }
             }
-            drop(operation);
-            sched::yield_now(Cause::Undecided).await;
         };
         // From here on nothing suspends.
         let cursor = self.page_cursor.as_mut().expect("made above");

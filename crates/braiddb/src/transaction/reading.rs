@@ -1,5 +1,5 @@
-//! Reading records from the log, so many bytes at a time: a record that is being read takes memory
-//! beside what is in use, and large ones would take all of it.
+//! Reading records from the log, and pages from zones, so many bytes at a time: what is being read takes memory
+//! beside what is in use, and large records, or many pages, would take all of it.
 //!
 //! Each worker admits reads up to a bound, in the order in which they come; one is always admitted. A
 //! read counts from its admission to when its bytes were decoded or copied, which is up to the
@@ -207,9 +207,10 @@ impl Transaction {
     /// Waits until so many bytes may be read.
     ///
     /// # Errors
-    /// `Overloaded` if too many of the worker's transactions read, and those beyond are to fail.
+    /// `Overloaded` if too many of the worker's transactions read, and those beyond are to fail; not in the engine's upkeep.
     pub(super) async fn admit_bytes(&self, bytes: u64) -> Result<ReadPermit, OperationError> {
-        if self.engine().shed_beyond.is_some_and(|most| sched::transfers() >= most) {
+        let sheds = self.engine().shed_beyond.is_some_and(|most| sched::transfers() >= most);
+        if sheds && !sched::is_upkeep() {
             return Err(OperationError::Overloaded);
         }
         Ok(self.worker().reads.admit(bytes).await)

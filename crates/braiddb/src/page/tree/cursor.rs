@@ -13,6 +13,7 @@ use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
+use crate::page::gather::{Held, Needs};
 use crate::page::layout::{KeyBytes, Page};
 
 /// A position in a range of a tree of pages.
@@ -81,18 +82,43 @@ impl PageCursor<'_> {
         most: usize,
         mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<Option<R>, PageError> {
+        let mut needs = Needs::new(1);
+        let mut held = None::<Held>;
+        loop {
+            match self.peek_if_near(most, held.is_some(), &mut look).await {
+                Ok(found) => return Ok(found),
+                Err(Interrupted::Restart) => held = None,
+                Err(why) => {
+                    drop(held.take());
+                    held = Some(self.tree.space.gather(&mut needs, &[why], None).await?);
+                }
+            }
+        }
+    }
+
+    /// The same, as far as all of it is in memory: it waits for no page, and does not suspend if it is `now`.
+    ///
+    /// # Errors
+    /// When a page cannot be had now; `Restart` if it is `now`, and there was a leaf without slots in the range, behind
+    /// which the cursor stands then.
+    pub(crate) async fn peek_if_near<R>(
+        &mut self,
+        most: usize,
+        now: bool,
+        mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
+    ) -> Result<Option<R>, Interrupted> {
         assert!(most > 0);
         while let Some(start) = &self.next {
-            let visited = match self.visit(start, most, &mut look).await {
+            let visited = match now {
+                true => self.visit_now(start, most, &mut look),
+                false => self.visit(start, most, &mut look).await,
+            };
+            let visited = match visited {
                 Err(Interrupted::Restart) => {
                     start_again();
                     continue;
                 }
-                Err(why) => {
-                    let attempt = || self.visit_now(start, most, &mut look);
-                    self.tree.space.retry(why, attempt).await?
-                }
-                Ok(visited) => visited,
+                visited => visited?,
             };
             match visited {
                 Visited { result: Some(result), after } => {
@@ -100,6 +126,10 @@ impl PageCursor<'_> {
                     return Ok(Some(result));
                 }
                 Visited { result: None, after } => self.next = after,
+            }
+            // There may be many such leaves.
+            if now && self.next.is_some() {
+                return Err(Interrupted::Restart);
             }
         }
         Ok(None)

@@ -86,13 +86,25 @@ impl PageTree {
         key: &[u8],
         mut look: impl FnMut(LeafView<'_>, Slot) -> R,
     ) -> Result<R, PageError> {
+        match self.read_if_near(key, &mut look).await {
+            Ok(result) => Ok(result),
+            Err(why) => self.space.retry(why, || self.try_read_now(key, &mut look)).await,
+        }
+    }
+
+    /// The same, as far as all of it is in memory: it suspends for cache lines, and waits for no page.
+    ///
+    /// # Errors
+    /// When a page cannot be had now; never `Restart`.
+    pub(crate) async fn read_if_near<R>(
+        &self,
+        key: &[u8],
+        mut look: impl FnMut(LeafView<'_>, Slot) -> R,
+    ) -> Result<R, Interrupted> {
         loop {
             match self.try_read(key, &mut look).await {
-                Ok(result) => return Ok(result),
                 Err(Interrupted::Restart) => start_again(),
-                Err(why) => {
-                    return self.space.retry(why, || self.try_read_now(key, &mut look)).await;
-                }
+                result => return result,
             }
         }
     }

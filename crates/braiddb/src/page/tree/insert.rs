@@ -15,14 +15,28 @@ impl PageTree {
     /// # Errors
     /// When a page cannot be had.
     pub(crate) async fn latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, PageError> {
+        match self.latch_if_near(key, room).await {
+            Ok(latched) => Ok(latched),
+            Err(why) => self.space.retry(why, || self.try_latch(key, room)).await,
+        }
+    }
+
+    /// The same, as far as all of it is in memory: it suspends for cache lines, and waits for no page.
+    ///
+    /// # Errors
+    /// When a page cannot be had now; never `Restart`.
+    pub(crate) async fn latch_if_near(
+        &self,
+        key: &[u8],
+        room: Room,
+    ) -> Result<LatchedLeaf<'_>, Interrupted> {
         loop {
             let leaf = self.leaf(Target::Key(key)).await;
             let latched =
                 leaf.and_then(|(_, leaf, version)| self.latch_leaf(leaf, version, key, room));
             match latched {
-                Ok(latched) => return Ok(latched),
                 Err(Interrupted::Restart) => start_again(),
-                Err(why) => return self.space.retry(why, || self.try_latch(key, room)).await,
+                result => return result,
             }
         }
     }
