@@ -266,8 +266,8 @@ pub struct Import {
     /// Import the good rows although others are rejected.
     #[arg(long)]
     pub skip_rejected: bool,
-    /// Make the table, if it is new, one whose records and index lie on pages, so far all in memory. Keys and values of
-    /// such a table are short, and while there is one the log is not compacted.
+    /// Make the table, if it is new, one whose records and index lie on pages, and may exceed memory. Keys and values of
+    /// such a table are short.
     #[arg(long)]
     pub paged: bool,
 }

@@ -28,12 +28,29 @@ fn value(key: u64, version: u8) -> Vec<u8> {
     vec![(key % 97) as u8 ^ version; VALUE_BYTES]
 }
 
+/// The log's ring in the smallest budgets.
+const RING_BYTES: u64 = 32 << 20;
+const PAGE_BYTES: u64 = 4096;
+/// Pages that one worker reads at a time in a small budget.
+const ADMITTED: u64 = 6;
+
 /// A database with a table of some ten times as many leaves as frames.
 fn open(limit: &Limit, workers: usize) -> (tempfile::TempDir, Database, Records) {
+    open_with(limit, Options::default().workers(workers).durability(Durability::Volatile))
+}
+
+/// The same, with one worker that is to read so few pages at a time.
+fn open_small(limit: &Limit) -> (tempfile::TempDir, Database, Records) {
+    // An eighth of what there is beside the ring.
+    let budget = RING_BYTES + 8 * ADMITTED * PAGE_BYTES;
+    // The ring counts where there is a log.
+    let options = Options::default().workers(1).durability(Durability::Relaxed);
+    open_with(limit, options.memory_budget(budget))
+}
+
+fn open_with(limit: &Limit, options: Options) -> (tempfile::TempDir, Database, Records) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::default().workers(workers).page_frames(Some(FRAMES));
-    let options = options.durability(Durability::Volatile);
-    let db = Database::open(directory.path(), options).unwrap();
+    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap();
     limit.watch(&db, Database::stats);
     let table: Records = create_table(&db, "records", true);
     for keys in (0..RECORDS).collect::<Vec<_>>().chunks(20) {
@@ -120,6 +137,103 @@ fn reads_that_nobody_polls_keep_no_frame_from_others() {
         });
         read.unwrap();
         db.close().unwrap();
+    });
+}
+
+#[test]
+fn as_many_pages_are_read_at_a_time_as_are_admitted() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (_directory, db, table) = open_small(limit);
+        let watched = db.clone();
+        let reading = move || watched.stats().memory.reads;
+        let read = db.run_blocking(async move |tx| {
+            let keys = absent(tx, &table, 2 * u64::from(FRAMES)).await?;
+            let mut kept: Vec<_> = keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
+            assert_eq!(poll_each_once(&mut kept).await, keys.len(), "their pages are on disk");
+            assert_eq!(reading(), ADMITTED * PAGE_BYTES, "the others wait in line");
+            // Those that were admitted are not polled; yet others come to their end.
+            for key in (0..RECORDS).step_by(7) {
+                assert_first(tx, &table, key).await?;
+            }
+            for found in join_all(kept).await {
+                assert_eq!(found?.map(<[u8]>::len), Some(VALUE_BYTES));
+            }
+            assert_eq!(reading(), 0);
+            Ok::<_, Error>(())
+        });
+        read.unwrap();
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn reads_that_were_given_up_count_until_they_are_over() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (_directory, db, table) = open_small(limit);
+        let watched = db.clone();
+        let reading = move || watched.stats().memory.reads;
+        let read = db.run_blocking(async move |tx| {
+            let keys = absent(tx, &table, 2 * u64::from(FRAMES)).await?;
+            // In one poll, so that no read comes to its end meanwhile.
+            for key in &keys {
+                let mut given_up = [Box::pin(tx.get(&table, key))];
+                assert_eq!(poll_each_once(&mut given_up).await, 1, "its page is on disk");
+            }
+            assert_eq!(reading(), ADMITTED * PAGE_BYTES, "no more were begun");
+            for key in &keys {
+                assert_first(tx, &table, *key).await?;
+            }
+            assert_eq!(reading(), 0);
+            Ok::<_, Error>(())
+        });
+        read.unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// What aborted transactions leave is freed when no operation holds it any more; one that waits for its page does not.
+#[test]
+fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
+    const ABORTED: u64 = 500;
+    with_limit(LIMIT_SECONDS, |limit| {
+        for writes in [false, true] {
+            let (_directory, db, table) = open(limit, 1);
+            let inside = db.clone();
+            let waiting = db.run_blocking(async move |tx| {
+                let key = absent(tx, &table, 1).await?[0];
+                let operation = async {
+                    match writes {
+                        true => tx.put(&table, &key, &value(key, 0)[..]).await.map(drop),
+                        false => tx.get(&table, &key).await.map(drop),
+                    }
+                };
+                let mut scan = tx.scan(&table, key..)?;
+                let mut kept = [Box::pin(operation)];
+                let mut scanning = [Box::pin(scan.next())];
+                assert_eq!(poll_each_once(&mut kept).await, 1, "its page is on disk");
+                assert_eq!(poll_each_once(&mut scanning).await, 1, "its page is on disk");
+                for _ in 0..ABORTED {
+                    let table = table.clone();
+                    let taken_back = inside.run(async move |tx| {
+                        let key = RECORDS - 1;
+                        tx.put(&table, &key, &value(key, 1)[..]).await?;
+                        Err::<(), _>(Error::KeyNotFound)
+                    });
+                    assert!(matches!(taken_back.await, Err(Error::KeyNotFound)));
+                }
+                let left = |db: &Database| db.stats().memory.versions;
+                while left(&inside) > ABORTED * VALUE_BYTES as u64 / 8 {
+                    inside.run(async |tx| tx.tables().await.map(drop)).await?;
+                }
+                let [kept] = kept;
+                kept.await?;
+                let [scanning] = scanning;
+                assert_eq!(scanning.await?.map(|(found, _)| found), Some(key));
+                Ok::<_, Error>(())
+            });
+            waiting.unwrap();
+            db.close().unwrap();
+        }
     });
 }
 

@@ -13,8 +13,8 @@ use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, blocked, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paths,
-    reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, updates, ycsb,
+    airports, all, blocked, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paged,
+    paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -132,6 +132,11 @@ workloads! {
         after_help = "A round opens each database once. Needs 8 GB of disk; give --dir to choose it."
     )]
     Reopen(reopen::ReopenArguments),
+    /// 10 uniform reads a transaction of a paged table: all in memory, and four times as large as memory.
+    #[command(
+        after_help = "Nothing is logged. Needs 1 GB of disk and 2 GB of memory; give --dir to choose the disk."
+    )]
+    Paged(paged::PagedArguments),
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
@@ -295,6 +300,10 @@ mod tests {
         timeline: ["timeline", "--quick"] => ["reads and updates"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];
+        paged: ["paged", "--quick"] => [
+            "in memory", "paged, all cached", "4 times the memory, an eighth is read",
+            "4 times the memory, all is read", "4 times the memory, all is read, sequential",
+        ];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];

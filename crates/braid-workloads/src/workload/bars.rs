@@ -87,6 +87,12 @@ pub(crate) const TRACKER_OVER_BITMAP: Limit = at_least(5.0);
 #[cfg(braid_experiment)]
 pub(crate) const TRACKER_OVER_LOCK: Limit = at_least(1.0);
 
+/// Paged tables: reads of what is all in memory over those of a table in memory; over a table of four times its memory,
+/// of a working set that fits over all in memory, and of everything over one transaction at a time.
+pub(crate) const PAGED_OVER_HOT: Limit = at_least(0.6);
+pub(crate) const FITTING_OVER_CACHED: Limit = at_least(0.9);
+pub(crate) const PAGED_OVER_SEQUENTIAL: Limit = at_least(3.0);
+
 /// TPC-C: the warehouses of the larger setting; serializable over snapshot isolation, also where parts of
 /// records are read; braided over sequential; transactions/s of systems on one thread without durability.
 pub(crate) const TPCC_WAREHOUSES: u16 = 100;

@@ -18,6 +18,7 @@ pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod overwrite;
 pub(crate) mod paced;
+pub(crate) mod paged;
 pub(crate) mod paths;
 pub(crate) mod points;
 pub(crate) mod reads;

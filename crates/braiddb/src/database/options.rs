@@ -45,14 +45,14 @@ pub struct Options {
     /// Reads of the disk a worker has under way at a time; more wait in order without being
     /// issued. Default: 64.
     pub read_depth: usize,
-    /// Bytes of memory that records, indexes and the log's ring may take together; records beyond
-    /// stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
-    /// memory. A number of bytes, which must be more than the log's ring takes ([`Options::log_ring_bytes`]),
+    /// Bytes of memory that records, indexes, pages and the log's ring may take together; records, and pages of paged
+    /// tables, beyond stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
+    /// memory, but those of paged tables. A number of bytes, which must be more than the log's ring takes ([`Options::log_ring_bytes`]),
     /// or `None` for no bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
     /// the machine has, or the process's control group allows.
     pub memory_budget: MemoryBudget,
-    /// Pages of paged tables that may be in memory, of a database with a directory: others leave memory, which is for
-    /// tests so far (`docs/paged.md`). Default: none, and all stay.
+    /// Pages of paged tables that may be in memory, of a database with a directory; for tests. Default: none, and
+    /// [`Options::memory_budget`] says how many.
     #[doc(hidden)]
     pub page_frames: Option<u32>,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait

@@ -181,7 +181,7 @@ pub struct MemoryStats {
 #[serde(default)]
 #[non_exhaustive]
 pub struct PageStats {
-    /// Pages that may be in memory; 0 as long as there was no paged table.
+    /// Pages that may be in memory now; 0 as long as there was no paged table.
     pub frames: u64,
     /// Pages that are in memory.
     pub resident: u64,

@@ -30,8 +30,11 @@ mod ordinary {
     use std::ptr::NonNull;
 
     use super::Zero;
+    use crate::sync::atomic::AtomicU64;
 
     pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+    /// The least that the operating system takes back.
+    const PAGE_BYTES: usize = 4096;
 
     /// So many values, zero at first, in one mapping.
     #[derive(Debug)]
@@ -76,6 +79,21 @@ mod ordinary {
 
         pub(crate) fn count(&self) -> usize {
             self.count
+        }
+    }
+
+    impl Reserved<AtomicU64> {
+        /// Gives the memory of a number of words from one on, which mean nothing any more, back to the operating
+        /// system, as far as they are whole pages of its; they are zero then.
+        pub(crate) fn discard(&self, first: usize, count: usize) {
+            let run = self.run(first, count);
+            let (start, end) = (run.as_ptr() as usize, run.as_ptr_range().end as usize);
+            let (start, end) = (start.next_multiple_of(PAGE_BYTES), end & !(PAGE_BYTES - 1));
+            if start < end {
+                // SAFETY: within our own mapping, of words that are read and written as atomics only; what they are
+                // after this is a value of theirs. A refusal costs memory only, so the result is of no interest.
+                unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_DONTNEED) };
+            }
         }
     }
 
@@ -149,6 +167,8 @@ mod modelled {
         pub(crate) fn count(&self) -> usize {
             self.0.len()
         }
+
+        pub(crate) fn discard(&self, _first: usize, _count: usize) {}
     }
 }
 
@@ -165,5 +185,19 @@ mod tests {
         }
         let run = words.run((1 << 36) - 2, 2);
         assert_eq!(run.iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 7);
+    }
+
+    #[test]
+    fn words_that_were_discarded_are_zero_and_may_be_used_again() {
+        let words = Reserved::<AtomicU64>::new(1 << 20).unwrap();
+        (0..2048).for_each(|place| words.at(place).store(7, Ordering::Relaxed));
+        // Of what is no whole page of the operating system's nothing is given back.
+        words.discard(500, 1000);
+        let left: Vec<usize> =
+            (0..2048).filter(|place| words.at(*place).load(Ordering::Relaxed) == 7).collect();
+        let expected: Vec<usize> = (0..512).chain(1024..2048).collect();
+        assert_eq!(left, expected);
+        words.at(600).store(8, Ordering::Relaxed);
+        assert_eq!(words.at(600).load(Ordering::Relaxed), 8);
     }
 }

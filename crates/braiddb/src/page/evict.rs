@@ -90,7 +90,7 @@ impl PageSpace {
         let frames = self.frames_taken();
         let all = ROUNDS * frames;
         // Of few pages not all leave at once.
-        let most = (self.frames() as usize / 8).clamp(1, RUN_SLOTS);
+        let most = (frames as usize / 8).clamp(1, RUN_SLOTS);
         let (mut busy, mut batch) = (false, None);
         for step in 0..STRETCH {
             if *search.passed >= all {
@@ -180,6 +180,37 @@ impl PageSpace {
             batch.push(number, version);
         }
         Some(batch)
+    }
+
+    /// Gives memory of frames back that is more than they may have, of `most` at most; how many. Pages leave for
+    /// that, and some are written for which that is to be done.
+    pub(crate) fn shrink(self: &Arc<Self>, most: usize) -> usize {
+        let mut gone = 0;
+        while gone < most
+            && let Some(number) = self.transit.take_surplus()
+        {
+            self.park(number);
+            gone += 1;
+        }
+        let dirty = {
+            let mut pager = self.pager.lock();
+            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+            loop {
+                if gone >= most || self.zones.is_none() || !self.transit.has_surplus() {
+                    break None;
+                }
+                match self.sweep(&mut pager, &mut search) {
+                    // Parked as it is dropped.
+                    Swept::Left(_) => gone += 1,
+                    Swept::Dirty(batch) => break Some(batch),
+                    Swept::Busy | Swept::Nothing => break None,
+                }
+            }
+        };
+        if let Some(Err(error)) = dirty.map(Batch::write) {
+            tracing::debug!("pages stay in memory: {error}");
+        }
+        gone
     }
 
     /// Whether there is a leaf in memory that is not one of these.

@@ -28,6 +28,7 @@ use super::map::{PageId, Whereabouts};
 use super::space::PageSpace;
 use super::write_back::Batch;
 use crate::sched::{self, Cause};
+use crate::sync::statistic::Ordering;
 
 /// Attempts after which an operation that needs pages fails.
 const MOST_ATTEMPTS: u32 = 10_000;
@@ -192,6 +193,8 @@ impl PageSpace {
                     needs.is_narrowed = true;
                     needs.pages.truncate(1);
                 }
+                // More than the budget allows, rather than nothing.
+                Gathered::Nothing if self.transit.stretch(needed) => {}
                 Gathered::Nothing => return Err(self.out_of_frames()),
             }
         }
@@ -222,7 +225,12 @@ impl PageSpace {
             }
         }
         let mut search = Search { keep: &needs.pages, clean_only, passed };
-        while !self.transit.has(missing.len() + needs.frames) {
+        let needed = missing.len() + needs.frames;
+        if !self.transit.has(needed) {
+            // Relaxed: a statistic.
+            self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
+        }
+        while !self.transit.has(needed) {
             match self.sweep(&mut pager, &mut search) {
                 // Dropped, and so free.
                 Swept::Left(_) => {}

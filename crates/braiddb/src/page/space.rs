@@ -44,12 +44,14 @@ pub(super) struct PageCounters {
     pub(super) evicted: statistic::AtomicU64,
     pub(super) written: statistic::AtomicU64,
     pub(super) writes: statistic::AtomicU64,
+    /// Frames that were needed when all that may have memory held pages.
+    pub(super) wanted: statistic::AtomicU64,
 }
 
 /// How full a space of pages is, and what was done with them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PageStats {
-    /// Frames there are.
+    /// Pages that may be in memory.
     pub(crate) frames: u64,
     /// Pages in memory, and how many of them have changes that are in no image.
     pub(crate) resident: u64,
@@ -123,9 +125,37 @@ impl PageSpace {
     }
 
     /// Bytes of memory that its frames take: those that hold pages, and those that did; theirs is kept for pages to
-    /// come.
+    /// come, unless more take memory than may.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.frames_taken() * Self::frame_bytes(self.page_bytes())
+        self.transit.with_memory().0 * Self::frame_bytes(self.page_bytes())
+    }
+
+    /// Lets its frames take so many bytes of memory. More than the limit are given back by [`Self::shrink`].
+    pub(crate) fn set_memory_limit(&self, bytes: u64) {
+        let frames = (bytes / Self::frame_bytes(self.page_bytes())).min(self.frames());
+        self.transit.set_limit(frames as u32);
+    }
+
+    /// Frames that were needed so far when all that may have memory held pages.
+    pub(crate) fn wanted(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.counters.wanted.load(statistic::Ordering::Relaxed)
+    }
+
+    /// Whether frames have more memory than they may.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.transit.has_surplus()
+    }
+
+    /// Gives the memory of a frame back that is the caller's, and holds no page.
+    pub(super) fn park(&self, number: u32) {
+        self.words.discard(number as usize * self.page_words, self.page_words);
+        self.transit.park(number);
+    }
+
+    /// Counts inner pages that came to be, or fewer, if negative.
+    pub(in crate::page) fn count_inner(&self, change: i32) {
+        self.transit.count_inner(change);
     }
 
     /// Frames there are.
@@ -149,7 +179,7 @@ impl PageSpace {
         // Relaxed: statistics.
         let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
         PageStats {
-            frames: self.frames(),
+            frames: self.transit.with_memory().1,
             resident,
             dirty,
             orphaned: self.orphans.count(),
@@ -284,7 +314,10 @@ impl<'s> FreeFrame<'s> {
 impl Drop for FreeFrame<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.space.transit.give_back(number);
+            match self.space.transit.has_surplus() {
+                true => self.space.park(number),
+                false => self.space.transit.give_back(number),
+            }
         }
     }
 }

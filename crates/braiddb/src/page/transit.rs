@@ -1,12 +1,21 @@
 //! Free frames, and what brings about by itself that there are more, or that more pages may leave memory: loads,
 //! writes, structure changes under way. Who needs a frame and finds neither a free one nor a page that may leave waits
-//! for the end of any of them.
+//! for the end of any of them, or until more frames may have memory.
+//!
+//! How many frames may have memory is a limit that the memory budget moves (`transaction/page_share.rs`). While there are more, those
+//! that come free are *parked*: their memory is given back. Inner pages, which stay in memory, and some leaves always
+//! have frames: beyond the budget, if need be, as indexes of other tables.
+//!
+//! Invariant: a frame below `next` holds a page, is its taker's, is free or is parked; not more than one of these.
 
 use crate::sched::{Cause, RemoteWaiter, wait_remotely};
 use crate::sync::ModelMutex;
 
 /// Writes of pages under way at a time, each of a run of places at most: a mebibyte of pages of 4 KiB.
 const MOST_WRITES: usize = 16;
+
+/// Frames that there are for leaves, whatever the memory budget says: as many as a few operations need.
+const LEAST_LEAVES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
 
 /// The free frames of a space, and what is under way.
 #[derive(Debug)]
@@ -16,9 +25,14 @@ pub(super) struct Transit(ModelMutex<State>);
 struct State {
     /// Frames that held a page before.
     free: Vec<u32>,
+    /// Those of them whose memory was given back.
+    parked: Vec<u32>,
     /// The least number of a frame that was never taken, of so many.
     next: u32,
     frames: u32,
+    /// How many may have memory, and inner pages, for which there are always as many.
+    limit: u32,
+    inner: u32,
     under_way: usize,
     /// Of which are writes of pages.
     writes: usize,
@@ -34,9 +48,18 @@ pub(super) struct UnderWay<'t>(&'t Transit);
 impl Transit {
     /// All of so many frames are free.
     pub(super) fn new(frames: u32) -> Self {
-        let (free, waiters) = Default::default();
-        let (next, under_way, writes, ended) = Default::default();
-        Self(ModelMutex::new(State { free, next, frames, under_way, writes, ended, waiters }))
+        Self(ModelMutex::new(State {
+            free: Vec::new(),
+            parked: Vec::new(),
+            next: 0,
+            frames,
+            limit: frames,
+            inner: 0,
+            under_way: 0,
+            writes: 0,
+            ended: 0,
+            waiters: Vec::new(),
+        }))
     }
 
     pub(super) fn begin(&self) -> UnderWay<'_> {
@@ -80,11 +103,12 @@ impl Transit {
         let mut state = self.0.lock();
         let number = match state.free.pop() {
             Some(number) => number,
-            None if state.next < state.frames => {
+            None if state.room() == 0 => return None,
+            None => state.parked.pop().unwrap_or_else(|| {
+                // There is one, for the limit is not beyond them.
                 state.next += 1;
                 state.next - 1
-            }
-            None => return None,
+            }),
         };
         state.under_way += 1;
         Some((number, UnderWay(self)))
@@ -95,9 +119,61 @@ impl Transit {
         self.0.lock().free.push(number);
     }
 
+    /// Gives such a frame back, whose memory was given back.
+    pub(super) fn park(&self, number: u32) {
+        self.0.lock().parked.push(number);
+    }
+
+    /// A free frame that is one more than may have memory, to be parked.
+    pub(super) fn take_surplus(&self) -> Option<u32> {
+        let mut state = self.0.lock();
+        if state.with_memory() > state.limit() { state.free.pop() } else { None }
+    }
+
+    /// Whether more frames have memory than may have some.
+    pub(super) fn has_surplus(&self) -> bool {
+        let state = self.0.lock();
+        state.with_memory() > state.limit()
+    }
+
+    /// Lets so many frames have memory. If these are more than before, those look again who wait for one.
+    pub(super) fn set_limit(&self, limit: u32) {
+        let waiters = {
+            let mut state = self.0.lock();
+            let before = state.limit();
+            state.limit = limit;
+            if state.limit() > before { std::mem::take(&mut state.waiters) } else { Vec::new() }
+        };
+        waiters.into_iter().for_each(RemoteWaiter::wake);
+    }
+
+    /// Lets as many more frames have memory as are needed beside those that have: as nothing else helps. Whether there are so
+    /// many.
+    pub(super) fn stretch(&self, needed: usize) -> bool {
+        let mut state = self.0.lock();
+        let limit = state.with_memory() as usize + needed.saturating_sub(state.free.len());
+        let there_are = limit <= state.frames as usize;
+        if there_are {
+            state.limit = state.limit.max(limit as u32);
+        }
+        there_are
+    }
+
+    /// Counts inner pages, all of which are in memory.
+    pub(super) fn count_inner(&self, change: i32) {
+        let mut state = self.0.lock();
+        state.inner = state.inner.checked_add_signed(change).expect("counted as they came to be");
+    }
+
     /// Frames that were taken once; the others never held a page.
     pub(super) fn frames_taken(&self) -> u64 {
         self.0.lock().next.into()
+    }
+
+    /// Frames that have memory, and how many may have some.
+    pub(super) fn with_memory(&self) -> (u64, u64) {
+        let state = self.0.lock();
+        (state.with_memory().into(), state.limit().into())
     }
 
     /// How much has ended.
@@ -143,8 +219,22 @@ impl Transit {
 }
 
 impl State {
+    /// How many frames may have memory.
+    fn limit(&self) -> u32 {
+        self.limit.max(self.inner.saturating_add(LEAST_LEAVES)).min(self.frames)
+    }
+
+    fn with_memory(&self) -> u32 {
+        self.next - self.parked.len() as u32
+    }
+
+    /// Frames that have no memory, and may have some.
+    fn room(&self) -> u32 {
+        self.limit().saturating_sub(self.with_memory())
+    }
+
     fn has(&self, needed: usize) -> bool {
-        self.free.len() + (self.frames - self.next) as usize >= needed
+        self.free.len() + self.room() as usize >= needed
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crossbeam_utils::CachePadded;
 
+use super::page_share::PageShare;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes evicted between two looks at the allocator, at least.
@@ -30,6 +31,8 @@ pub(super) struct Budget {
     evicted: CachePadded<AtomicU64>,
     /// Whether more was in use than may be when a worker last looked; read often, changed seldom.
     short: CachePadded<AtomicBool>,
+    /// What of them pages may take.
+    pages: CachePadded<PageShare>,
 }
 
 impl Budget {
@@ -38,7 +41,12 @@ impl Budget {
         let [less, taken] = Default::default();
         let short = CachePadded::default();
         let records = bytes.saturating_sub(ring_bytes);
-        Self { bytes, records, on_the_way_out, less, taken, evicted, short }
+        let pages = CachePadded::new(PageShare::new(records / 2));
+        Self { bytes, records, on_the_way_out, less, taken, evicted, short, pages }
+    }
+
+    pub(super) fn pages(&self) -> &PageShare {
+        &self.pages
     }
 
     /// The whole budget.
@@ -62,11 +70,23 @@ impl Budget {
         self.bytes.saturating_sub(beside) / 6 * 5
     }
 
+    /// What eviction aims at, of this room.
+    fn aim(&self, room: u64) -> u64 {
+        // Relaxed: a statistic, ordered with nothing.
+        room - self.less.load(Ordering::Relaxed).clamp(room / 16, room / 2)
+    }
+
+    /// Bytes of the budget for each KiB in use, with what is kept free beside it.
+    pub(super) fn cost(&self, beside: u64) -> u64 {
+        let left = self.bytes.saturating_sub(beside).max(1 << 10);
+        1024 * left / self.aim(self.room(beside)).max(left / 4)
+    }
+
     /// Bytes in use above those that eviction aims at.
     pub(super) fn excess(&self, in_use: u64, beside: u64) -> u64 {
         // Relaxed, here and below: statistics, ordered with nothing.
         let room = self.room(beside);
-        let aim = room - self.less.load(Ordering::Relaxed).clamp(room / 16, room / 2);
+        let aim = self.aim(room);
         in_use.saturating_sub(self.on_the_way_out.load(Ordering::Relaxed)).saturating_sub(aim)
     }
 

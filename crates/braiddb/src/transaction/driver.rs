@@ -103,6 +103,7 @@ impl WorkerDriver {
         }
         let garbage_left = self.worker.collect_garbage();
         self.worker.prune(idle);
+        let shrinking = self.worker.share_with_pages();
         let eviction = self.worker.evict(idle);
         if engine.durability != Durability::Volatile
             && engine.checkpoints.take_due(tail, engine.log.upkeep_step())
@@ -130,8 +131,8 @@ impl WorkerDriver {
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        let due = [eviction.at, take_back_at, sweep_at].into_iter().flatten().min();
-        (garbage_left || eviction.at_once, due)
+        let due = [eviction.at, shrinking.at, take_back_at, sweep_at].into_iter().flatten().min();
+        (garbage_left || eviction.at_once || shrinking.at_once, due)
     }
 }
 

@@ -9,16 +9,18 @@ use super::budget::Budget;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::error::OperationError;
+use super::evict::LOOK_BYTES;
 use super::expiry::{SteadyClock, WallClock};
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
+use super::page_share::Use;
 use super::recent::{RecentChange, RecentCommits};
 use super::safety_net::SafetyNet;
 use super::sweep::Sweeps;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
-use crate::memory::MemoryCounters;
+use crate::memory::{Kind, MemoryCounters};
 use crate::page::{PageError, PageSpace, PageStats, PagedTable};
 use crate::reclaim::Domain;
 use crate::record::Records;
@@ -33,6 +35,8 @@ const PAGE_BYTES: usize = 4096;
 /// Pages of paged tables in memory, at most: address space is reserved for them, memory is taken as they
 /// are used.
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
+/// By how many bytes less pages may take at a time: who needs a frame meanwhile gives as much back first.
+const MOST_LESS: u64 = 256 << 10;
 /// Pages there are, at most.
 const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
 
@@ -72,7 +76,7 @@ pub(crate) struct EngineOptions {
     pub(crate) certifier: Certifier,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
-    /// Pages of paged tables that may be in memory; none if all stay.
+    /// Pages of paged tables that may be in memory; none if the memory budget says how many.
     pub(crate) page_frames: Option<u32>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
     pub(crate) shed_beyond: Option<usize>,
@@ -130,7 +134,7 @@ pub(crate) struct Engine {
     snapshots: AtomicU32,
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
-    /// Pages of paged tables that may be in memory, if others can be on disk; none if all stay.
+    /// Pages of paged tables that may be in memory, if others can be on disk; none if the budget says how many.
     page_frames: Option<u32>,
     /// The pages of paged tables, once there is one.
     pages: OnceLock<Arc<PageSpace>>,
@@ -263,12 +267,49 @@ impl Engine {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
-        // Pages stay in memory unless it is said how many may: see `docs/paged.md`.
-        let store = self.store.as_ref().filter(|_| self.page_frames.is_some());
-        let files = store.map(|store| store.files());
+        // Without a directory all pages stay in memory.
+        let files = self.store.as_ref().map(|store| store.files());
         let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
         let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
+        if self.shares_with_pages()
+            && let Some(budget) = &self.budget
+        {
+            new.set_memory_limit(budget.pages().target());
+        }
         Ok(self.pages.get_or_init(|| new))
+    }
+
+    /// Whether the memory budget says how many pages may be in memory.
+    fn shares_with_pages(&self) -> bool {
+        self.budget.is_some() && self.page_frames.is_none() && self.store.is_some()
+    }
+
+    /// The pages of paged tables, if there are some, and the memory budget says how many may be in memory.
+    pub(super) fn shared_pages(&self) -> Option<&Arc<PageSpace>> {
+        self.pages.get().filter(|_| self.shares_with_pages())
+    }
+
+    /// Says how many bytes pages may take: of what the budget leaves them beside what is in use otherwise, or what is
+    /// their share, if that is more. `wanted` are bytes of frames that they lacked since this was last called.
+    pub(super) fn share_with_pages(&self, pages: &PageSpace, wanted: u64) {
+        let Some(budget) = &self.budget else { return };
+        let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(Kind::Version));
+        let room = budget.bytes().saturating_sub(self.memory.array_bytes() + self.log.ring_bytes());
+        let taken = pages.memory_bytes();
+        let cost = budget.cost(self.beside_the_allocator());
+        // What workers allocate between two looks, and again until that is evicted.
+        let lag = (2 * self.workers() as u64 * LOOK_BYTES).min(room / 4);
+        let slack = (room / 16).max(lag);
+        let used = Use { room, slack, in_use, versions, cost, pages: taken, wanted };
+        let limit = budget.pages().limit(&used);
+        pages.set_memory_limit(limit.max(taken.saturating_sub(MOST_LESS)));
+    }
+
+    /// Counts bytes of records that were read from the log again.
+    pub(super) fn note_brought_back(&self, bytes: usize) {
+        if let Some(budget) = &self.budget {
+            budget.pages().note_brought_back(bytes as u64);
+        }
     }
 
     /// How full the pages of paged tables are, and what was done with them.

@@ -25,7 +25,7 @@ const ENTRIES_PER_TURN: u64 = 16 << 10;
 const STRIDE: u64 = 1024;
 /// Bytes that a worker allocates, or frees, until it looks again how much memory is in use, which takes
 /// a look at what every worker counts, while it is not short: with tasks that are ready, and without.
-const LOOK_BYTES: u64 = 256 << 10;
+pub(super) const LOOK_BYTES: u64 = 256 << 10;
 const IDLE_LOOK_BYTES: u64 = 4 << 10;
 /// After what time an idle worker that is slow looks at some more entries.
 const SLOW_DELAY: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ pub(super) struct Eviction {
 }
 
 impl Eviction {
-    fn later() -> Self {
+    pub(super) fn later() -> Self {
         Self { at_once: false, at: Some(clock::now() + SLOW_DELAY) }
     }
 }

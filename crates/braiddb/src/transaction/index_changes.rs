@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
 use super::paged::check_fits;
-use super::paged_now::not_now;
+use super::paged_now::{all_near, not_now};
 use super::write::Intent;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
@@ -233,16 +233,8 @@ impl Transaction {
                 let value = change.index.entry_value(key);
                 bring_near(change.index.entries(), &change.entry, value.len())
             });
-            // All that is absent is brought near together.
-            let mut absent = SmallVec::new();
-            for why in Interleaved::new(near).await.into_iter().filter_map(Result::err) {
-                match why {
-                    NotNow::Interrupted(why) => absent.push(why),
-                    NotNow::Failed(error) => return Ok(Err(error.into())),
-                }
-            }
-            if !absent.is_empty() {
-                return Err(Wait::Interrupted(absent));
+            if let Err(told) = all_near(Interleaved::new(near).await) {
+                return told;
             }
             // Under one guard, so what lies at the same address is the same.
             if self.has_moved_on_from(begin)

@@ -28,6 +28,7 @@ mod index_check;
 mod index_scan;
 mod isolation;
 mod log_writes;
+mod page_share;
 mod paged;
 mod paged_now;
 mod paged_scan;

@@ -17,8 +17,8 @@ use super::found::Found;
 use super::read::SeenRecord;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, Decision, Held, Interrupted, Met, Needs, NotNow, PagedRecord, PagedTable, Refusal,
-    Written,
+    Admitted, Base, Decision, Held, Interrupted, Met, Needs, NotNow, PagedRecord, PagedTable,
+    Refusal, Written,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};

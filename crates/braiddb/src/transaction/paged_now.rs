@@ -1,6 +1,6 @@
 //! Reads and writes of paged tables that do not suspend, and are taken back if one of several cannot be done now.
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::context::Transaction;
 use super::index_changes::{Attempt, Sight, Wait};
@@ -15,6 +15,20 @@ pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
         NotNow::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
         NotNow::Failed(error) => Ok(Err(error.into())),
     }
+}
+
+/// What those came to that were to bring something near: all that is absent is waited for together.
+pub(super) fn all_near<'t, T>(
+    came_to: impl IntoIterator<Item = Result<(), NotNow>>,
+) -> Result<(), Attempt<'t, T>> {
+    let mut absent = SmallVec::new();
+    for why in came_to.into_iter().filter_map(Result::err) {
+        match why {
+            NotNow::Interrupted(why) => absent.push(why),
+            NotNow::Failed(error) => return Err(Ok(Err(error.into()))),
+        }
+    }
+    if absent.is_empty() { Ok(()) } else { Err(Err(Wait::Interrupted(absent))) }
 }
 
 impl Transaction {

@@ -235,6 +235,7 @@ impl Transaction {
     pub(super) fn bring_back(&self, table: &Records, rid: Rid, version: ColdVersion, value: &[u8]) {
         let engine = self.engine();
         if engine.caches(value.len()) {
+            engine.note_brought_back(value.len());
             let operation = reclaim::enter();
             let acting = match version.leads_on() {
                 true => engine.horizon.act(self.worker().number(), engine.log.tail()),

@@ -16,6 +16,7 @@ use super::engine::Engine;
 use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::isolation::Mode;
+use super::page_share::PageWatch;
 use super::reading::Reads;
 use super::recent::RecentChange;
 use super::timers::Timers;
@@ -51,6 +52,7 @@ pub(crate) struct WorkerTransactions {
     /// Turns of housekeeping so far.
     pub(super) turns: Cell<u32>,
     pub(super) memory: MemoryWatch,
+    pub(super) pages: PageWatch,
     /// Tasks that wait until the transactions of a moment are over.
     pub(super) grace_period_waiters: RefCell<Vec<(Lsn, Waiter)>>,
     pub(crate) timers: Timers,
@@ -88,6 +90,7 @@ impl WorkerTransactions {
             reads,
             turns: Cell::new(0),
             memory: MemoryWatch::default(),
+            pages: PageWatch::default(),
             grace_period_waiters: RefCell::default(),
             timers: Timers::default(),
         });

@@ -134,14 +134,18 @@ fn memory(stats: &Stats, rates: &Rates) -> Figures {
     let index = memory.index_nodes + memory.keys + memory.indirection;
     let pages = match stats.pages.frames {
         0 => "none".to_owned(),
-        frames => format!("{} of {}", count(stats.pages.resident as f64), count(frames as f64)),
+        _ => {
+            let [resident, dirty, orphaned] =
+                [stats.pages.resident, stats.pages.dirty, stats.pages.orphaned];
+            [resident, dirty, orphaned].map(|pages| count(pages as f64)).join(", ")
+        }
     };
     vec![
         figure("process", format!("{} (budget {budget})", bytes(memory.resident))),
         figure("versions", bytes(memory.versions)),
         figure("indexes", bytes(index)),
         figure("evicted a second", count(rates.evicted)),
-        figure("pages in memory", pages),
+        figure("pages, dirty, orphaned", pages),
         figure(
             "pages loaded, written a second",
             format!("{}, {}", count(rates.page_faults), count(rates.pages_written)),

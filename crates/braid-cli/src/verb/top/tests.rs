@@ -25,7 +25,7 @@ fn stats(committed: u64) -> Stats {
         "log": {"flushes": committed / 100, "bytes_written": committed * 100, "disk_bytes": 5_u64 << 30},
         "memory": {"versions": 300_u64 << 20, "index_nodes": 60_u64 << 20, "keys": 4_u64 << 20, "budget": 1_u64 << 30,
                    "resident": 700_u64 << 20},
-        "pages": {"frames": 4096, "resident": 1000, "faults": 7},
+        "pages": {"frames": 4096, "resident": 1000, "dirty": 5, "orphaned": 2, "faults": 7},
         "of a later version": 1,
     });
     serde_json::from_value(json).unwrap()
@@ -66,7 +66,7 @@ braid top  stats.json
 │flushes a second                  1500││versions                       300 MiB│
 │not yet durable                4.0 KiB││indexes                       64.0 MiB│
 │since the checkpoint           1.0 GiB││evicted a second                     0│
-│segments on disk               5.0 GiB││pages in memory           1000 of 4096│
+│segments on disk               5.0 GiB││pages, dirty, orphaned      1000, 5, 2│
 │commits refused for room             0││pages loaded, written a second    0, 0│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
 ┌ 2 workers ───────────────────────────────────────────────────────────────────┐

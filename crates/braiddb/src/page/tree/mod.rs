@@ -126,6 +126,9 @@ impl PageTree {
         // Relaxed: statistics and hints.
         let pages = &self.pages[usize::from(level)];
         let count = pages.fetch_add(change as u64, Ordering::Relaxed).wrapping_add(change as u64);
+        if level > 0 {
+            self.space.count_inner(change as i32);
+        }
         let (bytes, bit) = (count * self.space.page_bytes() as u64, 1 << level);
         let was_cold = self.is_cold(level);
         if bytes > CACHED_BYTES && !was_cold {
@@ -146,6 +149,8 @@ impl PageTree {
     /// `free`.
     pub(crate) fn free_all(self, mut free: impl FnMut(u64)) {
         self.free_below(self.root, &mut free);
+        let inner: u64 = self.pages_by_level().iter().skip(1).sum();
+        self.space.count_inner(-(inner as i32));
     }
 
     fn free_below(&self, id: PageId, free: &mut impl FnMut(u64)) {
