@@ -33,6 +33,7 @@ fn options() -> Options {
     Options::default()
         .workers(2)
         .memory_budget(RING_BYTES + ROOM)
+        .pages_in_budget(true)
         .log_segment_bytes(1 << 20)
         .checkpoint_bytes(16 << 20)
 }

@@ -122,7 +122,8 @@ fn load(
     records: u64,
     budget: Option<u64>,
 ) -> Result<Bed, Error> {
-    let options = opening.durability(Durability::Volatile).options().memory_budget(budget);
+    let options = opening.durability(Durability::Volatile).options();
+    let options = options.memory_budget(budget).pages_in_budget(true);
     let database = Database::open(place.join(name), options)?;
     let create = async |tx: &Transaction| {
         let paged = TableOptions::default().paged();

@@ -38,8 +38,7 @@ pub struct TableOptions {
     /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
-    /// Pages leave memory as [`crate::Options::memory_budget`] says, for files beside the log, and are read when they are
-    /// needed; those of the index above its lowest level stay. In a database in memory only all stay. Keys have up to 512 bytes, and so have
+    /// So far all pages stay in memory. Keys have up to 512 bytes, and so have
     /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, every checkpoint
     /// holds all records of its paged tables; one is due by itself no sooner than as much was logged since the last.
     /// With its first paged table a database becomes one of format version 2, which earlier builds do not

@@ -33,8 +33,6 @@ mod ordinary {
     use crate::sync::atomic::AtomicU64;
 
     pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
-    /// The least that the operating system takes back.
-    const PAGE_BYTES: usize = 4096;
 
     /// So many values, zero at first, in one mapping.
     #[derive(Debug)]
@@ -88,13 +86,24 @@ mod ordinary {
         pub(crate) fn discard(&self, first: usize, count: usize) {
             let run = self.run(first, count);
             let (start, end) = (run.as_ptr() as usize, run.as_ptr_range().end as usize);
-            let (start, end) = (start.next_multiple_of(PAGE_BYTES), end & !(PAGE_BYTES - 1));
+            let page_bytes = page_bytes();
+            let (start, end) = (start.next_multiple_of(page_bytes), end & !(page_bytes - 1));
             if start < end {
                 // SAFETY: within our own mapping, of words that are read and written as atomics only; what they are
                 // after this is a value of theirs. A refusal costs memory only, so the result is of no interest.
                 unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_DONTNEED) };
             }
         }
+    }
+
+    /// The least that the operating system takes back: it takes back all of a page of its of which it is given a part.
+    fn page_bytes() -> usize {
+        // SAFETY: asks for a constant of the system's.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes)
+            .ok()
+            .filter(|bytes| bytes.is_power_of_two())
+            .unwrap_or(HUGE_PAGE_BYTES)
     }
 
     impl<T: Zero> Drop for Reserved<T> {

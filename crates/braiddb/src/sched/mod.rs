@@ -41,7 +41,7 @@ pub(crate) use panics::{
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
-pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, transfers, write};
+pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, write};
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{

@@ -51,14 +51,14 @@ pub(super) type Then = Box<dyn FnOnce(Done)>;
 /// Who is told that a transfer has completed.
 enum Told {
     Task { waiter: Waiter, urgent: bool },
-    Nobody(Then),
+    Nobody { then: Then, is_ordinary: bool },
 }
 
 impl std::fmt::Debug for Told {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task { waiter, .. } => waiter.fmt(f),
-            Self::Nobody(_) => f.write_str("nobody"),
+            Self::Nobody { .. } => f.write_str("nobody"),
         }
     }
 }
@@ -79,7 +79,7 @@ struct TransfersState {
     queue: VecDeque<usize>,
     issued: usize,
     most: usize,
-    /// Transfers that tasks wait for and that are not urgent.
+    /// Transfers that are not urgent and that tasks wait for, or reads that are nobody's: those a task waits for too.
     ordinary: usize,
     /// Transfers of nobody that have not completed, or of which nothing was made yet.
     nobodys: usize,
@@ -87,11 +87,15 @@ struct TransfersState {
 }
 
 /// A transfer of nobody that has completed.
-struct Completed(Then, Done);
+struct Completed {
+    then: Then,
+    done: Done,
+    is_ordinary: bool,
+}
 
 impl std::fmt::Debug for Completed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Completed").field(&self.1).finish()
+        f.debug_struct("Completed").field("done", &self.done).finish_non_exhaustive()
     }
 }
 
@@ -111,12 +115,13 @@ impl Transfers {
     }
 
     /// Transfers issued, and those that wait to be.
+    #[cfg(all(test, not(loom)))]
     pub(super) fn open(&self) -> usize {
         let state = self.state.borrow();
         state.issued + state.queue.len()
     }
 
-    /// Transfers that tasks wait for and that are not of the engine's upkeep.
+    /// Transfers that transactions wait for, page loads that are nobody's among them, without those of the engine's upkeep.
     fn ordinary(&self) -> usize {
         self.state.borrow().ordinary
     }
@@ -156,10 +161,10 @@ impl Transfers {
                 state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
                 Some(waiter)
             }
-            Ticket::Issued { told: Told::Nobody(then) } => {
+            Ticket::Issued { told: Told::Nobody { then, is_ordinary } } => {
                 state.free.push(number);
                 let done = (completion.result, completion.buffer);
-                state.completed.push_back(Completed(then, done));
+                state.completed.push_back(Completed { then, done, is_ordinary });
                 self.has_completed.set(true);
                 None
             }
@@ -183,9 +188,11 @@ impl Transfers {
     fn go_on_with_completed(&self) {
         loop {
             let next = self.state.borrow_mut().completed.pop_front();
-            let Some(Completed(then, done)) = next else { break };
+            let Some(Completed { then, done, is_ordinary }) = next else { break };
             then(done);
-            self.state.borrow_mut().nobodys -= 1;
+            let mut state = self.state.borrow_mut();
+            state.nobodys -= 1;
+            state.ordinary -= usize::from(is_ordinary);
         }
     }
 
@@ -195,8 +202,8 @@ impl Transfers {
         let state = &mut *self.state.borrow_mut();
         std::mem::forget(std::mem::take(&mut state.completed));
         for ticket in &mut state.tickets {
-            if let Ticket::Queued { told: Told::Nobody(_), .. }
-            | Ticket::Issued { told: Told::Nobody(_) } = ticket
+            if let Ticket::Queued { told: Told::Nobody { .. }, .. }
+            | Ticket::Issued { told: Told::Nobody { .. } } = ticket
             {
                 std::mem::forget(std::mem::replace(ticket, Ticket::Abandoned));
             }
@@ -211,7 +218,10 @@ impl Transfers {
     fn queue(&self, told: Told, operation: Operation, urgent: bool) -> usize {
         let state = &mut *self.state.borrow_mut();
         match &told {
-            Told::Nobody(_) => state.nobodys += 1,
+            Told::Nobody { is_ordinary, .. } => {
+                state.nobodys += 1;
+                state.ordinary += usize::from(*is_ordinary);
+            }
             Told::Task { urgent, .. } => state.ordinary += usize::from(!urgent),
         }
         let number = state.free.pop().unwrap_or_else(|| {
@@ -289,11 +299,12 @@ impl TransfersState {
 ///
 /// # Panics
 /// Off the workers.
-pub(crate) fn transfers() -> usize {
+#[cfg(all(test, not(loom)))]
+pub(super) fn transfers() -> usize {
     local(|local| local.expect("transfers are a worker's").transfers.open())
 }
 
-/// Transfers that this worker's tasks wait for, without those of the engine's [`upkeep`](super::upkeep).
+/// Transfers that this worker's transactions wait for, without those of the engine's [`upkeep`](super::upkeep).
 ///
 /// # Panics
 /// Off the workers.
@@ -364,7 +375,10 @@ pub(crate) fn write_then<M: AsRef<[u8]> + Send + Sync + 'static>(
 fn begin(operation: Operation, then: impl FnOnce(Done) + 'static) {
     local(|local| {
         let local = local.expect("only workers reach storage");
-        local.transfers.queue(Told::Nobody(Box::new(then)), operation, local.urgent.get());
+        let urgent = local.urgent.get();
+        let is_ordinary = !urgent && matches!(operation, Operation::Read { .. });
+        let told = Told::Nobody { then: Box::new(then), is_ordinary };
+        local.transfers.queue(told, operation, urgent);
     });
 }
 

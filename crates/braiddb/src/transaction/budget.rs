@@ -79,7 +79,7 @@ impl Budget {
     /// Bytes of the budget for each KiB in use, with what is kept free beside it.
     pub(super) fn cost(&self, beside: u64) -> u64 {
         let left = self.bytes.saturating_sub(beside).max(1 << 10);
-        1024 * left / self.aim(self.room(beside)).max(left / 4)
+        left.saturating_mul(1024) / self.aim(self.room(beside)).max(left / 4)
     }
 
     /// Bytes in use above those that eviction aims at.

@@ -78,6 +78,8 @@ pub(crate) struct EngineOptions {
     pub(crate) memory_budget: Option<u64>,
     /// Pages of paged tables that may be in memory; none if the memory budget says how many.
     pub(crate) page_frames: Option<u32>,
+    /// Whether the memory budget says how many may be in memory otherwise.
+    pub(crate) pages_in_budget: bool,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
     pub(crate) shed_beyond: Option<usize>,
     /// Bytes of log after which a checkpoint is written.
@@ -136,6 +138,7 @@ pub(crate) struct Engine {
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
     /// Pages of paged tables that may be in memory, if others can be on disk; none if the budget says how many.
     page_frames: Option<u32>,
+    pages_in_budget: bool,
     /// The pages of paged tables, once there is one.
     pages: OnceLock<Arc<PageSpace>>,
 }
@@ -185,6 +188,7 @@ impl Engine {
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
             page_frames: options.page_frames,
+            pages_in_budget: options.pages_in_budget && options.memory_budget.is_some(),
             pages: OnceLock::new(),
         }
     }
@@ -281,7 +285,7 @@ impl Engine {
 
     /// Whether the memory budget says how many pages may be in memory.
     fn shares_with_pages(&self) -> bool {
-        self.budget.is_some() && self.page_frames.is_none() && self.store.is_some()
+        self.pages_in_budget && self.page_frames.is_none() && self.store.is_some()
     }
 
     /// The pages of paged tables, if there are some, and the memory budget says how many may be in memory.
@@ -307,7 +311,9 @@ impl Engine {
 
     /// Counts bytes of records that were read from the log again.
     pub(super) fn note_brought_back(&self, bytes: usize) {
-        if let Some(budget) = &self.budget {
+        if self.pages_in_budget
+            && let Some(budget) = &self.budget
+        {
             budget.pages().note_brought_back(bytes as u64);
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! A transaction may keep a read that it does not go on with, as one that polls another future until
 //! that is ready. So that such reads cannot hold up the others for ever, one more is admitted whenever
-//! no transaction reads the log.
+//! no transaction reads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Waiter};
 
-/// Turns without a transaction's read of the log after which one more read is admitted although tasks are ready.
+/// Turns without a transaction's read after which one more read is admitted although tasks are ready.
 const STALLED_TURNS: u32 = 64;
 
 /// The reads of one worker.
@@ -38,7 +38,7 @@ pub(super) struct Reads {
     admitted: Cell<u64>,
     line: RefCell<VecDeque<Waiting>>,
     next_number: Cell<u64>,
-    /// Turns since a transaction last read the log while a read waited.
+    /// Turns since a transaction last read while a read waited.
     stalled: Cell<u32>,
     memory: Arc<MemoryCounters>,
 }
@@ -209,7 +209,8 @@ impl Transaction {
     /// # Errors
     /// `Overloaded` if too many of the worker's transactions read, and those beyond are to fail; not in the engine's upkeep.
     pub(super) async fn admit_bytes(&self, bytes: u64) -> Result<ReadPermit, OperationError> {
-        let sheds = self.engine().shed_beyond.is_some_and(|most| sched::transfers() >= most);
+        let sheds =
+            self.engine().shed_beyond.is_some_and(|most| sched::ordinary_transfers() >= most);
         if sheds && !sched::is_upkeep() {
             return Err(OperationError::Overloaded);
         }

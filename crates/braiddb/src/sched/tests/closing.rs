@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::super::storage::ordinary_transfers;
+use super::super::storage::{ordinary_transfers, transfers};
 use super::*;
 use crate::io::{Directory, File};
 
