@@ -33,7 +33,6 @@ fn options() -> Options {
     Options::default()
         .workers(2)
         .memory_budget(RING_BYTES + ROOM)
-        .pages_in_budget(true)
         .log_segment_bytes(1 << 20)
         .checkpoint_bytes(16 << 20)
 }
@@ -204,9 +203,17 @@ fn tables_larger_than_the_memory_budget_stay_within_it() {
 /// Memory goes to the tables that are used: to pages while only those are read, to records in memory when those are.
 #[test]
 fn memory_moves_to_the_tables_that_are_used() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    // What one of many workers lacks alone is little.
+    for (workers, ring_bytes) in [(2, RING_BYTES), (20, 2 * RING_BYTES)] {
+        memory_moves_with(workers, ring_bytes);
+    }
+}
+
+fn memory_moves_with(workers: usize, ring_bytes: u64) {
+    with_limit(LIMIT_SECONDS, move |limit| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
+        let options = options().workers(workers).memory_budget(ring_bytes + ROOM);
+        let db = Database::open(directory.path(), options).unwrap();
         limit.watch(&db, Database::stats);
         let paged: Records = create_table(&db, "paged", true);
         let hot: Records = create_table(&db, "hot", false);
@@ -250,6 +257,44 @@ fn memory_moves_to_the_tables_that_are_used() {
                 read(&hot, seed);
             }
         }
+        db.close().unwrap();
+    });
+}
+
+/// Where a database is opened with a smaller budget, pages have left memory by the time that it is open.
+#[test]
+fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        const MANY: u64 = 80_000;
+        let directory = tempfile::tempdir().unwrap();
+        let budget = RING_BYTES + 10 * ROOM;
+        // No checkpoint, so that the log is replayed.
+        let larger = options().checkpoint_bytes(1 << 40).memory_budget(budget);
+        let db = Database::open(directory.path(), larger).unwrap();
+        limit.watch(&db, Database::stats);
+        let hot: Table<u64, u64> = block_on(db.open_or_create_table("hot")).unwrap();
+        let table: Records = create_table(&db, "records", true);
+        let keys: Vec<u64> = (0..RECORDS).collect();
+        // First, so that they take what there is.
+        write(&db, &table, &keys, 0);
+        for first in (0..MANY).step_by(1000) {
+            let hot = hot.clone();
+            let insert = async move |tx: &Transaction| {
+                for key in first..first + 1000 {
+                    tx.insert(&hot, &key, &key).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            db.run_blocking(insert).unwrap();
+        }
+        db.close().unwrap();
+        drop(db);
+        let db = Database::open(directory.path(), options()).unwrap();
+        let memory = db.stats().memory;
+        assert!(used(&memory) <= RING_BYTES + ROOM, "{memory:#?}");
+        assert!(memory.index_nodes + memory.indirection > ROOM / 2, "{memory:#?}");
+        let table: Records = block_on(db.open_table("records")).unwrap();
+        check(&db, &table, &keys.iter().map(|key| (*key, 0)).collect());
         db.close().unwrap();
     });
 }

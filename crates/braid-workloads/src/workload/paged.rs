@@ -123,7 +123,7 @@ fn load(
     budget: Option<u64>,
 ) -> Result<Bed, Error> {
     let options = opening.durability(Durability::Volatile).options();
-    let options = options.memory_budget(budget).pages_in_budget(true);
+    let options = options.memory_budget(budget);
     let database = Database::open(place.join(name), options)?;
     let create = async |tx: &Transaction| {
         let paged = TableOptions::default().paged();

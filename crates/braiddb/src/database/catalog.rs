@@ -38,7 +38,8 @@ pub struct TableOptions {
     /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
     /// place; older ones are kept beside, only while a transaction may need them. Default: no.
     ///
-    /// So far all pages stay in memory. Keys have up to 512 bytes, and so have
+    /// Pages may leave memory and be read again, as [`Options::memory_budget`](crate::Options::memory_budget) says; in a database in memory
+    /// only, or one that is only read, all stay. Keys have up to 512 bytes, and so have
     /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, every checkpoint
     /// holds all records of its paged tables; one is due by itself no sooner than as much was logged since the last.
     /// With its first paged table a database becomes one of format version 2, which earlier builds do not

@@ -439,7 +439,6 @@ fn engine(
         certifier: options.certifier,
         memory_budget,
         page_frames: options.page_frames,
-        pages_in_budget: options.pages_in_budget,
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,

@@ -47,18 +47,14 @@ pub struct Options {
     pub read_depth: usize,
     /// Bytes of memory that records, indexes and the log's ring may take together; records beyond
     /// stay on disk and are read when they are asked for. Indexes and 8 bytes a record stay in
-    /// memory. A number of bytes, which must be more than the log's ring takes ([`Options::log_ring_bytes`]),
+    /// memory, but of [paged](crate::TableOptions::paged) tables, whose pages have a share of the budget that changes with use. A number of bytes, which must be more than the log's ring takes ([`Options::log_ring_bytes`]),
     /// or `None` for no bound, may be given as they are. Default: [`MemoryBudget::Automatic`], half of the memory that
     /// the machine has, or the process's control group allows.
     pub memory_budget: MemoryBudget,
-    /// Pages of paged tables that may be in memory, of a database with a directory: others leave memory, which is for
-    /// tests so far (`docs/paged.md`). Default: none, and all stay.
+    /// Pages of paged tables that may be in memory, of a database with a directory: others leave memory; for tests
+    /// (`docs/paged.md`). Default: none, and [`Options::memory_budget`] says how many.
     #[doc(hidden)]
     pub page_frames: Option<u32>,
-    /// Whether [`Options::memory_budget`] says how many pages of paged tables may be in memory, of a database with a
-    /// directory and without `page_frames`; for tests so far (`docs/paged.md`). Default: no.
-    #[doc(hidden)]
-    pub pages_in_budget: bool,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait
     /// for the engine; further requests wait in order until one of those is over, or comes to wait for
     /// something outside the engine. As many again may wait for something outside, as a future of the
@@ -138,7 +134,6 @@ impl Default for Options {
             read_depth: 64,
             memory_budget: MemoryBudget::default(),
             page_frames: None,
-            pages_in_budget: false,
             max_open: 16 << 10,
             // What happens in a simulation must not depend on time.
             interactive_idle: (!SMALL).then_some(Duration::from_mins(5)),
@@ -227,14 +222,6 @@ impl Options {
     #[must_use]
     pub fn page_frames(mut self, page_frames: Option<u32>) -> Self {
         self.page_frames = page_frames;
-        self
-    }
-
-    /// Sets [`Options::pages_in_budget`].
-    #[doc(hidden)]
-    #[must_use]
-    pub fn pages_in_budget(mut self, pages_in_budget: bool) -> Self {
-        self.pages_in_budget = pages_in_budget;
         self
     }
 

@@ -66,7 +66,6 @@ impl Database {
             durability: Durability::Volatile,
             certifier: Certifier::default(),
             page_frames: None,
-            pages_in_budget: false,
             ..options.clone()
         };
         let mut before = None;

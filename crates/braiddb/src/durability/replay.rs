@@ -34,6 +34,8 @@ use crate::version::{Address, Stamp, VersionRef};
 const BLOCKS_AHEAD: usize = 256;
 /// Bytes of log between two words of how far it is.
 const PROGRESS_BYTES: u64 = 1 << 20;
+/// Bytes of records that a thread applies until it looks whether pages take more memory than they may.
+const LOOK_BYTES: usize = 64 << 10;
 /// Locks that keep two threads from setting one record at once.
 const STRIPES: usize = 1024;
 
@@ -132,10 +134,15 @@ impl Share<'_> {
     /// Applies its records of all blocks; returns how many there were.
     fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, RecoveryError> {
         let participation = self.engine.domain.participate();
-        let mut applied = 0;
+        let (mut applied, mut bytes) = (0, 0);
         for block in blocks {
             for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
                 applied += 1;
+                bytes += record.key.len() + record.value.len();
+                if bytes >= LOOK_BYTES {
+                    bytes = 0;
+                    self.engine.share_with_recovered_pages();
+                }
                 if record.kind.is_by_key() {
                     self.pages.replay(&record, lsn)?;
                     continue;

@@ -82,7 +82,8 @@ mod ordinary {
 
     impl Reserved<AtomicU64> {
         /// Gives the memory of a number of words from one on, which mean nothing any more, back to the operating
-        /// system, as far as they are whole pages of its; they are zero then.
+        /// system, as far as they are whole pages of its; they are zero then. It may bring it back by itself as a part of a large
+        /// page, unless it is kept from that ([`Self::keep_small`]).
         pub(crate) fn discard(&self, first: usize, count: usize) {
             let run = self.run(first, count);
             let (start, end) = (run.as_ptr() as usize, run.as_ptr_range().end as usize);
@@ -93,6 +94,20 @@ mod ordinary {
                 // after this is a value of theirs. A refusal costs memory only, so the result is of no interest.
                 unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_DONTNEED) };
             }
+        }
+    }
+
+    impl<T: Zero> Reserved<T> {
+        /// Keeps the operating system from making large pages of what holds the first `count` values, and perhaps some more, from here on:
+        /// it makes them also of what is there in part, and so brings back what was given back to it. How many values that are.
+        pub(crate) fn keep_small(&self, count: usize) -> usize {
+            let run = self.run(0, count);
+            let (start, bytes) = (self.start.as_ptr() as usize, size_of_val(run));
+            let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+            // SAFETY: advice about our own mapping, which is of whole large pages; it changes no contents. A refusal costs
+            // memory only, so the result is of no interest.
+            unsafe { libc::madvise(start as *mut _, bytes, libc::MADV_NOHUGEPAGE) };
+            bytes / size_of::<T>()
         }
     }
 
@@ -178,6 +193,10 @@ mod modelled {
         }
 
         pub(crate) fn discard(&self, _first: usize, _count: usize) {}
+
+        pub(crate) fn keep_small(&self, count: usize) -> usize {
+            count
+        }
     }
 }
 
@@ -208,5 +227,40 @@ mod tests {
         assert_eq!(left, expected);
         words.at(600).store(8, Ordering::Relaxed);
         assert_eq!(words.at(600).load(Ordering::Relaxed), 8);
+    }
+    /// What `/proc/self/smaps` says of the mapping that an address is in.
+    #[cfg(target_os = "linux")]
+    fn flags_at(address: usize) -> Vec<String> {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_there = false;
+        for line in smaps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |digits| usize::from_str_radix(digits, 16).ok();
+            if let Some((Some(start), Some(end))) = range.map(|(a, b)| (number(a), number(b))) {
+                is_there = (start..end).contains(&address);
+            }
+            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_there) {
+                return flags.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+        panic!("there is no mapping at {address:x}");
+    }
+
+    /// What was given back to the operating system would come back as a part of a large page.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_kept_small_is_not_made_large() {
+        const HUGE_PAGE_WORDS: usize = HUGE_PAGE_BYTES / 8;
+        let words = Reserved::<AtomicU64>::new(8 * HUGE_PAGE_WORDS).unwrap();
+        let has = |place: usize, flag: &str| {
+            flags_at(std::ptr::from_ref(words.at(place)) as usize).iter().any(|one| one == flag)
+        };
+        if !has(0, "hg") {
+            // The system has no large pages, or the test runs where none are asked for.
+            return;
+        }
+        assert_eq!(words.keep_small(HUGE_PAGE_WORDS + 1), 2 * HUGE_PAGE_WORDS);
+        assert!(has(0, "nh") && has(2 * HUGE_PAGE_WORDS - 1, "nh"));
+        assert!(has(2 * HUGE_PAGE_WORDS, "hg") && has(8 * HUGE_PAGE_WORDS - 1, "hg"));
     }
 }

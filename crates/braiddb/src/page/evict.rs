@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::frame::{LatchedPage, ResidentPage};
 use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
@@ -27,8 +29,8 @@ const STRETCH: u64 = 1 << 10;
 /// What decides which pages leave.
 #[derive(Debug, Default)]
 pub(super) struct Pager {
-    /// The clock's hand: the next frame that is looked at, counted on.
-    hand: u64,
+    /// The clock's hand: how many of the frames that have memory it has not passed in this round.
+    hand: usize,
     /// Frames of dirty pages that it came by, to be written together.
     dirty: Vec<u32>,
     /// Pages that stay for now, each as often as somebody holds it.
@@ -76,6 +78,17 @@ pub(super) enum Swept<'s> {
     Nothing,
 }
 
+/// What has come of giving memory of frames back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shrunk {
+    /// No frames have memory that may not.
+    Enough,
+    /// Some was given back, or will be when pages are written.
+    Some,
+    /// Nothing can be done now.
+    Nothing,
+}
+
 /// What the hand does about one frame.
 enum Met<'s> {
     Left(FreeFrame<'s>),
@@ -87,11 +100,11 @@ enum Met<'s> {
 impl PageSpace {
     /// Moves the hand until it comes by a page that may leave, or by enough dirty ones; not too far at once.
     pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept<'_> {
-        let frames = self.frames_taken();
+        let (frames, _) = self.transit.with_memory();
         let all = ROUNDS * frames;
         // Of few pages not all leave at once.
         let most = (frames as usize / 8).clamp(1, RUN_SLOTS);
-        let (mut busy, mut batch) = (false, None);
+        let (mut busy, mut batch, mut ahead) = (false, None, SmallVec::new().into_iter());
         for step in 0..STRETCH {
             if *search.passed >= all {
                 break;
@@ -103,8 +116,16 @@ impl PageSpace {
             if batch.is_some() {
                 break;
             }
-            let number = (pager.hand % frames) as u32;
-            (pager.hand, *search.passed) = (pager.hand + 1, *search.passed + 1);
+            let number = match ahead.next() {
+                Some(number) => number,
+                None => {
+                    let (end, some) = self.transit.live_before(pager.hand);
+                    (pager.hand, ahead) = (end, some.into_iter());
+                    let Some(number) = ahead.next() else { break };
+                    number
+                }
+            };
+            (pager.hand, *search.passed) = (pager.hand - 1, *search.passed + 1);
             match self.meet(self.frame(number), pager, search) {
                 Met::Left(frame) => {
                     *search.passed = 0;
@@ -182,9 +203,9 @@ impl PageSpace {
         Some(batch)
     }
 
-    /// Gives memory of frames back that is more than they may have, of `most` at most; how many. Pages leave for
-    /// that, and some are written for which that is to be done.
-    pub(crate) fn shrink(self: &Arc<Self>, most: usize) -> usize {
+    /// Gives memory of frames back that is more than they may have, of `most` at most. Pages leave for that, and
+    /// some are written for which that is to be done, if they `may`; none for a while after such a write has failed.
+    pub(crate) fn shrink(self: &Arc<Self>, most: usize, may: bool) -> Shrunk {
         let mut gone = 0;
         while gone < most
             && let Some(number) = self.transit.take_surplus()
@@ -192,33 +213,53 @@ impl PageSpace {
             self.park(number);
             gone += 1;
         }
+        if self.zones.is_none() || !self.transit.has_surplus() {
+            return Shrunk::Enough;
+        }
+        let clean_only = !may || self.failed_writes.are_recent();
         let dirty = {
             let mut pager = self.pager.lock();
-            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+            let mut search = Search { keep: &[], clean_only, passed: &mut 0 };
             loop {
-                if gone >= most || self.zones.is_none() || !self.transit.has_surplus() {
-                    break None;
+                if !self.transit.has_surplus() {
+                    return Shrunk::Enough;
+                }
+                if gone >= most {
+                    return Shrunk::Some;
                 }
                 match self.sweep(&mut pager, &mut search) {
                     // Parked as it is dropped.
                     Swept::Left(_) => gone += 1,
-                    Swept::Dirty(batch) => break Some(batch),
-                    Swept::Busy | Swept::Nothing => break None,
+                    Swept::Dirty(batch) => break batch,
+                    Swept::Busy | Swept::Nothing if gone > 0 => return Shrunk::Some,
+                    Swept::Busy | Swept::Nothing => return Shrunk::Nothing,
                 }
             }
         };
-        if let Some(Err(error)) = dirty.map(Batch::write) {
-            tracing::debug!("pages stay in memory: {error}");
+        match dirty.write() {
+            Ok(_) => Shrunk::Some,
+            // Noted already.
+            Err(_) => Shrunk::Nothing,
         }
-        gone
     }
 
     /// Whether there is a leaf in memory that is not one of these.
     pub(super) fn has_leaf_but(&self, keep: &[PageId]) -> bool {
-        (0..self.frames_taken()).any(|number| {
-            let page = self.frame(number as u32);
+        let is_one = |number: &u32| {
+            let page = self.frame(*number);
             page.held().is_some_and(|id| !keep.contains(&id)) && page.shape().level == 0
-        })
+        };
+        let mut position = 0;
+        loop {
+            let (end, some) = self.transit.live_before(position);
+            if some.iter().any(is_one) {
+                return true;
+            }
+            position = end - some.len();
+            if position == 0 {
+                return false;
+            }
+        }
     }
 
     /// Takes the chains off the mapping table of a page that nobody needs any more, if the page is not in memory; whether

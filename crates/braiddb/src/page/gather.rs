@@ -156,7 +156,7 @@ impl PageSpace {
         needs.add(interrupted);
         // Images that were read stay with these until all are there.
         let mut wanted = SmallVec::<[Wanted; 4]>::new();
-        let (mut failed, mut passed) = (None::<PageError>, 0);
+        let (mut failed, mut passed, mut lacked) = (None::<PageError>, 0, false);
         needs.count_attempt(self)?;
         loop {
             wanted.retain(|one| !one.is_over());
@@ -170,6 +170,11 @@ impl PageSpace {
             }
             let seen = self.transit.ended();
             let needed = needs.frames + wanted.len();
+            if !lacked && !self.transit.has(needed) {
+                lacked = true;
+                // Relaxed: a statistic.
+                self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
+            }
             match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
                 Gathered::All(held) => return Ok(held),
                 Gathered::Absent => needs.count_attempt(self)?,
@@ -226,10 +231,6 @@ impl PageSpace {
         }
         let mut search = Search { keep: &needs.pages, clean_only, passed };
         let needed = missing.len() + needs.frames;
-        if !self.transit.has(needed) {
-            // Relaxed: a statistic.
-            self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
-        }
         while !self.transit.has(needed) {
             match self.sweep(&mut pager, &mut search) {
                 // Dropped, and so free.

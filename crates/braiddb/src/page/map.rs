@@ -146,6 +146,13 @@ impl PageMap {
         (number < limit).then_some(PageId(number))
     }
 
+    /// Bytes of the words that were of use once.
+    pub(in crate::page) fn memory_bytes(&self) -> u64 {
+        // Relaxed: a statistic here.
+        let words = self.next.load(Ordering::Relaxed).min(self.words.count() as u64);
+        words * size_of::<AtomicU64>() as u64
+    }
+
     /// Gives back the id of a page that is nowhere.
     pub(in crate::page) fn give_back(&self, id: PageId) {
         assert_eq!(self.get(id), Whereabouts::Free);

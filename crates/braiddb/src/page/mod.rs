@@ -28,6 +28,7 @@ mod write_back;
 mod zone;
 
 pub(crate) use error::{Interrupted, PageError};
+pub(crate) use evict::Shrunk;
 pub(crate) use gather::{Admitted, Held, Needs};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};

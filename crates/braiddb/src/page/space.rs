@@ -11,6 +11,7 @@ use super::layout::{self, Page, WORD_BYTES};
 use super::map::{PageId, PageMap, Whereabouts};
 use super::transit::{Transit, UnderWay};
 use super::versions::Orphans;
+use super::write_back::FailedWrites;
 use super::zone::Zones;
 use crate::log::WeakLogFiles;
 use crate::memory::Reserved;
@@ -25,6 +26,8 @@ pub(crate) struct PageSpace {
     frames: Reserved<Frame>,
     /// The page of frame `n` is the `n`th run of as many words as a page has.
     words: Reserved<AtomicU64>,
+    /// Of the first frames, so many, the pages may not be made parts of large pages of the operating system's.
+    kept_small: AtomicU64,
     pub(super) pager: ModelMutex<Pager>,
     /// Free frames, and what is under way that brings about more.
     pub(super) transit: Transit,
@@ -32,6 +35,7 @@ pub(crate) struct PageSpace {
     pub(super) orphans: Orphans,
     /// Where pages go that leave memory; without, all stay.
     pub(super) zones: Option<Arc<Zones>>,
+    pub(super) failed_writes: FailedWrites,
     pub(super) counters: PageCounters,
     /// The number of the last cut; the first has number 1.
     cut: AtomicU64,
@@ -44,7 +48,7 @@ pub(super) struct PageCounters {
     pub(super) evicted: statistic::AtomicU64,
     pub(super) written: statistic::AtomicU64,
     pub(super) writes: statistic::AtomicU64,
-    /// Frames that were needed when all that may have memory held pages.
+    /// Frames that were needed when all that may have memory held pages, since that was last taken notice of.
     pub(super) wanted: statistic::AtomicU64,
 }
 
@@ -104,11 +108,13 @@ impl PageSpace {
             map: PageMap::new(pages).map_err(no_memory)?,
             frames: Reserved::new(frames as usize).map_err(no_memory)?,
             words: Reserved::new(frames as usize * page_words).map_err(no_memory)?,
+            kept_small: AtomicU64::new(0),
             pager: ModelMutex::new(Pager::default()),
             transit: Transit::new(frames),
             loads: Loads::new(),
             orphans: Orphans::new(),
             zones,
+            failed_writes: FailedWrites::new(),
             counters: PageCounters::default(),
             cut: AtomicU64::new(1),
         }))
@@ -124,10 +130,15 @@ impl PageSpace {
         self.page_words * WORD_BYTES
     }
 
-    /// Bytes of memory that its frames take: those that hold pages, and those that did; theirs is kept for pages to
+    /// Bytes of memory that frames take with their pages: those that hold pages, and those that did; theirs is kept for pages to
     /// come, unless more take memory than may.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.transit.with_memory().0 * Self::frame_bytes(self.page_bytes())
+    }
+
+    /// Bytes of memory that it takes besides, whatever leaves: the map's words, and frames whose pages' memory was given back.
+    pub(crate) fn fixed_bytes(&self) -> u64 {
+        self.map.memory_bytes() + self.transit.parked() * size_of::<Frame>() as u64
     }
 
     /// Lets its frames take so many bytes of memory. More than the limit are given back by [`Self::shrink`].
@@ -136,10 +147,20 @@ impl PageSpace {
         self.transit.set_limit(frames as u32);
     }
 
-    /// Frames that were needed so far when all that may have memory held pages.
+    /// Frames that were needed when all that may have memory held pages, since [`Self::take_wanted`].
     pub(crate) fn wanted(&self) -> u64 {
-        // Relaxed: a statistic.
+        // Relaxed, as below: a statistic.
         self.counters.wanted.load(statistic::Ordering::Relaxed)
+    }
+
+    /// The same, taken notice of.
+    pub(crate) fn take_wanted(&self) -> u64 {
+        self.counters.wanted.swap(0, statistic::Ordering::Relaxed)
+    }
+
+    /// How much has ended that was under way and may let more pages leave.
+    pub(crate) fn ended(&self) -> u64 {
+        self.transit.ended()
     }
 
     /// Whether frames have more memory than they may.
@@ -149,6 +170,13 @@ impl PageSpace {
 
     /// Gives the memory of a frame back that is the caller's, and holds no page.
     pub(super) fn park(&self, number: u32) {
+        // Relaxed: a number that only grows; who sees an older one does it once more.
+        if self.kept_small.load(Ordering::Relaxed) <= u64::from(number) {
+            // All that were taken so far at once: so it is done seldom, and what is taken later is on large pages.
+            let taken = self.frames_taken() as usize;
+            let words = self.words.keep_small(taken * self.page_words);
+            self.kept_small.fetch_max((words / self.page_words) as u64, Ordering::Relaxed);
+        }
         self.words.discard(number as usize * self.page_words, self.page_words);
         self.transit.park(number);
     }

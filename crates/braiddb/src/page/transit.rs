@@ -6,13 +6,19 @@
 //! that come free are *parked*: their memory is given back. Inner pages, which stay in memory, and some leaves always
 //! have frames: beyond the budget, if need be, as indexes of other tables.
 //!
-//! Invariant: a frame below `next` holds a page, is its taker's, is free or is parked; not more than one of these.
+//! Invariants: a frame below `next` holds a page, is its taker's, is free or is parked; not more than one of these.
+//! Those that are not parked are in `live`, each at its position there: the clock's hand (`evict`) comes by these only.
+
+use smallvec::SmallVec;
 
 use crate::sched::{Cause, RemoteWaiter, wait_remotely};
 use crate::sync::ModelMutex;
 
 /// Writes of pages under way at a time, each of a run of places at most: a mebibyte of pages of 4 KiB.
 const MOST_WRITES: usize = 16;
+
+/// Numbers of frames that are copied under the lock at a time.
+const SOME: usize = 64;
 
 /// Frames that there are for leaves, whatever the memory budget says: as many as a few operations need.
 const LEAST_LEAVES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
@@ -25,8 +31,11 @@ pub(super) struct Transit(ModelMutex<State>);
 struct State {
     /// Frames that held a page before.
     free: Vec<u32>,
-    /// Those of them whose memory was given back.
+    /// Those whose memory was given back.
     parked: Vec<u32>,
+    /// All others that were taken once, in no order, and where in this each frame is, or was.
+    live: Vec<u32>,
+    positions: Vec<u32>,
     /// The least number of a frame that was never taken, of so many.
     next: u32,
     frames: u32,
@@ -51,6 +60,8 @@ impl Transit {
         Self(ModelMutex::new(State {
             free: Vec::new(),
             parked: Vec::new(),
+            live: Vec::new(),
+            positions: Vec::new(),
             next: 0,
             frames,
             limit: frames,
@@ -104,11 +115,7 @@ impl Transit {
         let number = match state.free.pop() {
             Some(number) => number,
             None if state.room() == 0 => return None,
-            None => state.parked.pop().unwrap_or_else(|| {
-                // There is one, for the limit is not beyond them.
-                state.next += 1;
-                state.next - 1
-            }),
+            None => state.bring_to_life(),
         };
         state.under_way += 1;
         Some((number, UnderWay(self)))
@@ -121,7 +128,28 @@ impl Transit {
 
     /// Gives such a frame back, whose memory was given back.
     pub(super) fn park(&self, number: u32) {
-        self.0.lock().parked.push(number);
+        let state = &mut *self.0.lock();
+        let position = state.positions[number as usize];
+        assert_eq!(state.live.swap_remove(position as usize), number, "parked once");
+        if let Some(moved) = state.live.get(position as usize) {
+            state.positions[*moved as usize] = position;
+        }
+        state.parked.push(number);
+    }
+
+    /// Some of the frames that are not parked: those at the positions before `position`, from there down, or from the last, if there are
+    /// fewer; and how many there are behind them, with themselves. None if there are none.
+    ///
+    /// Who goes on downwards passes over none: where one is parked, one that was passed takes its position, and
+    /// what comes to life is at the end.
+    pub(super) fn live_before(&self, position: usize) -> (usize, SmallVec<[u32; SOME]>) {
+        let state = self.0.lock();
+        let end = match position {
+            0 => state.live.len(),
+            position => position.min(state.live.len()),
+        };
+        let begin = end.saturating_sub(SOME);
+        (end, state.live[begin..end].iter().rev().copied().collect())
     }
 
     /// A free frame that is one more than may have memory, to be parked.
@@ -168,6 +196,11 @@ impl Transit {
     /// Frames that were taken once; the others never held a page.
     pub(super) fn frames_taken(&self) -> u64 {
         self.0.lock().next.into()
+    }
+
+    /// Frames whose memory was given back.
+    pub(super) fn parked(&self) -> u64 {
+        self.0.lock().parked.len() as u64
     }
 
     /// Frames that have memory, and how many may have some.
@@ -225,7 +258,19 @@ impl State {
     }
 
     fn with_memory(&self) -> u32 {
-        self.next - self.parked.len() as u32
+        self.live.len() as u32
+    }
+
+    /// Takes a frame that has no memory; there is one, for the limit is not beyond them.
+    fn bring_to_life(&mut self) -> u32 {
+        let number = self.parked.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.positions.push(0);
+            self.next - 1
+        });
+        self.positions[number as usize] = self.live.len() as u32;
+        self.live.push(number);
+        number
     }
 
     /// Frames that have no memory, and may have some.
@@ -241,5 +286,69 @@ impl State {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.end_one();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The frames that a hand comes by in one round.
+    fn round(transit: &Transit) -> Vec<u32> {
+        let (mut passed, mut hand) = (Vec::new(), 0);
+        loop {
+            let (end, some) = transit.live_before(hand);
+            passed.extend(&some);
+            hand = end - some.len();
+            if hand == 0 {
+                return passed;
+            }
+        }
+    }
+
+    #[test]
+    fn the_hand_comes_by_each_frame_that_has_memory_and_by_no_other() {
+        const FRAMES: u32 = 10 * SOME as u32;
+        let transit = Transit::new(FRAMES);
+        let mut taken: BTreeSet<u32> = (0..FRAMES).map(|_| transit.take().unwrap().0).collect();
+        assert!(transit.take().is_none());
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..10 {
+            for number in 0..FRAMES {
+                if random.u32(..3) > 0 && taken.remove(&number) {
+                    transit.park(number);
+                }
+            }
+            let passed = round(&transit);
+            assert_eq!(passed.len(), taken.len(), "each once");
+            assert_eq!(BTreeSet::from_iter(passed), taken);
+            assert_eq!(transit.with_memory().0, taken.len() as u64);
+            while random.u32(..100) > 0 {
+                taken.extend(transit.take().map(|(number, _)| number));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hand_that_parks_what_it_comes_by_passes_over_none() {
+        let transit = Transit::new(1000);
+        (0..1000).for_each(|_| drop(transit.take().unwrap()));
+        let (mut passed, mut hand) = (0, 0);
+        loop {
+            let (end, some) = transit.live_before(hand);
+            let Some(first) = some.first() else { break };
+            passed += 1;
+            if first % 3 > 0 {
+                transit.park(*first);
+            }
+            hand = end - 1;
+            if hand == 0 {
+                break;
+            }
+        }
+        assert_eq!(passed, 1000);
+        assert!(round(&transit).iter().all(|number| number % 3 == 0));
     }
 }

@@ -9,6 +9,7 @@
 //! Pages of a batch are marked as being written until it is dropped, which is under way from before they were.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::error::PageError;
 use super::map::Place;
@@ -16,9 +17,10 @@ use super::space::PageSpace;
 use super::zone::Run;
 use crate::io::AlignedBuffer;
 use crate::latch::LatchVersion;
+use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
-use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
+use crate::sync::{ModelMutex, clock};
 
 /// Images on their way to a run of places.
 #[derive(Debug)]
@@ -52,6 +54,37 @@ impl WriteOutcome {
     }
 }
 
+/// How long the memory budget has no pages written after a write of pages has failed.
+const HOLD_OFF: Duration = Duration::from_secs(1);
+
+/// When a write of pages last failed, if none has succeeded since.
+#[derive(Debug)]
+pub(super) struct FailedWrites(ModelMutex<Option<Instant>>);
+
+impl FailedWrites {
+    pub(super) fn new() -> Self {
+        Self(ModelMutex::new(None))
+    }
+
+    fn note(&self, error: &PageError) {
+        if self.0.lock().replace(clock::now()).is_none() {
+            tracing::warn!(
+                "pages of paged tables cannot be written, and stay in memory whatever the memory budget says: {error}"
+            );
+        }
+    }
+
+    fn note_success(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Whether one failed a short while ago. What happens in a simulation must not depend on time: there, whether one failed and
+    /// none has succeeded since.
+    pub(super) fn are_recent(&self) -> bool {
+        self.0.lock().is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + HOLD_OFF)
+    }
+}
+
 impl Batch {
     /// No pages yet; `None` if there are enough writes under way.
     pub(super) fn new(space: Arc<PageSpace>) -> Option<Self> {
@@ -80,7 +113,7 @@ impl Batch {
         let space = self.space.clone();
         let zones = space.zones.as_ref().expect("there is one if pages are to leave");
         let outcome = self.outcome.clone();
-        let run = zones.take(self.pages.len())?;
+        let run = zones.take(self.pages.len()).map_err(|error| self.failed(error))?;
         let slot_bytes = zones.slot_bytes();
         let mut bytes = AlignedBuffer::zeroed(run.len() * slot_bytes);
         let mut checksums = Vec::with_capacity(run.len());
@@ -101,9 +134,10 @@ impl Batch {
         }
         images.clone().run.write_then(images.clone(), move |written| {
             if let Err(error) = written {
-                *self.outcome.0.lock() = Some(Err(error.into()));
+                *self.outcome.0.lock() = Some(Err(self.failed(error)));
                 return;
             }
+            self.space.failed_writes.note_success();
             // Relaxed, both: statistics.
             let counters = &self.space.counters;
             counters.writes.fetch_add(1, Ordering::Relaxed);
@@ -113,6 +147,12 @@ impl Batch {
             }
         });
         Ok(outcome)
+    }
+
+    fn failed(&self, error: LogError) -> PageError {
+        let error = error.into();
+        self.space.failed_writes.note(&error);
+        error
     }
 
     /// Lets those pages leave that are as they were when they were copied to a run, where they are now, and were of no

@@ -13,7 +13,7 @@ use super::evict::LOOK_BYTES;
 use super::expiry::{SteadyClock, WallClock};
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
-use super::page_share::Use;
+use super::page_share::{SHRINK, Use};
 use super::recent::{RecentChange, RecentCommits};
 use super::safety_net::SafetyNet;
 use super::sweep::Sweeps;
@@ -21,7 +21,7 @@ use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, WaitingWorkers};
 use crate::memory::{Kind, MemoryCounters};
-use crate::page::{PageError, PageSpace, PageStats, PagedTable};
+use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk};
 use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
@@ -37,6 +37,8 @@ const PAGE_BYTES: usize = 4096;
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
 /// By how many bytes less pages may take at a time: who needs a frame meanwhile gives as much back first.
 const MOST_LESS: u64 = 256 << 10;
+/// How often memory of pages is given back at one look during recovery, at most.
+const MOST_SHRINKS: usize = 32;
 /// Pages there are, at most.
 const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
 
@@ -78,8 +80,6 @@ pub(crate) struct EngineOptions {
     pub(crate) memory_budget: Option<u64>,
     /// Pages of paged tables that may be in memory; none if the memory budget says how many.
     pub(crate) page_frames: Option<u32>,
-    /// Whether the memory budget says how many may be in memory otherwise.
-    pub(crate) pages_in_budget: bool,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
     pub(crate) shed_beyond: Option<usize>,
     /// Bytes of log after which a checkpoint is written.
@@ -138,7 +138,6 @@ pub(crate) struct Engine {
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
     /// Pages of paged tables that may be in memory, if others can be on disk; none if the budget says how many.
     page_frames: Option<u32>,
-    pages_in_budget: bool,
     /// The pages of paged tables, once there is one.
     pages: OnceLock<Arc<PageSpace>>,
 }
@@ -188,7 +187,6 @@ impl Engine {
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
             page_frames: options.page_frames,
-            pages_in_budget: options.pages_in_budget && options.memory_budget.is_some(),
             pages: OnceLock::new(),
         }
     }
@@ -275,17 +273,17 @@ impl Engine {
         let files = self.store.as_ref().map(|store| store.files());
         let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
         let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
-        if self.shares_with_pages()
-            && let Some(budget) = &self.budget
-        {
-            new.set_memory_limit(budget.pages().target());
+        if self.shares_with_pages() {
+            self.share_with_pages(&new);
         }
         Ok(self.pages.get_or_init(|| new))
     }
 
-    /// Whether the memory budget says how many pages may be in memory.
+    /// Whether the memory budget says how many pages may be in memory. Of a database that is only read, pages have nowhere
+    /// to go.
     fn shares_with_pages(&self) -> bool {
-        self.pages_in_budget && self.page_frames.is_none() && self.store.is_some()
+        let may_leave = self.store.is_some() && !self.read_only;
+        may_leave && self.budget.is_some() && self.page_frames.is_none()
     }
 
     /// The pages of paged tables, if there are some, and the memory budget says how many may be in memory.
@@ -294,12 +292,14 @@ impl Engine {
     }
 
     /// Says how many bytes pages may take: of what the budget leaves them beside what is in use otherwise, or what is
-    /// their share, if that is more. `wanted` are bytes of frames that they lacked since this was last called.
-    pub(super) fn share_with_pages(&self, pages: &PageSpace, wanted: u64) {
+    /// their share, if that is more.
+    pub(super) fn share_with_pages(&self, pages: &PageSpace) {
         let Some(budget) = &self.budget else { return };
         let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(Kind::Version));
-        let room = budget.bytes().saturating_sub(self.memory.array_bytes() + self.log.ring_bytes());
+        let fixed = self.memory.array_bytes() + self.log.ring_bytes() + pages.fixed_bytes();
+        let room = budget.bytes().saturating_sub(fixed);
         let taken = pages.memory_bytes();
+        let wanted = pages.take_wanted() * PageSpace::frame_bytes(pages.page_bytes());
         let cost = budget.cost(self.beside_the_allocator());
         // What workers allocate between two looks, and again until that is evicted.
         let lag = (2 * self.workers() as u64 * LOOK_BYTES).min(room / 4);
@@ -309,9 +309,22 @@ impl Engine {
         pages.set_memory_limit(limit.max(taken.saturating_sub(MOST_LESS)));
     }
 
+    /// Sees to it that pages take as much memory as they may, while the database is recovered and no worker does. To be called
+    /// now and then.
+    pub(crate) fn share_with_recovered_pages(&self) {
+        let Some(pages) = self.shared_pages() else { return };
+        self.share_with_pages(pages);
+        // Off the workers a write is over when it has been begun. What others use meanwhile may stay until the next look.
+        for _ in 0..MOST_SHRINKS {
+            if pages.shrink(SHRINK, true) != Shrunk::Some {
+                break;
+            }
+        }
+    }
+
     /// Counts bytes of records that were read from the log again.
     pub(super) fn note_brought_back(&self, bytes: usize) {
-        if self.pages_in_budget
+        if self.shared_pages().is_some()
             && let Some(budget) = &self.budget
         {
             budget.pages().note_brought_back(bytes as u64);
@@ -325,7 +338,7 @@ impl Engine {
 
     /// Bytes that the pages of paged tables take in memory.
     pub(crate) fn page_bytes(&self) -> u64 {
-        self.pages.get().map_or(0, |pages| pages.memory_bytes())
+        self.pages.get().map_or(0, |pages| pages.memory_bytes() + pages.fixed_bytes())
     }
 
     /// Bytes that tables' arrays, pages and the log's ring take.

@@ -28,7 +28,7 @@ const STRIDE: u64 = 1024;
 pub(super) const LOOK_BYTES: u64 = 256 << 10;
 const IDLE_LOOK_BYTES: u64 = 4 << 10;
 /// After what time an idle worker that is slow looks at some more entries.
-const SLOW_DELAY: Duration = Duration::from_millis(20);
+pub(super) const SLOW_DELAY: Duration = Duration::from_millis(20);
 /// What part of what is over the budget is much.
 const MUCH: u64 = 8;
 /// Bytes that have come free since more was in use, from which on memory is given back; a sixteenth of
@@ -90,7 +90,7 @@ pub(super) struct Eviction {
 }
 
 impl Eviction {
-    pub(super) fn later() -> Self {
+    fn later() -> Self {
         Self { at_once: false, at: Some(clock::now() + SLOW_DELAY) }
     }
 }

@@ -2,24 +2,29 @@
 //!
 //! What neither needs is anybody's: pages take what is free. When nothing is, each has a share. Whoever
 //! lacks memory takes from the other's: a frame that a page wanted when there was none raises the pages' share by
-//! itself, a record that had to be read from the log again lowers it. So shares come to rest where both read as much
-//! again. Pages beyond their share give way as soon as anything else needs memory; versions beyond theirs are evicted as whatever
+//! itself, a record that had to be read from the log again lowers it by its bytes. So shares come to rest where as many bytes of pages
+//! are missed as of records; a page that is missed is read for one record of it, perhaps. Pages beyond their share give way as soon as anything else needs memory; versions beyond theirs are evicted as whatever
 //! is over the budget (`evict.rs`), as pages leave less to them.
 //!
-//! There is no thread for it: each worker looks in its turns, when enough has changed.
+//! There is no thread for it: each worker looks in its turns, when enough has changed; while a database is recovered, those who
+//! replay the log look. Where pages cannot be written, as on a full disk, they stay, and it is tried again now and then only.
 
 use std::cell::Cell;
+use std::time::Instant;
 
-use super::evict::Eviction;
+use super::evict::{Eviction, SLOW_DELAY};
 use super::worker::WorkerTransactions;
-use crate::page::PageSpace;
+use crate::page::Shrunk;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::clock;
 
-/// Frames wanted, and bytes allocated or freed by a worker, after which it looks again.
+/// Frames wanted by all, and bytes allocated or freed by a worker, after which it looks again.
 const LOOK_WANTED: u64 = 8;
 const LOOK_BYTES: u64 = 64 << 10;
 /// Frames whose memory is given back in one turn, at most.
-const SHRINK: usize = 64;
+pub(super) const SHRINK: usize = 64;
+/// By which part of the room the share moves at one look, at most.
+const STEP: u64 = 8;
 
 /// The share of pages in the memory budget.
 #[derive(Debug)]
@@ -44,7 +49,7 @@ pub(super) struct Use {
     ///
     /// [`Budget::cost`]: super::budget::Budget::cost
     pub(super) cost: u64,
-    /// Bytes that pages take, and of frames that were wanted in vain.
+    /// Bytes that pages take, and of frames that were wanted in vain since it was last looked at.
     pub(super) pages: u64,
     pub(super) wanted: u64,
 }
@@ -52,11 +57,19 @@ pub(super) struct Use {
 /// What a worker has seen of the pages' share.
 #[derive(Debug, Default)]
 pub(super) struct PageWatch {
-    /// Frames that were wanted so far, and bytes that this worker had allocated, when it last looked.
-    wanted: Cell<u64>,
+    /// Bytes that it had allocated when it last looked.
     allocated: Cell<i64>,
     /// Whether frames had more memory than they may then.
     shrinking: Cell<bool>,
+    rest: Cell<Option<Rest>>,
+}
+
+/// Nothing could be done about pages that have more memory than they may.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// When it is tried again, unless more has ended by then of what may let pages leave.
+    until: Instant,
+    ended: u64,
 }
 
 impl PageShare {
@@ -86,8 +99,10 @@ impl PageShare {
         // What was read again while there was room enough is nobody's loss.
         let brought_back = self.brought_back.swap(0, Ordering::Relaxed);
         let brought_back = if free < pages + slack { brought_back } else { 0 };
+        let step = room / STEP;
+        let (wanted, brought_back) = (wanted.min(step), cost(brought_back).min(step));
         // Two workers may look at once: then one's change is lost, which the next misses make up for.
-        let target = (self.target() + wanted).saturating_sub(cost(brought_back)).clamp(least, most);
+        let target = (self.target() + wanted).saturating_sub(brought_back).clamp(least, most);
         self.target.store(target, Ordering::Relaxed);
         free.max(target)
     }
@@ -98,24 +113,39 @@ impl WorkerTransactions {
     pub(super) fn share_with_pages(&self) -> Eviction {
         let (engine, watch) = (self.engine(), &self.pages);
         let Some(pages) = engine.shared_pages() else { return Eviction::default() };
-        let (wanted, allocated) = (pages.wanted(), engine.memory.of_this_thread());
-        let lacked = wanted.saturating_sub(watch.wanted.get());
+        let allocated = engine.memory.of_this_thread();
         let moved = allocated.abs_diff(watch.allocated.get());
-        let changed = lacked >= LOOK_WANTED || moved >= LOOK_BYTES || engine.memory_is_short();
+        let changed =
+            pages.wanted() >= LOOK_WANTED || moved >= LOOK_BYTES || engine.memory_is_short();
         if !changed && !watch.shrinking.get() {
             return Eviction::default();
         }
-        watch.wanted.set(wanted);
         watch.allocated.set(allocated);
-        // What other workers' tasks lacked they see as well.
-        let lacked = lacked / engine.workers() as u64;
-        engine.share_with_pages(pages, lacked * PageSpace::frame_bytes(pages.page_bytes()));
-        let given_back = pages.shrink(SHRINK);
+        engine.share_with_pages(pages);
         watch.shrinking.set(pages.has_surplus());
-        match (watch.shrinking.get(), given_back) {
-            (false, _) => Eviction::default(),
-            (true, 0) => Eviction::later(),
-            (true, _) => Eviction { at_once: true, at: None },
+        if !watch.shrinking.get() {
+            return Eviction::default();
+        }
+        let ended = pages.ended();
+        if let Some(rest) = watch.rest.get().filter(|rest| rest.ended == ended)
+            && clock::now() < rest.until
+        {
+            return Eviction { at_once: false, at: Some(rest.until) };
+        }
+        watch.rest.set(None);
+        // A database that is closed waits for what is begun.
+        match pages.shrink(SHRINK, !engine.checkpoints.stopping()) {
+            Shrunk::Enough => {
+                watch.shrinking.set(false);
+                Eviction::default()
+            }
+            Shrunk::Some => Eviction { at_once: true, at: None },
+            Shrunk::Nothing => {
+                let until = clock::now() + SLOW_DELAY;
+                // What happens in a simulation must not depend on time.
+                watch.rest.set((!cfg!(braid_simulation)).then_some(Rest { until, ended }));
+                Eviction { at_once: false, at: Some(until) }
+            }
         }
     }
 }
@@ -156,13 +186,25 @@ mod tests {
         let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
         assert_eq!(share.limit(&full(3 * MIB)), ROOM / 2 + 3 * MIB);
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB, "counted once");
-        share.note_brought_back(10 * MIB);
+        share.note_brought_back(5 * MIB);
         assert!(share.limit(&used(0, 0, 0)) > ROOM / 2, "there was room for it");
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB);
-        share.note_brought_back(10 * MIB);
-        assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB - cost(10 * MIB));
+        share.note_brought_back(5 * MIB);
+        assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB - cost(5 * MIB));
+    }
+
+    #[test]
+    fn the_share_moves_step_by_step_and_leaves_something_to_both() {
+        let share = PageShare::new(ROOM / 2);
+        let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
+        for step in 1..4 {
+            share.note_brought_back(1 << 50);
+            assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / STEP));
+        }
         share.note_brought_back(ROOM);
         assert_eq!(share.limit(&full(0)), ROOM / 16, "something is left to pages");
-        assert_eq!(share.limit(&full(2 * ROOM)), ROOM - ROOM / 16, "and to others");
+        assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / STEP);
+        (0..8).for_each(|_| _ = share.limit(&full(1 << 60)));
+        assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and to others");
     }
 }

@@ -38,7 +38,6 @@ impl Bench {
             certifier: Certifier::default(),
             memory_budget: None,
             page_frames: None,
-            pages_in_budget: false,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,
             checkpoint_job: || panic!("nothing is logged, so no checkpoint is due"),

@@ -239,6 +239,65 @@ fn a_full_disk_refuses_what_needs_a_frame() {
     });
 }
 
+/// Where the budget takes memory from pages and there is no room to write them to, they stay, and that is not tried all the
+/// time; and a database that is closed meanwhile is closed.
+#[test]
+fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
+    with_limit(LIMIT, move |limit| {
+        // Hardly more than the log's ring would take, which is not there.
+        const BUDGET: u64 = (32 << 20) + 1;
+        let disk = SimulatedDisk::new(3);
+        let options = Options::default().durability(Durability::Volatile).memory_budget(BUDGET);
+        let db = Database::open_simulated(&disk, options, 3).unwrap();
+        limit.watch(&db, Database::stats);
+        let paged = TableOptions::default().paged();
+        let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
+        let table: Records = db.run_blocking(create).unwrap();
+        let hot: Records = block_on(db.open_or_create_table("hot")).unwrap();
+        let write = |table: &Records, keys: std::ops::Range<u64>| {
+            let table = table.clone();
+            let insert = async move |tx: &Transaction| {
+                for key in keys.clone() {
+                    tx.insert(&table, &key, &[key as u8; 500][..]).await?;
+                }
+                Ok(())
+            };
+            db.run_blocking(insert)
+        };
+        // Pages take nearly all that there is.
+        let (mut paged_records, mut hot_records) = (0, 0);
+        while {
+            let pages = db.stats().pages;
+            pages.resident < pages.frames / 10 * 9
+        } {
+            write(&table, paged_records..paged_records + 100).unwrap();
+            paged_records += 100;
+        }
+        disk.set_faults(Faults { capacity: 1, ..Faults::default() });
+        let (before, begun) = (disk.counts(), std::time::Instant::now());
+        let mut write_hot = || {
+            write(&hot, hot_records..hot_records + 20).unwrap();
+            hot_records += 20;
+        };
+        // What pages are to make room for.
+        while disk.counts().full == before.full {
+            write_hot();
+        }
+        // Many turns, in which none of them can.
+        (0..500).for_each(|_| write_hot());
+        let pages = db.stats().pages;
+        assert!(pages.resident > pages.frames, "there is something to be written: {pages:?}");
+        let counts = disk.counts();
+        let (refused, seconds) = (counts.full - before.full, begun.elapsed().as_secs());
+        assert!(refused <= 4 + 2 * seconds, "{refused} in {seconds} s: {counts:?}");
+        // Nothing is lost, and what is not needed for new pages goes on.
+        let from = table.clone();
+        let found = db.run_blocking(async move |tx| contents(tx, &from).await).unwrap();
+        assert_eq!(found.len() as u64, paged_records);
+        db.close().unwrap();
+    });
+}
+
 /// Begins a checkpoint while a transaction that created a paged table is under way, and takes the table back some turns
 /// later; then creates another, which has its id, with one record. What a crash leaves of that.
 fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, Vec<u8>)> {

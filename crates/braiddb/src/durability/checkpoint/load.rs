@@ -78,6 +78,7 @@ impl Input<'_> {
     fn pass(&mut self, entries: u64, watch: Watch<'_>) {
         self.reader.pass();
         self.loaded += entries;
+        self.engine.share_with_recovered_pages();
         let records = self.reader.records;
         watch(RecoveryStep::Checkpoint { loaded: self.loaded, records });
     }

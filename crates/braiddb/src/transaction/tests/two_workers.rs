@@ -32,7 +32,6 @@ fn engine() -> Arc<Engine> {
         certifier: Certifier::default(),
         memory_budget: Some(1),
         page_frames: None,
-        pages_in_budget: false,
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
         checkpoint_job: || unreachable!("nothing is logged"),
