@@ -65,7 +65,7 @@ pub struct LogBlock {
     pub lsn: u64,
     /// Bytes of the block.
     pub bytes: u64,
-    /// `commit`, `part`, or `skip` for padding.
+    /// `commit`, `part`, `moved` for what compaction logged again, or `skip` for padding.
     pub kind: &'static str,
     /// Records in it.
     pub records: u64,
@@ -222,6 +222,7 @@ impl Database {
             kind: match block.kind {
                 BlockKind::Commit { .. } => "commit",
                 BlockKind::Part { .. } => "part",
+                BlockKind::Moved => "moved",
                 BlockKind::Skip => "skip",
             },
             records: block.records().count() as u64,

@@ -14,6 +14,7 @@
 //! | part | keeps it until its commit block comes |
 //! | commit naming a first part | applies the parts kept under it, in order, then its own records |
 //! | part whose commit never comes | forgets it: the transaction did not commit |
+//! | moved | as a commit without parts, and is not counted as a transaction |
 //! | skip | nothing |
 
 use std::collections::HashMap;
@@ -105,8 +106,12 @@ fn distribute(
         match block.kind {
             BlockKind::Skip => {}
             BlockKind::Part { first_part } => parts.entry(first_part).or_default().push(block),
-            BlockKind::Commit { first_part } => {
-                transactions += 1;
+            BlockKind::Commit { .. } | BlockKind::Moved => {
+                let first_part = match block.kind {
+                    BlockKind::Commit { first_part } => first_part,
+                    _ => None,
+                };
+                transactions += u64::from(block.kind != BlockKind::Moved);
                 let before = first_part.and_then(|first| parts.remove(&first)).unwrap_or_default();
                 for block in before.into_iter().chain([block]) {
                     for sender in senders {

@@ -54,6 +54,8 @@ pub(crate) enum BlockKind {
     Commit { first_part: Option<Lsn> },
     /// Records that count if a commit block names the same first part.
     Part { first_part: Lsn },
+    /// What compaction logged again: records have the values that they had already.
+    Moved,
     /// Nothing: padding, or a transaction that failed after it took its place.
     Skip,
 }
@@ -61,6 +63,7 @@ pub(crate) enum BlockKind {
 const COMMIT: u8 = 1;
 const PART: u8 = 2;
 const SKIP: u8 = 3;
+const MOVED: u8 = 4;
 
 impl BlockHeader {
     pub(crate) fn new(
@@ -76,6 +79,7 @@ impl BlockHeader {
             BlockKind::Commit { first_part } => (COMMIT, first_part.unwrap_or(Lsn::ZERO)),
             BlockKind::Part { first_part } => (PART, first_part),
             BlockKind::Skip => (SKIP, Lsn::ZERO),
+            BlockKind::Moved => (MOVED, Lsn::ZERO),
         };
         Self {
             lsn: lsn.0.into(),
@@ -100,6 +104,7 @@ impl BlockHeader {
             COMMIT if first_part < lsn => BlockKind::Commit { first_part: Some(first_part) },
             PART if first_part != Lsn::ZERO && first_part <= lsn => BlockKind::Part { first_part },
             SKIP if first_part == Lsn::ZERO => BlockKind::Skip,
+            MOVED if first_part == Lsn::ZERO => BlockKind::Moved,
             _ => return None,
         };
         let fits = header.lsn.get() == lsn.0

@@ -9,6 +9,7 @@ use super::reader::{Block, Window};
 use super::segment::Segments;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
+use crate::sync::atomic::{Ordering, fence};
 
 const BLOCKS_AT_ONCE: usize = 4096;
 const COPY_BYTES: usize = 1 << 20;
@@ -77,6 +78,18 @@ impl LogFiles {
     /// The operating system's; then it may be tried again.
     pub(crate) fn allow_paged(&self) -> Result<(), LogError> {
         self.0.allow_paged()
+    }
+
+    /// Lets compaction log in blocks of a kind of its own, likewise; to be called before the log's tail is read from
+    /// which on it is to do so ([`Log::logs_moved`](super::Log::logs_moved)).
+    ///
+    /// # Errors
+    /// The operating system's; then it may be tried again.
+    pub(crate) fn allow_moved(&self) -> Result<(), LogError> {
+        self.0.allow_moved()?;
+        // Pairs with the one in `Log::logs_moved`.
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 
     /// That the record at `lsn` is of a paged table, in a database that has none by its version.

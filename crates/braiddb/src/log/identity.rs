@@ -19,6 +19,9 @@ pub(super) const FIRST_VERSION: u32 = 1;
 /// The version that `braid.meta` says, and checkpoints that are written from then on, once there may be records of
 /// paged tables in the log. Who does not know them would take the first for the end of the log.
 pub(super) const PAGED_VERSION: u32 = 2;
+/// The version that both say once what compaction logs again is in blocks of a kind of its own, which who does not know
+/// it would take for the end of the log.
+pub(super) const MOVED_VERSION: u32 = 3;
 pub(super) const META_NAME: &str = "braid.meta";
 /// Space that is held back for when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
@@ -184,7 +187,7 @@ impl Identity {
         let written = file.write_all_at(&sector, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         directory.rename(&unfinished, META_NAME)?;
-        if version == PAGED_VERSION && is_planted(Bug::VersionNotDurable) {
+        if version != FIRST_VERSION && is_planted(Bug::VersionNotDurable) {
             return Ok(());
         }
         Ok(directory.sync()?)
@@ -222,7 +225,7 @@ fn parse_header(
     if crc32c::crc32c(sector) != header.checksum.get() {
         return Err(damaged(path, "the checksum of its header is wrong"));
     }
-    let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { PAGED_VERSION };
+    let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { MOVED_VERSION };
     let found = header.version.get();
     if !(FIRST_VERSION..=newest).contains(&found) {
         return Err(LogError::WrongVersion { path: path.to_owned(), found, expected: newest });

@@ -74,6 +74,7 @@ use tracker::LogTracker;
 pub(crate) use waiting::WaitingWorkers;
 
 use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
+use crate::sync::atomic::{Ordering, fence};
 
 /// The clock's step for a commit that is not logged.
 const TICK: u64 = 8;
@@ -358,6 +359,15 @@ impl Log {
         let disk = self.disk.as_ref().expect("nothing is logged to a volatile log");
         let lsn = self.space.reserve(worker, block_bytes as u64);
         Reservation::new(&disk.ring, &self.space, worker, lsn, block_bytes)
+    }
+
+    /// Whether what compaction logs again, in a block whose LSN is drawn, is to be told from what transactions
+    /// commit. If not, the LSN is before every tail that is read after [`LogFiles::allow_moved`] has returned.
+    pub(crate) fn logs_moved(&self) -> bool {
+        // Between drawing the LSN and looking at the version; pairs with the one in `allow_moved`, which is between
+        // the version and the tail. So this sees the version, or the tail is behind the LSN.
+        fence(Ordering::SeqCst);
+        self.disk.as_ref().is_some_and(|disk| disk.segments.allows_moved())
     }
 
     /// Why nothing can be committed any more, if so.

@@ -141,6 +141,11 @@ impl LogReader {
             self.segments.check_from(self.position)?;
         }
         if let Some(block) = self.block_here()? {
+            if block.kind == BlockKind::Moved && !self.segments.allows_moved() {
+                let reason = "a block of what compaction moved is here, and braid.meta says that there are none";
+                let place = self.segments.place(block.lsn);
+                return Err(LogError::corrupt(place, block.lsn, reason));
+            }
             return Ok(Some(block));
         }
         let tail = match tail::examine(&self.segments, self.position) {

@@ -93,6 +93,11 @@ impl<'l> Reservation<'l> {
         self.finish(BlockKind::Commit { first_part });
     }
 
+    /// Ends the block as one of records that were logged before, and have not changed.
+    pub(crate) fn finish_moved(mut self) {
+        self.finish(BlockKind::Moved);
+    }
+
     /// Ends the block as a part of the transaction whose parts start at `first_part`.
     pub(crate) fn finish_part(mut self, first_part: Lsn) {
         assert!(first_part <= self.lsn(), "the first part comes first");

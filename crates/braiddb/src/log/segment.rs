@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use super::extent::Extent;
 use super::files::copy;
-use super::identity::{FIRST_VERSION, Identity, META_NAME, PAGED_VERSION, UNFINISHED};
+use super::identity::{
+    FIRST_VERSION, Identity, META_NAME, MOVED_VERSION, PAGED_VERSION, UNFINISHED,
+};
 use super::location::is_own;
 use super::prepared::PreparedSpace;
 use super::reserve::Reserve;
@@ -167,7 +169,7 @@ impl Segments {
 
     /// The version of the format that `braid.meta` says.
     pub(super) fn version(&self) -> u32 {
-        // Acquire pairs with the Release in `allow_paged`: the file says so, durably.
+        // Acquire pairs with the Release in `raise_version`: the file says so, durably.
         self.version.load(Ordering::Acquire)
     }
 
@@ -176,17 +178,31 @@ impl Segments {
         self.version() >= PAGED_VERSION
     }
 
+    /// Whether moved blocks may be in the log.
+    pub(super) fn allows_moved(&self) -> bool {
+        self.version() >= MOVED_VERSION
+    }
+
     /// Makes the database one whose log may have records of paged tables, durably, with blocking calls: once in
     /// its life.
     pub(super) fn allow_paged(&self) -> Result<(), LogError> {
-        if self.allows_paged() {
+        self.raise_version(PAGED_VERSION)
+    }
+
+    /// Makes the database one whose log may have moved blocks, in the same way.
+    pub(super) fn allow_moved(&self) -> Result<(), LogError> {
+        self.raise_version(MOVED_VERSION)
+    }
+
+    fn raise_version(&self, version: u32) -> Result<(), LogError> {
+        if self.version() >= version {
             return Ok(());
         }
         let _alone = self.raising_version.lock();
-        if !self.allows_paged() {
-            self.identity.write(&self.directory, PAGED_VERSION)?;
+        if self.version() < version {
+            self.identity.write(&self.directory, version)?;
             // Release pairs with the Acquire in `version`.
-            self.version.store(PAGED_VERSION, Ordering::Release);
+            self.version.store(version, Ordering::Release);
         }
         Ok(())
     }

@@ -159,7 +159,11 @@ fn log_block(
             moving.last = block.append(table, RecordKind::Update, rid, key, value);
             item.stage = Stage::Copied(moving.last);
         }
-        block.finish_commit(None);
+        // In databases without change feeds as updates, as it was before there were any.
+        match worker.engine().log.logs_moved() {
+            true => block.finish_moved(),
+            false => block.finish_commit(None),
+        }
     }
     transaction.end_uncounted();
     Ok(())
