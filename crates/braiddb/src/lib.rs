@@ -51,12 +51,13 @@ pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Backup, CheckReport, Checkpoint, Compaction, Contended, Database, Error, Index,
+    AbortStats, Backup, Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes,
+    ChangesFrom, CheckReport, Checkpoint, Compaction, Contended, Database, Error, FeedTable, Index,
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
     OpenProgress, OpenStage, Options, Outcome, Overload, PageStats, Recovery, Result, RunOptions,
     Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
-    TableContents, TableDescription, TableOptions, TableSize, Transaction, WorkerStats,
+    TableContents, TableDescription, TableOptions, TableSize, TokenError, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

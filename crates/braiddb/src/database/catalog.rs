@@ -202,7 +202,7 @@ pub(super) enum Row {
 }
 
 impl Row {
-    fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         Ok(match key {
             key if is_row_key(key) => Row::Index(IndexDescription::decode(key, bytes)?),
             key if is_dropped_key(key) => Row::DroppedTable(DroppedTable::decode(key, bytes)?),
@@ -317,6 +317,19 @@ impl Transaction {
         V: Value + ?Sized,
     {
         check_name(name)?;
+        self.create_named(name, options).await
+    }
+
+    /// The same, by any name.
+    pub(super) async fn create_named<K, V>(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Table<K, V>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         options.check(self.engine())?;
         V::check()?;
         let (key_type, value_type) = (type_name(K::key_type_name())?, type_name(V::type_name())?);
@@ -423,8 +436,9 @@ impl Transaction {
     pub async fn tables(&self) -> Result<Vec<TableDescription>> {
         let rows = self.catalog_rows(Bound::Unbounded, Bound::Unbounded).await?;
         let tables = rows.into_iter().filter_map(|row| match row {
-            Row::Table(table) => Some(table),
-            Row::Index(_) | Row::DroppedTable(_) => None,
+            // The engine's own are not among them.
+            Row::Table(table) if !is_reserved(&table.name) => Some(table),
+            Row::Table(_) | Row::Index(_) | Row::DroppedTable(_) => None,
         });
         Ok(tables.collect())
     }
@@ -446,7 +460,13 @@ impl Transaction {
         Ok(rows)
     }
 
+    /// The table of a name, which may be any user's.
     pub(super) async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
+        // Those of the engine are opened by no name.
+        if is_reserved(name) { Ok(None) } else { self.describe_any(name).await }
+    }
+
+    pub(super) async fn describe_any(&self, name: &str) -> Result<Option<TableDescription>> {
         let catalog = self.catalog();
         let Some(found) = engine_code(self.core().get(&catalog, name_key(name))).await? else {
             return Ok(None);
@@ -460,7 +480,7 @@ impl Transaction {
         catalog
     }
 
-    fn handle<K, V>(&self, description: &TableDescription) -> Table<K, V>
+    pub(super) fn handle<K, V>(&self, description: &TableDescription) -> Table<K, V>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
@@ -477,13 +497,18 @@ fn paged_needs_read_validation() -> Error {
     Error::Options(message.to_owned())
 }
 
+/// Whether a name is the engine's, and no user's.
+pub(super) fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED_PREFIX)
+}
+
 /// The catalog's key of a table.
 pub(super) fn name_key(name: &str) -> &[u8] {
     name.as_bytes()
 }
 
 pub(super) fn check_name(name: &str) -> Result<()> {
-    let fits = (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with(RESERVED_PREFIX);
+    let fits = (1..=MAX_NAME_BYTES).contains(&name.len()) && !is_reserved(name);
     if fits { Ok(()) } else { Err(Error::TableName(name.to_owned())) }
 }
 

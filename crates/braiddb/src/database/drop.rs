@@ -34,10 +34,17 @@ const PREFIX: &str = "braid.dropped.";
 /// Ends the catalog's value of a dropped table, after its name's length `u16` and its name. A build that
 /// drops no tables takes that for damage, and so opens no database in which one is being dropped.
 const LAST: u8 = 3;
+/// The same, of a table whose records expire.
+const LAST_EXPIRING: u8 = 4;
 
 /// Whether a key of the catalog is a dropped table's.
 pub(super) fn is_dropped_key(key: &[u8]) -> bool {
     key.starts_with(PREFIX.as_bytes())
+}
+
+/// The catalog's key of the dropped table with this number.
+fn key_of(id: u32) -> Vec<u8> {
+    format!("{PREFIX}{id:010}").into_bytes()
 }
 
 /// A table that was dropped, and whose records are being deleted; or one that has no name yet (`stage.rs`).
@@ -45,18 +52,20 @@ pub(super) fn is_dropped_key(key: &[u8]) -> bool {
 pub(super) struct DroppedTable {
     pub(super) id: u32,
     pub(super) name: String,
+    /// Its records expire.
+    pub(super) expires: bool,
 }
 
 impl DroppedTable {
     pub(super) fn key(&self) -> Vec<u8> {
-        format!("{PREFIX}{:010}", self.id).into_bytes()
+        key_of(self.id)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let length = u16::try_from(self.name.len()).expect("checked when the table was created");
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend_from_slice(self.name.as_bytes());
-        bytes.push(LAST);
+        bytes.push(if self.expires { LAST_EXPIRING } else { LAST });
         bytes
     }
 
@@ -65,12 +74,22 @@ impl DroppedTable {
     }
 
     fn parse(key: &[u8], bytes: &[u8]) -> Option<Self> {
-        let id = key.strip_prefix(PREFIX.as_bytes())?;
-        let id = std::str::from_utf8(id).ok()?.parse().ok()?;
+        let id = Self::id_of(key)?;
         let (length, rest) = bytes.split_first_chunk::<2>()?;
         let (name, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
         let name = String::from_utf8(name.to_vec()).ok()?;
-        (rest == [LAST]).then_some(Self { id, name })
+        let expires = match rest {
+            [LAST] => false,
+            [LAST_EXPIRING] => true,
+            _ => return None,
+        };
+        Some(Self { id, name, expires })
+    }
+
+    /// The number in the key of such a row.
+    pub(super) fn id_of(key: &[u8]) -> Option<u32> {
+        let id = key.strip_prefix(PREFIX.as_bytes())?;
+        std::str::from_utf8(id).ok()?.parse().ok()
     }
 
     /// The table of its records, and its row.
@@ -161,7 +180,7 @@ async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
 
 async fn drop_table(name: &str) -> Result<()> {
     let (table, changing) = find(name).await?;
-    let dropped = DroppedTable { id: table.id.0, name: name.to_owned() };
+    let dropped = DroppedTable { id: table.id.0, name: name.to_owned(), expires: table.expires() };
     let (indexes, lsn) = commit_on_worker(async |tx| tx.list_as_dropped(&dropped).await).await?;
     table.drop_at(lsn);
     table.secondaries().iter().for_each(|index| index.mark_dropped());
@@ -239,8 +258,7 @@ impl Transaction {
 
     /// Whether a table is listed as dropped: so are staged ones.
     pub(super) async fn is_listed_as_dropped(&self, table: u32) -> Result<bool> {
-        let (catalog, key) =
-            (self.catalog(), DroppedTable { id: table, name: String::new() }.key());
+        let (catalog, key) = (self.catalog(), key_of(table));
         Ok(engine_code(self.core().contains(&catalog, &key)).await?)
     }
 
@@ -317,13 +335,15 @@ mod tests {
 
     #[test]
     fn rows_keep_their_parts_and_are_told_from_damage() {
-        let dropped = DroppedTable { id: 1_234_567_890, name: "drafts".to_owned() };
-        let (key, bytes) = (dropped.key(), dropped.encode());
-        assert!(is_dropped_key(&key) && !is_dropped_key(b"drafts"));
-        assert_eq!(DroppedTable::decode(&key, &bytes).unwrap(), dropped);
-        for length in 0..bytes.len() {
-            assert!(DroppedTable::decode(&key, &bytes[..length]).is_err());
+        for expires in [false, true] {
+            let dropped = DroppedTable { id: 1_234_567_890, name: "drafts".to_owned(), expires };
+            let (key, bytes) = (dropped.key(), dropped.encode());
+            assert!(is_dropped_key(&key) && !is_dropped_key(b"drafts"));
+            assert_eq!(DroppedTable::decode(&key, &bytes).unwrap(), dropped);
+            for length in 0..bytes.len() {
+                assert!(DroppedTable::decode(&key, &bytes[..length]).is_err());
+            }
+            assert!(TableDescription::decode(&key, &bytes).is_err());
         }
-        assert!(TableDescription::decode(&key, &bytes).is_err());
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::changes::TokenError;
 use crate::log::LogError;
 use crate::transaction::{IndexError, NamedKeys, OperationError, TooLong, TooLongPart};
 use crate::types::{DecodeError, EncodeError};
@@ -242,6 +243,25 @@ pub enum Error {
         /// Its value.
         limit: Duration,
     },
+    /// What a change feed needs of the log was freed: it was behind by more than it may hold, or nobody held the log for
+    /// it. Begin with a snapshot.
+    #[error(
+        "what the feed needs of the log was freed; it is there from LSN {oldest} on; begin with a snapshot, and hold \
+         the log with a slot, or more of it"
+    )]
+    LogGone {
+        /// From which LSN on the log is there.
+        oldest: u64,
+    },
+    /// The token is of no use.
+    #[error(transparent)]
+    ChangeToken(#[from] TokenError),
+    /// There is no change slot of this name.
+    #[error("there is no change slot {0:?}; create it first")]
+    ChangeSlotNotFound(String),
+    /// `create_change_slot` met a slot of the same name.
+    #[error("the change slot {0:?} exists already; drop it first, or begin feeds with it")]
+    ChangeSlotExists(String),
     /// A checkpoint is being written already.
     #[error("a checkpoint is being written already; wait until it is done")]
     CheckpointUnderWay,

@@ -64,9 +64,7 @@ impl Transaction {
     {
         let (records, key) = (self.expiring(table)?, encode_checked(key)?);
         let expiry = engine_code(self.core().expiry_of(records, &key)).await?;
-        // What is beyond the system's clock is for ever.
-        let moment = |after| UNIX_EPOCH.checked_add(Duration::from_millis(after));
-        Ok(expiry.map(|after| moment(after).or_else(|| moment(i64::MAX as u64)).expect("far away")))
+        Ok(expiry.map(moment))
     }
 
     fn expiring<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t Records>
@@ -104,4 +102,10 @@ impl Database {
         refuse_on_worker()?;
         self.on_worker(sweep_now).await
     }
+}
+
+/// The moment so many milliseconds after 1970; what is beyond the system's clock is for ever.
+pub(super) fn moment(milliseconds: u64) -> SystemTime {
+    let moment = |after| UNIX_EPOCH.checked_add(Duration::from_millis(after));
+    moment(milliseconds).or_else(|| moment(i64::MAX as u64)).expect("far away")
 }

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod change;
+mod changes;
 mod contents;
 mod drop;
 mod error;
@@ -36,6 +37,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use catalog::{TableDescription, TableOptions};
+use changes::Slots;
+pub use changes::{
+    Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
+    FeedTable, TokenError,
+};
 pub use contents::TableContents;
 pub use error::{Contended, Error, Result};
 pub use index::{
@@ -95,12 +101,14 @@ pub struct Database {
 struct Shared {
     executor: Executor,
     engine: Arc<Engine>,
+    slots: Arc<Slots>,
     recovery: Recovery,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.engine.checkpoints.stop();
+        self.engine.watch.end();
     }
 }
 
@@ -245,6 +253,7 @@ impl Database {
         let recovery = Recovery::new(&recovered, begin.elapsed());
         let db = Self::start(options, engine, unused_log, simulated, recovery)?;
         block_on(db.load_catalog(pages))?;
+        block_on(db.load_slots())?;
         files.check_current()?;
         drop(files);
         let engine = &db.shared.engine;
@@ -304,6 +313,7 @@ impl Database {
             },
             move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
             move || {
+                at_end.watch.end();
                 at_end.release_files();
                 drop(unused_log);
             },
@@ -316,7 +326,7 @@ impl Database {
         if let Some(disk) = disk {
             executor.settle_by(disk);
         }
-        let shared = Shared { executor, engine, recovery };
+        let shared = Shared { executor, engine, slots: Arc::default(), recovery };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -398,6 +408,7 @@ impl Database {
     pub fn close(&self) -> Result<()> {
         refuse_on_worker()?;
         self.shared.engine.checkpoints.stop();
+        self.shared.engine.watch.end();
         self.shared.executor.stop();
         if let failed @ Error::Failed { .. } = self.ended() {
             return Err(failed);

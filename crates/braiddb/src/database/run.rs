@@ -206,6 +206,15 @@ pub(super) async fn commit_on_worker<T>(
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
+/// Runs `body` in a transaction of this worker that only reads; its value and the LSN it read at.
+pub(super) async fn read_on_worker<T>(
+    body: impl AsyncFn(&Transaction) -> Result<T>,
+) -> Result<(T, Lsn)> {
+    let options = RunOptions::default().read_only(true);
+    let outcome = attempts(options, body).await.map_err(Failed::into_error)?;
+    Ok((outcome.value, Lsn(outcome.commit_lsn)))
+}
+
 /// Why a transaction failed.
 pub(super) enum Failed<E> {
     /// Its closure said so.

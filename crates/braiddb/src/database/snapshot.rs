@@ -53,12 +53,20 @@ impl Database {
     /// As [`Database::begin`]; [`Error::Options`] where
     /// [`Certifier::SerialSafetyNet`](crate::Certifier) certifies, whose serial order has no snapshots.
     pub async fn snapshot(&self) -> Result<Snapshot> {
+        self.refuse_snapshots()?;
+        let (transaction, lsn) = self.begin_unlimited().await?;
+        Ok(Snapshot { transaction: Arc::new(transaction), lsn })
+    }
+}
+
+impl Database {
+    /// Refuses them where there are none.
+    pub(super) fn refuse_snapshots(&self) -> Result<()> {
         if self.shared.engine.certifies_by_safety_net() {
             let message = "snapshots are for databases that certify by read validation";
             return Err(Error::Options(message.to_owned()));
         }
-        let (transaction, lsn) = self.begin_unlimited().await?;
-        Ok(Snapshot { transaction: Arc::new(transaction), lsn })
+        Ok(())
     }
 }
 

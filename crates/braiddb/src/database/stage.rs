@@ -128,7 +128,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     }
 
     fn dropped(&self) -> DroppedTable {
-        DroppedTable { id: self.description.id, name: self.description.name.clone() }
+        let TableDescription { id, name, options, .. } = self.description.clone();
+        DroppedTable { id, name, expires: options.ttl.is_some() }
     }
 }
 
@@ -144,7 +145,8 @@ impl Transaction {
         }
         let catalog = self.catalog();
         let row = |id: TableId| {
-            let dropped = DroppedTable { id: id.0, name: wanted.name.clone() };
+            let (name, expires) = (wanted.name.clone(), wanted.options.ttl.is_some());
+            let dropped = DroppedTable { id: id.0, name, expires };
             (dropped.key(), dropped.encode())
         };
         let paged = wanted.options.paged;

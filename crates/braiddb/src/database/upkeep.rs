@@ -91,6 +91,19 @@ impl Database {
         E: Into<Error> + Send + 'static,
         F: Future<Output = Result<T, E>> + 'static,
     {
+        let done = self.start_on_worker(job)?;
+        done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
+    }
+
+    /// Begins such a job; where its result will be, unless the workers end before.
+    pub(super) fn start_on_worker<T, F>(
+        &self,
+        job: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<oneshot::Receiver<T>>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
         let (reply, done) = oneshot::channel();
         let reply = UntilRecorded::new(reply);
         self.spawn(move || {
@@ -100,7 +113,7 @@ impl Database {
                 send(reply.into_inner(), result);
             })
         })?;
-        done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
+        Ok(done)
     }
 
     /// Writes a checkpoint, so that the next opening need not replay the log before it.

@@ -144,7 +144,7 @@ impl ColdStore {
     /// Bytes from a sector on, and how many of them were read: at least `needed`, and `bytes` where
     /// they are there. What is beyond `needed` is read ahead; it may be in a segment that is freed
     /// meanwhile, so nothing that happens there is an error.
-    async fn read_sectors(
+    pub(super) async fn read_sectors(
         &self,
         from: Lsn,
         needed: usize,

@@ -190,6 +190,11 @@ impl LogError {
         }
     }
 
+    /// Whether something is not what was written.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        matches!(self, Self::Corrupt { .. })
+    }
+
     pub(crate) fn io(
         action: &'static str,
         path: &Path,

@@ -92,6 +92,11 @@ impl LogFiles {
         Ok(())
     }
 
+    /// Whether compaction does so, by the database's version.
+    pub(crate) fn allows_moved(&self) -> bool {
+        self.0.allows_moved()
+    }
+
     /// That the record at `lsn` is of a paged table, in a database that has none by its version.
     pub(crate) fn unexpected_paged(&self, lsn: Lsn) -> Option<LogError> {
         let reason = "a record of a paged table is here, and braid.meta says that there are none";
@@ -102,6 +107,11 @@ impl LogFiles {
     /// Whether the database may have paged tables, by its version.
     pub(crate) fn allows_paged(&self) -> bool {
         self.0.allows_paged()
+    }
+
+    /// Which database this is.
+    pub(crate) fn database(&self) -> [u8; 16] {
+        self.0.identity.database
     }
 
     /// The names in the directory, sorted.
@@ -251,22 +261,17 @@ impl LogFiles {
         self.0.index(lsn)
     }
 
-    /// The segments whose every position is before `lsn`.
-    pub(crate) fn segments_before(&self, lsn: Lsn) -> Vec<u64> {
-        self.0.whole_before(lsn)
-    }
-
     /// Whether the segment of a position is there.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
         self.0.locate(lsn).is_some()
     }
 
     /// Frees a segment that nothing leads to; its file is kept to become a new segment, unless one is
-    /// already and the log takes `most` files.
+    /// already and the log takes `most` files. `false` if somebody holds it, and it stays.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn free_segment(&self, index: u64, most: u64) -> Result<(), LogError> {
+    pub(crate) fn free_segment(&self, index: u64, most: u64) -> Result<bool, LogError> {
         self.0.free(index, most)
     }
 

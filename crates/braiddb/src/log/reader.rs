@@ -30,6 +30,24 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// The block at `lsn`, which starts at `start` of a memory that holds all of it, if it is whole and its checksum is
+    /// right.
+    pub(super) fn parse(memory: &Arc<AlignedBuffer>, start: usize, lsn: Lsn) -> Option<Self> {
+        let (header, kind) = BlockHeader::plausible(&memory[start..], lsn)?;
+        if !header.verifies(&memory[start..]) {
+            return None;
+        }
+        let body = if kind == BlockKind::Skip { HEADER_BYTES } else { header.bytes() };
+        Some(Self {
+            lsn,
+            end: Lsn(lsn.0 + header.bytes() as u64),
+            kind,
+            durable: header.durable(),
+            memory: memory.clone(),
+            body: start + HEADER_BYTES..start + body,
+        })
+    }
+
     /// Its records and their positions, in the order they were written.
     pub(crate) fn records(&self) -> impl Iterator<Item = (Lsn, RecordView<'_>)> {
         let whole = &self.memory[self.body.clone()];
@@ -83,23 +101,12 @@ impl Window {
     /// The block at a position, if a whole one with the right checksum is there.
     pub(super) fn block(&mut self, lsn: Lsn) -> Result<Option<Block>, LogError> {
         let start = self.from(lsn, HEADER_BYTES)?;
-        let Some((header, kind)) = BlockHeader::plausible(&self.memory[start..], lsn) else {
+        let Some((header, _)) = BlockHeader::plausible(&self.memory[start..], lsn) else {
             return Ok(None);
         };
-        let header = *header;
-        let start = self.from(lsn, header.bytes())?;
-        if !header.verifies(&self.memory[start..]) {
-            return Ok(None);
-        }
-        let body = if kind == BlockKind::Skip { HEADER_BYTES } else { header.bytes() };
-        Ok(Some(Block {
-            lsn,
-            end: Lsn(lsn.0 + header.bytes() as u64),
-            kind,
-            durable: header.durable(),
-            memory: self.memory.clone(),
-            body: start + HEADER_BYTES..start + body,
-        }))
+        let bytes = header.bytes();
+        let start = self.from(lsn, bytes)?;
+        Ok(Block::parse(&self.memory, start, lsn))
     }
 }
 

@@ -24,6 +24,7 @@ use super::identity::{
 use super::location::is_own;
 use super::prepared::PreparedSpace;
 use super::reserve::Reserve;
+use super::retention::Retention;
 use super::spare::Spares;
 use super::stats::SharedCounter;
 use super::tail::Tail;
@@ -84,6 +85,7 @@ pub(super) struct Segments {
     pub(super) prepared: PreparedSpace,
     pub(super) reserve: Reserve,
     pub(super) extent: Arc<Extent>,
+    pub(super) retention: Arc<Retention>,
     /// Segments freed since the log was opened.
     pub(super) freed: SharedCounter,
     /// How many there were when they were released.
@@ -150,6 +152,7 @@ impl Segments {
             prepared: PreparedSpace::default(),
             reserve: Reserve::default(),
             extent: Arc::new(extent),
+            retention: Arc::default(),
             freed: SharedCounter::default(),
             released: AtomicU64::new(0),
             tail: Mutex::new(None),
@@ -253,6 +256,16 @@ impl Segments {
         let mut all = self.index(lsn)..=last;
         all.find(|index| !files.contains_key(index))
             .map_or(Ok(()), |index| Err(self.missing(index)))
+    }
+
+    /// From where on no segment is missing.
+    pub(super) fn contiguous_from(&self) -> Lsn {
+        let files = self.files.read();
+        let mut first = files.last_key_value().map_or(0, |(index, _)| *index);
+        while first > 0 && files.contains_key(&(first - 1)) {
+            first -= 1;
+        }
+        self.start(first).max(Lsn::FIRST)
     }
 
     /// The segments whose every position is before `lsn`.

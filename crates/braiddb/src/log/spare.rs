@@ -34,9 +34,9 @@ impl Spares {
 
 impl Segments {
     /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
-    /// takes `most` files, or its space is needed for the reserve.
-    pub(super) fn free(&self, index: u64, most: u64) -> Result<(), LogError> {
-        let mut segment = self.retire(index);
+    /// takes `most` files, or its space is needed for the reserve. `false` if somebody holds it.
+    pub(super) fn free(&self, index: u64, most: u64) -> Result<bool, LogError> {
+        let Some(mut segment) = self.retire_unheld(index) else { return Ok(false) };
         let enough = self.spares.count() > 0 && self.files_on_disk() >= most;
         if enough || !self.reserve.is_whole() {
             let name = segment.name();
@@ -49,7 +49,7 @@ impl Segments {
             self.spares.0.lock().push(segment);
         }
         self.extent.resume();
-        Ok(())
+        Ok(true)
     }
 
     /// One of the files that are kept, to become another segment. Those that are being read as what they were, of a

@@ -65,6 +65,11 @@ impl WorkerDriver {
             if commits.is_empty() {
                 engine.waiting.lower(self.worker.number());
             }
+            drop(commits);
+            engine.watch.advance(engine.log.durable());
+            if failed {
+                engine.watch.end();
+            }
             if turn.extended {
                 engine.expect_checkpoint();
             }

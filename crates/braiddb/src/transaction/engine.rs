@@ -19,7 +19,7 @@ use super::safety_net::SafetyNet;
 use super::sweep::Sweeps;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
-use crate::log::{ColdStore, Log, WaitingWorkers};
+use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers};
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk};
 use crate::reclaim::Domain;
@@ -129,6 +129,8 @@ pub(crate) struct Engine {
     /// Workers that have no task left and will get none.
     drained: AtomicU32,
     pub(super) waiting: WaitingWorkers,
+    /// Who follows the log, outside of the workers.
+    pub(crate) watch: Arc<LogWatch>,
     pub(super) turnstile: CachePadded<Turnstile>,
     /// What certifies, if not read validation.
     pub(super) safety_net: Option<SafetyNet>,
@@ -181,6 +183,7 @@ impl Engine {
             leftovers: Mutex::default(),
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
+            watch: Arc::default(),
             turnstile: CachePadded::default(),
             snapshots: AtomicU32::new(0),
             safety_net: (options.certifier == Certifier::SerialSafetyNet)

@@ -71,7 +71,8 @@ pub(super) async fn compact(
     let engine = worker.engine().clone();
     let mut compacted = Compacted::default();
     for _ in 0..MOST_ROUNDS {
-        let candidates = files.segments_before(written.checkpoint.lsn);
+        // What is held is not emptied either: it could not be freed.
+        let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
         let dead = plan::dead(&candidates, &written.live);
         if !dead.is_empty() {
             // Transactions may yet look at what has been superseded.
@@ -80,7 +81,7 @@ pub(super) async fn compact(
             }
             compacted.free(&engine, files, &written.live, &dead).await?;
         }
-        let candidates = files.segments_before(written.checkpoint.lsn);
+        let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
         let scarce = scarce_room(&engine, files, &written.live).map(|room| plan::Scarce {
             room,
             nothing_gained: compacted.gained < ENOUGH_GAINED * files.segment_bytes(),
@@ -127,13 +128,16 @@ impl Compacted {
         let alive = live.bytes() / files.segment_bytes();
         let most = (interval + interval / 4).max(alive * 5 / 2);
         for segment in segments {
-            files.free_segment(*segment, most).map_err(OperationError::storage)?;
+            if !files.free_segment(*segment, most).map_err(OperationError::storage)? {
+                // Held since it was chosen.
+                continue;
+            }
+            self.segments += 1;
+            self.bytes += files.segment_bytes();
+            self.gained += files.segment_bytes();
             // A file system may take milliseconds to remove one.
             sched::yield_now(Cause::Memory).await;
         }
-        self.segments += segments.len() as u64;
-        self.bytes += segments.len() as u64 * files.segment_bytes();
-        self.gained += segments.len() as u64 * files.segment_bytes();
         Ok(())
     }
 }

@@ -1,0 +1,343 @@
+//! Following the log: from its blocks to the transactions of a feed. On a worker, as a task among the transactions.
+//!
+//! Blocks are met in the order of the log, which is that of commits. The parts of a large transaction are passed over
+//! when they are met, and read again with their commit: so what is kept in memory is one transaction, however many are
+//! being logged at once, and a window of the log.
+
+use std::sync::Arc;
+
+use super::item::{Change, ChangeKind, ChangeTransaction};
+use super::parts::{OpenParts, Sample};
+use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
+use super::token::{ChangeToken, TokenError};
+use super::wanted::Wanted;
+use crate::database::expiry::moment;
+use crate::database::run::read_on_worker;
+use crate::database::{Error, Result};
+use crate::log::{Block, BlockFollower, BlockKind, LogHold, Lsn, RecordKind, RecordView};
+use crate::record::{EXPIRY_BYTES, split_expiry};
+use crate::rid::CATALOG;
+use crate::sched::{self, Cause};
+use crate::transaction::{Engine, OperationError, WorkerTransactions};
+
+/// Bytes of keys and values, about, after which what was found is given.
+const GIVEN_BYTES: usize = 1 << 20;
+/// Bytes of log that are passed before a look at whether anybody still wants it.
+const PASSED_BYTES: u64 = 16 << 20;
+/// Blocks between two turns of others.
+const TURN: usize = 64;
+
+/// How far a feed has followed the log, and what it knows by then.
+#[derive(Debug)]
+pub(super) struct Follower {
+    blocks: BlockFollower,
+    /// Reads parts again, which are elsewhere.
+    parts: BlockFollower,
+    hold: Arc<LogHold>,
+    database: [u8; 16],
+    /// Where the next block starts.
+    position: Lsn,
+    /// No block was read yet, from where the feed began.
+    first: bool,
+    /// What was committed up to this LSN is not to be given.
+    given: Lsn,
+    open: OpenParts,
+    tables: KnownTables,
+    wanted: Wanted,
+}
+
+/// What following the log for a while has found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) transactions: Vec<ChangeTransaction>,
+    /// Where a feed goes on that was given all of them.
+    pub(super) token: ChangeToken,
+    /// Up to where the log was followed; more may be durable.
+    pub(super) position: Lsn,
+    /// Whether more was durable already.
+    pub(super) more: bool,
+}
+
+/// A record of a transaction, until it is known what tables there are after it.
+struct Pending {
+    table: u32,
+    kind: ChangeKind,
+    key: Vec<u8>,
+    stored: Vec<u8>,
+}
+
+impl Follower {
+    /// One that begins where a token says, with the log from there on held.
+    pub(super) fn new(
+        engine: &Engine,
+        token: ChangeToken,
+        hold: Arc<LogHold>,
+        wanted: Wanted,
+    ) -> Self {
+        let ChangeToken { database, resume, given } = token;
+        let store = engine.log.cold_store().expect("a log of which something is held");
+        Self {
+            blocks: BlockFollower::new(store.clone()),
+            parts: BlockFollower::new(store),
+            hold,
+            database,
+            position: resume,
+            first: true,
+            given,
+            open: OpenParts::default(),
+            tables: KnownTables::default(),
+            wanted,
+        }
+    }
+
+    /// Gives the follower the tables there were when all was given that is given.
+    pub(super) fn set_tables(&mut self, tables: KnownTables) {
+        self.tables = tables;
+    }
+
+    /// Finds out which tables there were then: from those there are now, by what the catalog's changes since then did.
+    ///
+    /// # Errors
+    /// As [`Self::follow`].
+    pub(super) async fn find_tables(&mut self) -> Result<()> {
+        let (tables, now) = read_on_worker(async |tx| tx.tables().await).await?;
+        WorkerTransactions::current().wait_durable(Lsn(now.0 - 1)).await?;
+        let mut tables = KnownTables::new(&tables);
+        let (position, mut events) = (self.position, Vec::new());
+        let mut count = 0_usize;
+        while self.position < now {
+            let block = self.next_block(now).await?;
+            if let BlockKind::Commit { first_part } = block.kind
+                && block.lsn > self.given
+            {
+                let (rows, _) = self.collect(&block, first_part, false).await?;
+                events.extend(rows.into_events());
+            }
+            count += 1;
+            if count.is_multiple_of(TURN) {
+                sched::yield_now(Cause::Memory).await;
+            }
+        }
+        events.iter().rev().for_each(|event| tables.take_back(event));
+        (self.position, self.tables) = (position, tables);
+        Ok(())
+    }
+
+    /// Follows the log as far as it is durable, or for a while.
+    ///
+    /// # Errors
+    /// [`Error::LogGone`]; the log's; when the catalog does not decode.
+    pub(super) async fn follow(&mut self) -> Result<Found> {
+        let worker = WorkerTransactions::current();
+        let engine = worker.engine();
+        let (mut transactions, mut bytes, begin) = (Vec::new(), 0, self.position);
+        let until = engine.log.durable();
+        let mut count = 0_usize;
+        while self.position < until
+            && bytes < GIVEN_BYTES
+            && self.position.0 - begin.0 < PASSED_BYTES
+        {
+            let block = self.next_block(until).await?;
+            self.open.settle(self.position, || sample(engine));
+            match block.kind {
+                BlockKind::Part { first_part } => self.open.meet_part(first_part),
+                BlockKind::Commit { first_part } => {
+                    first_part.iter().for_each(|first| self.open.meet_commit(*first));
+                    if block.lsn > self.given
+                        && let Some(transaction) = self.transaction(&block, first_part).await?
+                    {
+                        bytes += transaction.changes.iter().map(bytes_of).sum::<usize>();
+                        transactions.push(transaction);
+                    }
+                }
+                BlockKind::Moved | BlockKind::Skip => {}
+            }
+            count += 1;
+            if count.is_multiple_of(TURN) {
+                sched::yield_now(Cause::Memory).await;
+            }
+        }
+        self.open.settle(self.position, || sample(engine));
+        if self.position == begin
+            && let Some(error) = engine.log.poisoned()
+        {
+            return Err(Error::Log(error));
+        }
+        if self.position >= engine.log.durable() {
+            // It may be long until there is more.
+            self.blocks.forget();
+        }
+        self.parts.forget();
+        let (position, more) = (self.position, self.position < engine.log.durable());
+        Ok(Found { transactions, token: self.token(), position, more })
+    }
+
+    /// Where a feed goes on that was given what was met.
+    fn token(&self) -> ChangeToken {
+        // What is at the position is not given yet.
+        let given = self.given.max(Lsn(self.position.0 - 1));
+        ChangeToken { database: self.database, resume: self.open.needed_from(self.position), given }
+    }
+
+    /// The next block, which is passed then.
+    async fn next_block(&mut self, until: Lsn) -> Result<Block> {
+        let block = self.blocks.block(self.position, until).await;
+        let block = match self.hold.from() {
+            // What was read may be another segment by now.
+            None => return Err(self.gone()),
+            Some(_) => block.map_err(|error| match self.first {
+                true if error.is_corrupt() => {
+                    TokenError::NotInLog { token: self.position.0 }.into()
+                }
+                _ => Error::from(OperationError::storage(error)),
+            })?,
+        };
+        (self.position, self.first) = (block.end, false);
+        Ok(block)
+    }
+
+    fn gone(&self) -> Error {
+        let files = WorkerTransactions::current().engine().log.files();
+        let oldest = files.expect("a log of which something is held").oldest();
+        Error::LogGone { oldest: oldest.0 }
+    }
+
+    /// What a transaction did to the tables of the feed; `None` if nothing.
+    async fn transaction(
+        &mut self,
+        commit: &Block,
+        first_part: Option<Lsn>,
+    ) -> Result<Option<ChangeTransaction>> {
+        let (rows, records) = self.collect(commit, first_part, true).await?;
+        let mut changes = Vec::with_capacity(records.len());
+        for event in rows.into_events() {
+            self.tables.apply(&event);
+            changes.extend(self.event_change(event));
+        }
+        for Pending { table, kind, key, stored } in records {
+            let Some(known) = self.tables.get(table) else { continue };
+            if !self.wanted.has(known.id, &known.name) {
+                continue;
+            }
+            let (table, table_id) = (known.name.clone(), known.id);
+            let (expires_at, value) = value_of(known, &kind, stored, commit.lsn)?;
+            changes.push(Change { table, table_id, kind, key, value, expires_at });
+        }
+        let token = ChangeToken {
+            database: self.database,
+            resume: self.open.needed_from(commit.end),
+            given: commit.lsn,
+        };
+        let (commit_lsn, token) = (commit.lsn.0, Some(token));
+        let given = ChangeTransaction { commit_lsn, snapshot: false, changes, token };
+        Ok((!given.changes.is_empty()).then_some(given))
+    }
+
+    fn event_change(&self, event: TableEvent) -> Option<Change> {
+        let (table, kind) = match event {
+            TableEvent::Created(table) => (table, ChangeKind::TableCreated),
+            TableEvent::Published(table) => (table, ChangeKind::TablePublished),
+            TableEvent::Dropped(table) => (table, ChangeKind::TableDropped),
+            TableEvent::Renamed(table, to) => (table, ChangeKind::TableRenamed { to }),
+        };
+        let mut is_wanted = self.wanted.has(table.id, &table.name);
+        if let ChangeKind::TableRenamed { to } = &kind {
+            is_wanted |= self.wanted.has(table.id, to);
+        }
+        let KnownTable { id, name, .. } = table;
+        is_wanted.then(|| Change::of_table(name, id, kind))
+    }
+
+    /// What a transaction wrote to the catalog, and, if they are wanted, the records of tables that may be the feed's.
+    async fn collect(
+        &mut self,
+        commit: &Block,
+        first_part: Option<Lsn>,
+        with_records: bool,
+    ) -> Result<(CatalogRows, Vec<Pending>)> {
+        let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
+        let mut at = first_part.unwrap_or(commit.lsn);
+        while at < commit.lsn {
+            let part = self.parts.block(at, commit.lsn).await;
+            if self.hold.from().is_none() {
+                return Err(self.gone());
+            }
+            let part = part.map_err(OperationError::storage)?;
+            at = part.end;
+            if matches!(part.kind, BlockKind::Part { first_part: first } if Some(first) == first_part)
+            {
+                self.take_records(&part, &mut rows, with_records.then_some(&mut records))?;
+            }
+        }
+        self.take_records(commit, &mut rows, with_records.then_some(&mut records))?;
+        Ok((rows, records))
+    }
+
+    fn take_records(
+        &self,
+        block: &Block,
+        rows: &mut CatalogRows,
+        mut records: Option<&mut Vec<Pending>>,
+    ) -> Result<()> {
+        for (_, record) in block.records() {
+            let RecordView { table, kind, key, value, .. } = record;
+            if table == CATALOG {
+                rows.add(kind, key, value)?;
+                continue;
+            }
+            let Some(records) = &mut records else { continue };
+            // A table's row is logged before what its creator writes to it.
+            let is_wanted = match self.tables.get(table.0) {
+                Some(known) => self.wanted.has(known.id, &known.name),
+                None => rows.has_made(table.0),
+            };
+            if is_wanted {
+                let kind = match kind {
+                    RecordKind::Insert => ChangeKind::Insert,
+                    RecordKind::Update => ChangeKind::Update,
+                    RecordKind::PutByKey => ChangeKind::Put,
+                    RecordKind::Delete | RecordKind::DeleteByKey => ChangeKind::Delete,
+                };
+                let (key, stored) = (key.to_vec(), value.to_vec());
+                records.push(Pending { table: table.0, kind, key, stored });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is known now of the transactions that are being logged in parts.
+pub(super) fn sample(engine: &Engine) -> Sample {
+    let mut tail = Lsn::ZERO;
+    let bound = engine.checkpoints.replay_from(|| {
+        tail = engine.log.tail();
+        tail
+    });
+    Sample { tail, bound }
+}
+
+/// When a record expires, and the user's value of it.
+fn value_of(
+    table: &KnownTable,
+    kind: &ChangeKind,
+    mut stored: Vec<u8>,
+    lsn: Lsn,
+) -> Result<(Option<std::time::SystemTime>, Vec<u8>)> {
+    if !table.expires || !kind.gives_value() {
+        return Ok((None, stored));
+    }
+    if stored.len() < EXPIRY_BYTES {
+        let store = WorkerTransactions::current().engine().log.cold_store();
+        let reason = "a record of a table whose records expire does not say when";
+        let damaged = store.expect("a log that was read").damaged(lsn, reason);
+        return Err(OperationError::storage(damaged).into());
+    }
+    let expiry = split_expiry(&stored).0;
+    stored.drain(..EXPIRY_BYTES);
+    Ok((Some(moment(expiry)), stored))
+}
+
+/// Bytes of memory that a change takes, about.
+fn bytes_of(change: &Change) -> usize {
+    size_of::<Change>() + change.key.len() + change.value.len()
+}

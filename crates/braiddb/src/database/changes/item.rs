@@ -1,0 +1,120 @@
+//! What a feed gives: transactions, and what each of them changed.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::token::ChangeToken;
+use crate::database::Result;
+use crate::types::{TableKey, Value};
+
+/// A committed transaction, or of a feed that begins with a snapshot a piece of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangeTransaction {
+    /// Where in the log the transaction committed; of a piece of a snapshot, the LSN of the snapshot
+    /// ([`Snapshot::lsn`](crate::Snapshot::lsn)).
+    pub commit_lsn: u64,
+    /// Whether this is a piece of the snapshot that a feed began with: all its changes are insertions of records, and creations of
+    /// tables.
+    pub snapshot: bool,
+    /// What it did to the tables of the feed: what concerns tables as such first, then records, in the order in which they
+    /// were written.
+    pub changes: Vec<Change>,
+    /// Where a feed goes on that has this and all before. None in the pieces of a snapshot but the last: who has only
+    /// some of them has to begin again.
+    pub token: Option<ChangeToken>,
+}
+
+/// What a transaction did to one record, or to a table as such.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The table, by the name that it had when the transaction committed; if that gave it another name, by the one
+    /// before.
+    pub table: Arc<str>,
+    /// The table's number, which it keeps ([`TableDescription::id`](crate::TableDescription::id)).
+    pub table_id: u32,
+    /// What was done.
+    pub kind: ChangeKind,
+    /// The record's key, as its type encodes it ([`Change::key_as`]); empty for a table.
+    pub key: Vec<u8>,
+    /// The record's value afterwards, as its type encodes it ([`Change::value_as`]); empty for a deletion and a table.
+    pub value: Vec<u8>,
+    /// When the record expires, in a table whose records do ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+    pub expires_at: Option<SystemTime>,
+}
+
+/// What was done to a record or a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// The record was made: there was none of this key.
+    Insert,
+    /// The record has another value; also one that had expired, and was not swept yet.
+    Update,
+    /// The record has this value, whether it was there before or not: so paged tables log it
+    /// ([`TableOptions::paged`](crate::TableOptions::paged)).
+    Put,
+    /// There is no record of this key any more. There need not have been one, in a paged table, or where the same transaction
+    /// had made it. Records that expire are deleted when they are swept.
+    Delete,
+    /// The table was created.
+    TableCreated,
+    /// The table was published, with records of which the feed gave none: it was filled as a staged one
+    /// ([`StagedTable`](crate::StagedTable)). Read them, in a [`Snapshot`](crate::Snapshot) or by a feed that begins with one;
+    /// changes since are among those that follow.
+    TablePublished,
+    /// The table was dropped, with all its records; of their deletion the feed gives nothing.
+    TableDropped,
+    /// The table has another name from here on.
+    TableRenamed {
+        /// Its new name.
+        to: Arc<str>,
+    },
+}
+
+impl ChangeKind {
+    /// Its name, such as `insert` or `table_created`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Update => "update",
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::TableCreated => "table_created",
+            Self::TablePublished => "table_published",
+            Self::TableDropped => "table_dropped",
+            Self::TableRenamed { .. } => "table_renamed",
+        }
+    }
+
+    /// Whether the record has [`Change::value`] afterwards.
+    #[must_use]
+    pub fn gives_value(&self) -> bool {
+        matches!(self, Self::Insert | Self::Update | Self::Put)
+    }
+}
+
+impl Change {
+    /// What concerns a table as such.
+    pub(super) fn of_table(table: Arc<str>, table_id: u32, kind: ChangeKind) -> Self {
+        Self { table, table_id, kind, key: Vec::new(), value: Vec::new(), expires_at: None }
+    }
+
+    /// The record's key, which must be of this type.
+    ///
+    /// # Errors
+    /// [`Error::Decode`](crate::Error::Decode).
+    pub fn key_as<K: TableKey + ?Sized>(&self) -> Result<K::Decoded> {
+        Ok(K::decode_key(&self.key)?)
+    }
+
+    /// The record's value, which must be of this type.
+    ///
+    /// # Errors
+    /// [`Error::Decode`](crate::Error::Decode).
+    pub fn value_as<V: Value + ?Sized>(&self) -> Result<V::Owned> {
+        Ok(V::into_owned(V::decode(&self.value)?))
+    }
+}

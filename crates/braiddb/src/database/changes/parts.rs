@@ -1,0 +1,80 @@
+//! From where on the log is needed for what was not given yet: large transactions are logged in parts, which precede their
+//! commit among others.
+//!
+//! A part is *open* from when it is met to when its commit is. Parts whose transaction was aborted, or ended with its
+//! process, would be open for ever. So every now and then it is asked which transactions are being logged in parts;
+//! once all that was logged by then has been met, what is open and older than their first parts will never commit.
+
+use std::collections::BTreeSet;
+
+use crate::log::Lsn;
+
+/// The first parts of transactions that have not committed, as far as the log was followed.
+#[derive(Debug, Default)]
+pub(super) struct OpenParts {
+    first: BTreeSet<Lsn>,
+    sample: Option<Sample>,
+}
+
+/// Taken at one moment: no transaction that commits at `tail` or later has a part before `bound`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) tail: Lsn,
+    pub(super) bound: Lsn,
+}
+
+impl OpenParts {
+    pub(super) fn meet_part(&mut self, first: Lsn) {
+        self.first.insert(first);
+    }
+
+    pub(super) fn meet_commit(&mut self, first: Lsn) {
+        self.first.remove(&first);
+    }
+
+    /// What is before this was given, or never will be; `position` is how far the log was followed.
+    pub(super) fn needed_from(&self, position: Lsn) -> Lsn {
+        self.first.first().map_or(position, |first| position.min(*first))
+    }
+
+    /// Forgets what will never commit; `position` is how far the log was followed. If something is open, and nothing
+    /// was asked for it yet, `sample` is asked.
+    pub(super) fn settle(&mut self, position: Lsn, sample: impl FnOnce() -> Sample) {
+        if let Some(Sample { tail, bound }) = self.sample
+            && position >= tail
+        {
+            self.first = self.first.split_off(&bound);
+            self.sample = None;
+        }
+        if self.sample.is_none() && !self.first.is_empty() {
+            self.sample = Some(sample());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_will_never_commit_are_forgotten_once_that_is_known() {
+        let mut open = OpenParts::default();
+        assert_eq!(open.needed_from(Lsn(100)), Lsn(100));
+        open.settle(Lsn(100), || panic!("nothing is open"));
+        for first in [40, 60, 80] {
+            open.meet_part(Lsn(first));
+            open.meet_part(Lsn(first));
+        }
+        assert_eq!(open.needed_from(Lsn(100)), Lsn(40));
+        open.meet_commit(Lsn(40));
+        assert_eq!(open.needed_from(Lsn(100)), Lsn(60));
+        // Only that of 80 may commit from 120 on; that of 60 may before.
+        open.settle(Lsn(100), || Sample { tail: Lsn(120), bound: Lsn(80) });
+        open.settle(Lsn(112), || panic!("asked already"));
+        assert_eq!(open.needed_from(Lsn(112)), Lsn(60));
+        open.settle(Lsn(120), || Sample { tail: Lsn(130), bound: Lsn(130) });
+        assert_eq!(open.needed_from(Lsn(120)), Lsn(80));
+        open.settle(Lsn(136), || panic!("nothing is open any more"));
+        assert_eq!(open.needed_from(Lsn(136)), Lsn(136));
+    }
+}

@@ -1,0 +1,314 @@
+//! Slots: by name, from where on the log is held for a feed that is not there, or goes on after a restart.
+//!
+//! A slot is a row of the engine's own table `braid.slots` (`docs/format.md`), and, as long as the database is open, a hold of the
+//! log. Invariant: the log is held from no later than the row says that is durable, and no row is later than one of a
+//! token that its user gave: so after a crash what the row says is there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::token::ChangeToken;
+use super::{begin_now, check_token};
+use crate::database::catalog::TableOptions;
+use crate::database::run::commit_on_worker;
+use crate::database::{Database, Error, Result, Table, Transaction};
+use crate::log::{LogFiles, LogHold, Lsn};
+use crate::sync::Mutex;
+use crate::transaction::WorkerTransactions;
+
+const TABLE: &str = "braid.slots";
+const MOST_NAME_BYTES: usize = 512;
+
+/// A slot, as [`Database::change_slots`] lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangeSlot {
+    /// Its name.
+    pub name: String,
+    /// Where a feed of it begins.
+    pub token: ChangeToken,
+    /// Bytes of log that it holds at most.
+    pub max_bytes: u64,
+    /// Bytes of log from where it is to the end.
+    pub behind_bytes: u64,
+    /// Whether the log is not held for it any more: it would have been more than [`ChangeSlot::max_bytes`]. A feed of it
+    /// fails with [`Error::LogGone`], unless nothing was freed yet.
+    pub lost: bool,
+}
+
+/// The slots of an open database.
+#[derive(Debug, Default)]
+pub(in crate::database) struct Slots(Mutex<BTreeMap<String, Slot>>);
+
+#[derive(Debug)]
+struct Slot {
+    row: SlotRow,
+    /// None if what it needs was gone when the database was opened.
+    hold: Option<LogHold>,
+}
+
+/// What is stored of a slot: four numbers, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SlotRow {
+    /// Random: tells it from later ones of its name.
+    number: u64,
+    resume: Lsn,
+    given: Lsn,
+    max_bytes: u64,
+}
+
+impl SlotRow {
+    fn encode(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        let numbers = [self.number, self.resume.0, self.given.0, self.max_bytes];
+        for (into, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+            *into = number.to_le_bytes();
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let (&[number, resume, given, max_bytes], []) = bytes.as_chunks::<8>() else {
+            return Err(crate::types::DecodeError::new("a slot").into());
+        };
+        let [number, resume, given, max_bytes] =
+            [number, resume, given, max_bytes].map(u64::from_le_bytes);
+        Ok(Self { number, resume: Lsn(resume), given: Lsn(given), max_bytes })
+    }
+
+    /// With what a token gave besides.
+    fn advanced(self, token: &ChangeToken) -> Self {
+        let (resume, given) = (self.resume.max(token.resume), self.given.max(token.given));
+        Self { resume, given, ..self }
+    }
+
+    fn token(&self, files: &LogFiles) -> ChangeToken {
+        ChangeToken { database: files.database(), resume: self.resume, given: self.given }
+    }
+}
+
+impl Slots {
+    /// Where the slot of a name is.
+    pub(super) fn token(&self, name: &str, files: &LogFiles) -> Result<ChangeToken> {
+        let slots = self.0.lock();
+        let slot = slots.get(name).ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
+        Ok(slot.row.token(files))
+    }
+
+    fn is_lost(&self, name: &str, number: u64) -> bool {
+        let slots = self.0.lock();
+        let slot = slots.get(name).filter(|slot| slot.row.number == number);
+        slot.is_none_or(|slot| slot.hold.as_ref().is_none_or(|hold| hold.from().is_none()))
+    }
+
+    /// Moves a slot on, whose row is durable.
+    fn advance(&self, name: &str, row: SlotRow) {
+        let mut slots = self.0.lock();
+        if let Some(slot) = slots.get_mut(name).filter(|slot| slot.row.number == row.number) {
+            slot.row.resume = slot.row.resume.max(row.resume);
+            slot.row.given = slot.row.given.max(row.given);
+            slot.hold.iter().for_each(|hold| hold.advance(slot.row.resume));
+        }
+    }
+
+    fn remove(&self, name: &str, number: u64) {
+        let mut slots = self.0.lock();
+        if slots.get(name).is_some_and(|slot| slot.row.number == number) {
+            slots.remove(name);
+        }
+    }
+}
+
+impl Database {
+    /// Makes a slot: from this moment on, the log is held for feeds that begin with it ([`ChangesFrom::Slot`](super::ChangesFrom)), also when
+    /// none is there and after a restart, until the slot is advanced or dropped; its token. It holds `max_bytes` of log at
+    /// most. Once it would be more, and the log is to be compacted, the slot is lost: the log is freed, and feeds of the
+    /// slot fail with [`Error::LogGone`].
+    ///
+    /// If the future is dropped, the slot is made all the same. With its first feed or slot a database becomes one of format
+    /// version 3 ([`Database::changes`]).
+    ///
+    /// ```
+    /// use braiddb::{ChangesFrom, Database, Error, Options};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let cities = db.create_table::<str, u64>("cities").await?;
+    /// db.create_change_slot("search", 4 << 30).await?;
+    /// db.put(&cities, "Maribor", &96_211).await?;
+    ///
+    /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
+    /// let transaction = changes.next().await?.expect("a feed ends with an error");
+    /// // Once what was made of it is safe:
+    /// db.advance_change_slot("search", &transaction.token.expect("every commit has one")).await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ChangeSlotExists`]; [`Error::Options`] if nothing is logged, or the name has no bytes or more than 512; as
+    /// [`Database::run`].
+    pub async fn create_change_slot(&self, name: &str, max_bytes: u64) -> Result<ChangeToken> {
+        if !(1..=MOST_NAME_BYTES).contains(&name.len()) {
+            let message = format!("a slot's name has 1 to {MOST_NAME_BYTES} bytes");
+            return Err(Error::Options(message));
+        }
+        let files = self.followed_log()?;
+        let (slots, name) = (self.shared.slots.clone(), name.to_owned());
+        self.on_worker(async move || create(&slots, &files, name, max_bytes).await).await
+    }
+
+    /// Notes that what a token says was given is done with: the slot needs the log from there on only. A slot does not go
+    /// back. If the future is dropped, the slot is advanced all the same.
+    ///
+    /// # Errors
+    /// [`Error::ChangeSlotNotFound`]; [`Error::ChangeToken`]; [`Error::LogGone`] if the slot is lost; as
+    /// [`Database::run`].
+    pub async fn advance_change_slot(&self, name: &str, token: &ChangeToken) -> Result<()> {
+        let files = self.followed_log()?;
+        check_token(&self.shared.engine, &files, token)?;
+        let (slots, name, token) = (self.shared.slots.clone(), name.to_owned(), *token);
+        self.on_worker(async move || advance(&slots, &files, &name, &token).await).await
+    }
+
+    /// Drops a slot: the log is held for it no more. If the future is dropped, the slot is dropped all the same.
+    ///
+    /// # Errors
+    /// [`Error::ChangeSlotNotFound`]; as [`Database::run`].
+    pub async fn drop_change_slot(&self, name: &str) -> Result<()> {
+        self.refuse_if_read_only()?;
+        let (slots, name) = (self.shared.slots.clone(), name.to_owned());
+        self.on_worker(async move || drop_slot(&slots, name).await).await
+    }
+
+    /// The slots there are, in the order of their names.
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub async fn change_slots(&self) -> Result<Vec<ChangeSlot>> {
+        let rows = self.run(async |tx| tx.slots().await).await?;
+        let engine = &self.shared.engine;
+        let Some(files) = engine.log.readable_files() else { return Ok(Vec::new()) };
+        let end = engine.log.tail();
+        let described = rows.into_iter().map(|(name, row)| ChangeSlot {
+            token: row.token(&files),
+            max_bytes: row.max_bytes,
+            behind_bytes: end.0.saturating_sub(row.resume.0),
+            lost: !engine.read_only && self.shared.slots.is_lost(&name, row.number),
+            name,
+        });
+        Ok(described.collect())
+    }
+
+    /// Holds the log for the slots there are; when the database is opened, before anything is freed.
+    pub(in crate::database) async fn load_slots(&self) -> Result<()> {
+        let engine = &self.shared.engine;
+        // With its first slot the database became one whose log tells what was moved.
+        let Some(files) = engine.log.files().filter(LogFiles::allows_moved) else {
+            return Ok(());
+        };
+        let rows = self.run(async |tx| tx.slots().await).await?;
+        let mut slots = self.shared.slots.0.lock();
+        for (name, row) in rows {
+            let is_behind = engine.log.tail().0.saturating_sub(row.resume.0) > row.max_bytes;
+            let hold = if is_behind { None } else { files.hold(row.resume, row.max_bytes).ok() };
+            if hold.is_none() {
+                tracing::warn!(
+                    "the slot {name:?} is lost: it holds no more than {} bytes",
+                    row.max_bytes
+                );
+            }
+            slots.insert(name, Slot { row, hold });
+        }
+        Ok(())
+    }
+}
+
+async fn create(
+    slots: &Arc<Slots>,
+    files: &LogFiles,
+    name: String,
+    max_bytes: u64,
+) -> Result<ChangeToken> {
+    let worker = WorkerTransactions::current();
+    let (token, hold) = begin_now(worker.engine(), files, max_bytes);
+    let ChangeToken { resume, given, .. } = token;
+    let row = SlotRow { number: fastrand::Rng::new().u64(..), resume, given, max_bytes };
+    let insert = async |tx: &Transaction| {
+        let table = tx.slots_table().await?;
+        match tx.insert(&table, &name, &row.encode()).await {
+            Err(Error::KeyExists) => Err(Error::ChangeSlotExists(name.clone())),
+            inserted => inserted,
+        }
+    };
+    let ((), lsn) = commit_on_worker(insert).await?;
+    worker.wait_durable(lsn).await?;
+    slots.0.lock().insert(name, Slot { row, hold: Some(hold) });
+    Ok(token)
+}
+
+async fn advance(
+    slots: &Arc<Slots>,
+    files: &LogFiles,
+    name: &str,
+    token: &ChangeToken,
+) -> Result<()> {
+    let advance = async |tx: &Transaction| {
+        let (table, row) = tx.slot(name).await?;
+        if slots.is_lost(name, row.number) {
+            return Err(Error::LogGone { oldest: files.oldest().0 });
+        }
+        let advanced = row.advanced(token);
+        if advanced != row {
+            tx.put(&table, name, &advanced.encode()).await?;
+        }
+        Ok((advanced, advanced != row))
+    };
+    let ((row, wrote), lsn) = commit_on_worker(advance).await?;
+    // Before what it no longer needs may be freed: after a crash the row is there. Where nothing was written, what was
+    // read was committed before.
+    let lsn = if wrote { lsn } else { Lsn(lsn.0 - 1) };
+    WorkerTransactions::current().wait_durable(lsn).await?;
+    slots.advance(name, row);
+    Ok(())
+}
+
+async fn drop_slot(slots: &Arc<Slots>, name: String) -> Result<()> {
+    let delete = async |tx: &Transaction| {
+        let (table, row) = tx.slot(&name).await?;
+        tx.delete(&table, &name).await?;
+        Ok(row)
+    };
+    let (row, lsn) = commit_on_worker(delete).await?;
+    WorkerTransactions::current().wait_durable(lsn).await?;
+    slots.remove(&name, row.number);
+    Ok(())
+}
+
+impl Transaction {
+    /// The table of slots; made if there is none.
+    async fn slots_table(&self) -> Result<Table<str, [u8]>> {
+        match self.describe_any(TABLE).await? {
+            Some(found) => Ok(self.handle(&found)),
+            None => self.create_named(TABLE, TableOptions::default()).await,
+        }
+    }
+
+    async fn slot(&self, name: &str) -> Result<(Table<str, [u8]>, SlotRow)> {
+        let not_found = || Error::ChangeSlotNotFound(name.to_owned());
+        let found = self.describe_any(TABLE).await?.ok_or_else(not_found)?;
+        let table: Table<str, [u8]> = self.handle(&found);
+        let row = SlotRow::decode(self.get(&table, name).await?.ok_or_else(not_found)?)?;
+        Ok((table, row))
+    }
+
+    async fn slots(&self) -> Result<Vec<(String, SlotRow)>> {
+        let Some(found) = self.describe_any(TABLE).await? else { return Ok(Vec::new()) };
+        let table: Table<str, [u8]> = self.handle(&found);
+        let (mut scan, mut rows) = (self.scan(&table, ..)?, Vec::new());
+        while let Some((name, row)) = scan.next().await? {
+            rows.push((name, SlotRow::decode(row)?));
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,116 @@
+//! The snapshot that a feed may begin with: all records of its tables, some at a time.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use super::item::{Change, ChangeKind};
+use super::tables::{KnownTable, KnownTables};
+use super::wanted::Wanted;
+use crate::database::expiry::moment;
+use crate::database::{Database, InteractiveTransaction, Result, Transaction};
+use crate::log::Lsn;
+use crate::record::{EXPIRY_BYTES, split_expiry};
+use crate::rid::TableId;
+use crate::sched::engine_code;
+use crate::transaction::Bounds;
+use crate::types::KeyBuffer;
+
+/// Bytes of keys and values, about, in one piece; more if one record has more.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A snapshot being read.
+#[derive(Debug)]
+pub(super) struct SnapshotScan {
+    transaction: InteractiveTransaction,
+    lsn: Lsn,
+    /// Those that were not read to their ends.
+    left: VecDeque<KnownTable>,
+    /// The last record that was read of the first of them.
+    last: Option<KeyBuffer>,
+    begun: bool,
+}
+
+/// Some records of a table, and the last of them if there may be more.
+type Some = (Vec<Change>, Option<KeyBuffer>);
+
+impl SnapshotScan {
+    /// Takes a snapshot; and what tables there are in it.
+    ///
+    /// # Errors
+    /// As [`Database::snapshot`].
+    pub(super) async fn begin(db: Database, wanted: &Wanted) -> Result<(Self, KnownTables)> {
+        let (transaction, lsn) = db.begin_unlimited().await?;
+        // The feed does not keep the database open.
+        drop(db);
+        let tables = transaction.step(async |tx: &Transaction| tx.tables().await).await?;
+        let wants = |table: &KnownTable| wanted.has(table.id, &table.name);
+        let left = tables.iter().map(KnownTable::from).filter(wants).collect();
+        let tables = KnownTables::new(&tables);
+        Ok((Self { transaction, lsn, left, last: None, begun: false }, tables))
+    }
+
+    /// What was committed before this is in it.
+    pub(super) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// The next piece, one at least; `None` after the last.
+    ///
+    /// # Errors
+    /// As [`InteractiveTransaction::step`].
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Change>>> {
+        let first = !std::mem::replace(&mut self.begun, true);
+        let Some(table) = self.left.front().cloned() else {
+            return Ok(first.then(Vec::new));
+        };
+        let mut changes = match self.last {
+            None => vec![Change::of_table(table.name.clone(), table.id, ChangeKind::TableCreated)],
+            Some(_) => Vec::new(),
+        };
+        let after = self.last.take();
+        let step = async move |tx: &Transaction| read_some(tx, &table, after).await;
+        let (some, last) = self.transaction.step(step).await?;
+        changes.extend(some);
+        self.last = last;
+        if self.last.is_none() {
+            self.left.pop_front();
+        }
+        Ok(Some(changes))
+    }
+
+    /// Whether the last piece was given.
+    pub(super) fn is_over(&self) -> bool {
+        self.begun && self.left.is_empty()
+    }
+}
+
+/// The records of a table after a key, some of them.
+async fn read_some(tx: &Transaction, table: &KnownTable, after: Option<KeyBuffer>) -> Result<Some> {
+    let records = tx.engine().table(TableId(table.id));
+    let now = tx.core().time_for(&records);
+    let low = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut scan = tx.core().scan(&records, Bounds { low, high: Bound::Unbounded });
+    let (mut changes, mut bytes) = (Vec::new(), 0);
+    while engine_code(scan.load()).await? {
+        let (key, stored) = scan.current().expect("loaded");
+        let key = key.clone();
+        let expiry = now.map(|now| (now, split_expiry(stored).0));
+        if expiry.is_none_or(|(now, expiry)| expiry > now) {
+            let value = stored[if expiry.is_some() { EXPIRY_BYTES } else { 0 }..].to_vec();
+            bytes += size_of::<Change>() + key.len() + value.len();
+            changes.push(Change {
+                table: table.name.clone(),
+                table_id: table.id,
+                kind: ChangeKind::Insert,
+                key: key.to_vec(),
+                value,
+                expires_at: expiry.map(|(_, expiry)| moment(expiry)),
+            });
+        }
+        scan.pass();
+        if bytes >= PIECE_BYTES {
+            return Ok((changes, Some(key)));
+        }
+    }
+    Ok((changes, None))
+}

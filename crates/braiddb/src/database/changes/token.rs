@@ -1,0 +1,169 @@
+//! Where a feed goes on: what its user keeps.
+//!
+//! | offset | bytes | field |
+//! |---:|---:|---|
+//! | 0 | 1 | 1: the version of this layout |
+//! | 1 | 16 | database id |
+//! | 17 | 8 | from where on the log is read, little-endian |
+//! | 25 | 8 | what was committed up to this LSN was given, little-endian |
+//! | 33 | 4 | CRC-32C of what is before, little-endian |
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::log::Lsn;
+
+const VERSION: u8 = 1;
+const SUMMED_BYTES: usize = 33;
+
+/// Where a change feed goes on. It is kept as bytes or as text, beside what was made of the changes, best in one transaction
+/// with it.
+///
+/// It holds two LSNs: the last commit that was given, and from where on the log is to be read for what follows. The
+/// latter may be earlier, for a large transaction is logged in parts that precede its commit, among others.
+///
+/// ```
+/// use braiddb::{ChangeToken, Error, TokenError};
+///
+/// let text = "01";
+/// assert!(matches!(text.parse::<ChangeToken>(), Err(TokenError::Damaged)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChangeToken {
+    pub(super) database: [u8; 16],
+    /// Where a block starts, from which on the log is to be read.
+    pub(super) resume: Lsn,
+    /// What was committed at an LSN up to this one was given.
+    pub(super) given: Lsn,
+}
+
+/// Why a token is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// It is not a token, or not what it was.
+    #[error("the token is damaged; begin with another one, or with a snapshot")]
+    Damaged,
+    /// It is of another database.
+    #[error("the token is of another database; use it with that one")]
+    OtherDatabase,
+    /// The log ends before. The database may have been restored from a backup that is older than the token.
+    #[error(
+        "the token is of LSN {token}, but the log ends at {end}; if the database was restored from an older backup, \
+         begin with a snapshot"
+    )]
+    AheadOfLog {
+        /// The token's LSN.
+        token: u64,
+        /// Where the log ends.
+        end: u64,
+    },
+    /// No block of the log starts where the token says. The database may have been restored from a backup that is older than
+    /// the token, and have gone on since; or the log is damaged there, which a check tells.
+    #[error(
+        "no block of the log starts at LSN {token}, where the token says so; if the database was restored from an \
+         older backup, begin with a snapshot, else check the database"
+    )]
+    NotInLog {
+        /// The token's LSN.
+        token: u64,
+    },
+}
+
+impl ChangeToken {
+    /// Bytes of an encoded token.
+    pub const BYTES: usize = SUMMED_BYTES + 4;
+
+    /// The last commit that was given, or, of a token of a moment, an LSN before which everything was.
+    #[must_use]
+    pub fn commit_lsn(&self) -> u64 {
+        self.given.0
+    }
+
+    /// From where on the log is needed.
+    #[must_use]
+    pub fn resume_lsn(&self) -> u64 {
+        self.resume.0
+    }
+
+    /// The token as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[0] = VERSION;
+        bytes[1..17].copy_from_slice(&self.database);
+        bytes[17..25].copy_from_slice(&self.resume.0.to_le_bytes());
+        bytes[25..SUMMED_BYTES].copy_from_slice(&self.given.0.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..SUMMED_BYTES]);
+        bytes[SUMMED_BYTES..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The token from its bytes.
+    ///
+    /// # Errors
+    /// [`TokenError::Damaged`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, TokenError> {
+        let (summed, sum) = bytes.split_at_checked(SUMMED_BYTES).ok_or(TokenError::Damaged)?;
+        if sum != crc32c::crc32c(summed).to_le_bytes() || summed[0] != VERSION {
+            return Err(TokenError::Damaged);
+        }
+        let number = |at: usize| {
+            let bytes = summed[at..at + 8].try_into().expect("eight bytes");
+            Lsn(u64::from_le_bytes(bytes))
+        };
+        let database = summed[1..17].try_into().expect("sixteen bytes");
+        Ok(Self { database, resume: number(17), given: number(25) })
+    }
+}
+
+impl fmt::Display for ChangeToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ChangeToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChangeToken(from {}, given up to {})", self.resume, self.given)
+    }
+}
+
+impl FromStr for ChangeToken {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let digits = text.as_bytes().as_chunks::<2>();
+        if !digits.1.is_empty() {
+            return Err(TokenError::Damaged);
+        }
+        let digit = |digit: u8| char::from(digit).to_digit(16).ok_or(TokenError::Damaged);
+        let byte = |pair: &[u8; 2]| Ok((digit(pair[0])? << 4 | digit(pair[1])?) as u8);
+        let bytes: Vec<u8> = digits.0.iter().map(byte).collect::<Result<_, TokenError>>()?;
+        Self::from_bytes(&bytes)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_keep_what_they_say_and_are_told_from_damage() {
+        let token = ChangeToken { database: [7; 16], resume: Lsn(4096), given: Lsn(1 << 40 | 7) };
+        let (bytes, text) = (token.to_bytes(), token.to_string());
+        assert_eq!(ChangeToken::from_bytes(&bytes), Ok(token));
+        assert_eq!(text.parse(), Ok(token));
+        assert_eq!(text.to_uppercase().parse(), Ok(token));
+        for bit in 0..8 * bytes.len() {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(ChangeToken::from_bytes(&damaged), Err(TokenError::Damaged), "{bit}");
+        }
+        for length in 0..text.len() {
+            assert_eq!(text[..length].parse::<ChangeToken>(), Err(TokenError::Damaged));
+        }
+        assert_eq!(format!("{text}0").parse::<ChangeToken>(), Err(TokenError::Damaged));
+        assert_eq!("é".parse::<ChangeToken>(), Err(TokenError::Damaged));
+    }
+}

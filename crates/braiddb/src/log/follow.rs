@@ -1,0 +1,66 @@
+//! Reading the durable log, block by block, as a task among others, while it grows.
+//!
+//! Like the reader of a recovery (`reader`), but without blocking calls, and up to a position that its caller knows to be
+//! durable: where no whole block is before that, the log is damaged, or its segment was freed and used anew.
+
+use std::sync::Arc;
+
+use super::block::{BlockHeader, HEADER_BYTES};
+use super::reader::Block;
+use super::{ColdStore, LogError, Lsn};
+use crate::io::{AlignedBuffer, SECTOR_BYTES};
+
+/// Bytes read at a time, where there are so many.
+const READ_BYTES: usize = 1 << 20;
+
+/// Finds durable blocks at positions, through a window on the log: a mebibyte, or a block if that is larger.
+#[derive(Debug)]
+pub(crate) struct BlockFollower {
+    store: ColdStore,
+    window: Arc<AlignedBuffer>,
+    /// Where the window starts, and how much of it was read.
+    at: Lsn,
+    read: usize,
+}
+
+impl BlockFollower {
+    pub(crate) fn new(store: ColdStore) -> Self {
+        let window = Arc::new(AlignedBuffer::zeroed(SECTOR_BYTES));
+        Self { store, window, at: Lsn::ZERO, read: 0 }
+    }
+
+    /// The block at `lsn`; the log is durable up to `until`, which is behind that block.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` if no whole block is there, or its segment is not.
+    pub(crate) async fn block(&mut self, lsn: Lsn, until: Lsn) -> Result<Block, LogError> {
+        let start = self.find(lsn, HEADER_BYTES, until).await?;
+        let header = BlockHeader::plausible(&self.window[start..], lsn);
+        let bytes = header.map(|(header, _)| header.bytes());
+        let missing = "no whole block is here, but the log goes on";
+        let bytes = bytes.filter(|bytes| lsn.0 + *bytes as u64 <= until.0);
+        let bytes = bytes.ok_or_else(|| self.store.damaged(lsn, missing))?;
+        let start = self.find(lsn, bytes, until).await?;
+        Block::parse(&self.window, start, lsn).ok_or_else(|| self.store.damaged(lsn, missing))
+    }
+
+    /// Gives the window's memory up.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::new(self.store.clone());
+    }
+
+    /// Where `bytes` from `lsn` on are in the window.
+    async fn find(&mut self, lsn: Lsn, bytes: usize, until: Lsn) -> Result<usize, LogError> {
+        let end = self.at.0 + self.read as u64;
+        if lsn < self.at || lsn.0 + bytes as u64 > end {
+            let sector = SECTOR_BYTES as u64;
+            let at = Lsn(lsn.0 / sector * sector);
+            let needed = (lsn.0 - at.0) as usize + bytes;
+            let there = until.0.saturating_sub(at.0).min(READ_BYTES as u64) as usize;
+            let (window, read) = self.store.read_sectors(at, needed, needed.max(there)).await?;
+            (self.window, self.at, self.read) =
+                (Arc::new(window), at, read.min((until.0 - at.0) as usize));
+        }
+        Ok((lsn.0 - self.at.0) as usize)
+    }
+}

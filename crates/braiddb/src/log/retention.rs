@@ -1,0 +1,125 @@
+//! What of the log is kept although neither recovery nor any record needs it: those who read it later hold it.
+//!
+//! Invariants: a segment is freed only under the lock of the holds, and only if no hold needs it; a hold is taken, under
+//! the same lock, only if every segment from there on is there. So what is held can be read, until the hold is lost: that
+//! happens only where the log has gone on for more than the hold may keep, and its owner finds out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::segment::{SegmentFile, Segments};
+use super::{LogFiles, Lsn};
+use crate::sync::Mutex;
+
+/// Who holds the log, and from where on.
+#[derive(Debug, Default)]
+pub(super) struct Retention(Mutex<Holds>);
+
+#[derive(Debug, Default)]
+struct Holds {
+    next: u64,
+    held: BTreeMap<u64, Held>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// The log from the segment of this position on is needed.
+    from: Lsn,
+    /// Bytes of log, from there to its tail, beyond which it is held no more.
+    most: u64,
+    lost: bool,
+}
+
+/// The log from a position on; held until this is dropped, or lost.
+#[derive(Debug)]
+pub(crate) struct LogHold {
+    retention: Arc<Retention>,
+    number: u64,
+}
+
+/// That the log is not there any more from a position on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    /// From where on it is there.
+    pub(crate) oldest: Lsn,
+}
+
+impl LogHold {
+    /// From where on the log is held, if it still is.
+    pub(crate) fn from(&self) -> Option<Lsn> {
+        let held = self.retention.0.lock().held[&self.number];
+        (!held.lost).then_some(held.from)
+    }
+
+    /// How many bytes of log may be held, from where it is held on.
+    pub(crate) fn set_most(&self, most: u64) {
+        let mut holds = self.retention.0.lock();
+        holds.held.get_mut(&self.number).expect("held until it is dropped").most = most;
+    }
+
+    /// Needs what is before `from` no more.
+    pub(crate) fn advance(&self, from: Lsn) {
+        let mut holds = self.retention.0.lock();
+        let held = holds.held.get_mut(&self.number).expect("held until it is dropped");
+        held.from = held.from.max(from);
+    }
+}
+
+impl Drop for LogHold {
+    fn drop(&mut self) {
+        self.retention.0.lock().held.remove(&self.number);
+    }
+}
+
+impl Holds {
+    /// The least position from which on the log is needed.
+    fn oldest(&self) -> Lsn {
+        let held = self.held.values().filter(|held| !held.lost);
+        held.map(|held| held.from).min().unwrap_or(Lsn::MAX)
+    }
+}
+
+impl Segments {
+    /// Takes a segment out of use, if nobody holds it.
+    pub(super) fn retire_unheld(&self, index: u64) -> Option<SegmentFile> {
+        let holds = self.retention.0.lock();
+        (index < self.index(holds.oldest())).then(|| self.retire(index))
+    }
+}
+
+impl LogFiles {
+    /// Holds the log from `from` on, at most `most` bytes of it, all of which must be there.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(crate) fn hold(&self, from: Lsn, most: u64) -> Result<LogHold, Gone> {
+        let segments = self.segments();
+        let mut holds = segments.retention.0.lock();
+        let oldest = segments.contiguous_from();
+        if from < oldest {
+            return Err(Gone { oldest });
+        }
+        let number = holds.next;
+        holds.next += 1;
+        holds.held.insert(number, Held { from, most, lost: false });
+        Ok(LogHold { retention: segments.retention.clone(), number })
+    }
+
+    /// From where on all of the log is there.
+    pub(crate) fn oldest(&self) -> Lsn {
+        self.segments().contiguous_from()
+    }
+
+    /// The segments whose every position is before `lsn`, and which nobody holds. Holds of more than they may keep are
+    /// lost; `tail` is where the log ends now.
+    pub(crate) fn unheld_before(&self, lsn: Lsn, tail: Lsn) -> Vec<u64> {
+        let segments = self.segments();
+        let mut holds = segments.retention.0.lock();
+        for held in holds.held.values_mut() {
+            held.lost |= tail.0.saturating_sub(held.from.0) > held.most;
+        }
+        let oldest = holds.oldest();
+        drop(holds);
+        segments.whole_before(lsn.min(oldest))
+    }
+}

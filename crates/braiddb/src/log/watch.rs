@@ -1,0 +1,155 @@
+//! Who waits, on any thread, for more of the log to be durable.
+//!
+//! Invariant (no wake-up is lost): who waits leaves its waker, says that there is one, and then looks a last time; who
+//! tells of an advance makes it visible, and then looks whether there are wakers. All four are sequentially consistent,
+//! so one sees the other: the waiter sees the advance, or is woken. A waker is taken out before it is called, without the
+//! lock: it is a user's code.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::Lsn;
+use crate::sched::{self, Panic};
+use crate::sync::ModelMutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What those look at who wait.
+#[derive(Debug, Default)]
+pub(crate) struct LogWatch {
+    durable: AtomicU64,
+    /// There is nothing to be waited for any more: the database is closing, or its log has failed.
+    ended: AtomicBool,
+    /// How many wakers there are.
+    waiting: AtomicU64,
+    wakers: ModelMutex<Wakers>,
+}
+
+#[derive(Debug, Default)]
+struct Wakers {
+    next: u64,
+    by_number: BTreeMap<u64, (Lsn, Waker)>,
+}
+
+impl LogWatch {
+    /// Says that everything before `durable` is durable.
+    pub(crate) fn advance(&self, durable: Lsn) {
+        self.durable.fetch_max(durable.0, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Says that nothing is to be waited for any more.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Ready once more than `position` is durable, or there is nothing to be waited for.
+    pub(crate) fn beyond(self: &Arc<Self>, position: Lsn) -> Beyond {
+        Beyond { watch: self.clone(), position, number: None }
+    }
+
+    fn is_beyond(&self, position: Lsn) -> bool {
+        self.durable.load(Ordering::SeqCst) > position.0 || self.ended.load(Ordering::SeqCst)
+    }
+
+    fn wake(&self) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let due: Vec<Waker> = {
+            let mut wakers = self.wakers.lock();
+            let due = wakers.by_number.extract_if(.., |_, (position, _)| self.is_beyond(*position));
+            due.map(|(_, (_, waker))| waker).collect()
+        };
+        self.waiting.fetch_sub(due.len() as u64, Ordering::SeqCst);
+        for waker in due {
+            if let Err(Panic { message }) = sched::contain(|| waker.wake()) {
+                tracing::error!(
+                    "a waker panicked, and what it was to wake may wait for ever: {message}"
+                );
+            }
+        }
+    }
+
+    /// Leaves a waker, in the place of an earlier one; its number.
+    fn leave(&self, number: Option<u64>, position: Lsn, waker: Waker) -> u64 {
+        let mut wakers = self.wakers.lock();
+        let number = number.unwrap_or_else(|| {
+            wakers.next += 1;
+            wakers.next
+        });
+        let before = wakers.by_number.insert(number, (position, waker));
+        drop(wakers);
+        if before.is_none() {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+        }
+        // A user's code, without the lock.
+        drop(before);
+        number
+    }
+
+    fn take_back(&self, number: u64) {
+        let taken = self.wakers.lock().by_number.remove(&number);
+        if taken.is_some() {
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// See [`LogWatch::beyond`].
+#[derive(Debug)]
+pub(crate) struct Beyond {
+    watch: Arc<LogWatch>,
+    position: Lsn,
+    number: Option<u64>,
+}
+
+impl Future for Beyond {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.watch.is_beyond(self.position) {
+            return Poll::Ready(());
+        }
+        let number = self.watch.leave(self.number, self.position, context.waker().clone());
+        self.number = Some(number);
+        if self.watch.is_beyond(self.position) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Beyond {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.watch.take_back(number);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::future::block_on;
+    use loom::thread;
+
+    use super::*;
+
+    /// One who waits for one advance after another, or the end; loom finds the deadlock if none of them tells him.
+    #[test]
+    fn model_every_watcher_of_the_log_is_woken() {
+        loom::model(|| {
+            let watch = Arc::new(LogWatch::default());
+            let teller = {
+                let watch = watch.clone();
+                thread::spawn(move || {
+                    watch.advance(Lsn(1));
+                    watch.end();
+                })
+            };
+            block_on(watch.beyond(Lsn(0)));
+            block_on(watch.beyond(Lsn(1)));
+            teller.join().unwrap();
+        });
+    }
+}
