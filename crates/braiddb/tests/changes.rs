@@ -392,3 +392,87 @@ fn a_feed_that_waits_ends_with_the_database() {
         }
     });
 }
+
+/// Polls once, and gives up what is not ready.
+fn poll_once(changes: &mut Changes) -> Option<ChangeTransaction> {
+    let mut next = std::pin::pin!(changes.next());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match next.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(given) => Some(given.unwrap().expect("a feed ends with an error")),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[test]
+fn giving_up_what_waits_for_the_next_loses_nothing() {
+    with_database(|db, _| {
+        let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+        (0..3).for_each(|key| put(db, &table, key, key));
+        let mut changes = db.changes(ChangesFrom::Snapshot);
+        let mut given = Vec::new();
+        let mut written = 3;
+        while given.len() < 100 {
+            let Some(transaction) = poll_once(&mut changes) else {
+                if written < 100 && fastrand::u32(..50) == 0 {
+                    put(db, &table, written, written);
+                    written += 1;
+                }
+                std::thread::yield_now();
+                continue;
+            };
+            let of_records = |change: &&Change| change.kind == ChangeKind::Insert;
+            let records = transaction.changes.iter().filter(of_records);
+            given.extend(records.map(|change| change.key_as::<u64>().unwrap()));
+        }
+        assert_eq!(given, (0..100).collect::<Vec<_>>());
+    });
+}
+
+/// Given up after any number of polls, a feed leaves nothing that keeps the log.
+#[test]
+fn a_feed_that_is_dropped_holds_nothing() {
+    with_database(|db, _| {
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for from in [ChangesFrom::Now, ChangesFrom::Snapshot] {
+            for polls in 0..6 {
+                let mut changes = db.changes(from.clone());
+                for _ in 0..polls {
+                    poll_once(&mut changes);
+                    std::thread::yield_now();
+                }
+                for _ in 0..40 {
+                    block_on(db.put(&table, &1, &[1; 30_000])).unwrap();
+                }
+                drop(changes);
+                // What a worker was doing for it at that moment comes to its end first.
+                while block_on(db.compact()).unwrap().segments == 0 {}
+            }
+        }
+    });
+}
+
+#[test]
+fn a_feed_is_a_stream_of_any_executor() {
+    use futures_util::{StreamExt, TryStreamExt};
+    with_database(|db, _| {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let db = db.clone();
+        runtime.block_on(async move {
+            let table: Table<u64, u64> = db.create_table("t").await.unwrap();
+            let changes = db.changes(ChangesFrom::Now);
+            let followed = tokio::spawn(changes.take(50).try_collect::<Vec<_>>());
+            for key in 0..50 {
+                db.put(&table, &key, &key).await.unwrap();
+            }
+            let followed = followed.await.unwrap().unwrap();
+            let keys: Vec<_> =
+                followed.iter().map(|t| t.changes[0].key_as::<u64>().unwrap()).collect();
+            assert_eq!(keys, (0..50).collect::<Vec<_>>());
+            // Within a transaction, too.
+            let (token, inside) = (followed[0].token.unwrap(), db.clone());
+            let second = db.run(async move |_| inside.changes(token.into()).next().await).await;
+            assert_eq!(second.unwrap().unwrap(), followed[1]);
+        });
+    });
+}

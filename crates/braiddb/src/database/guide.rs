@@ -313,6 +313,12 @@
 //! [`Database::open_read_only`](crate::Database::open_read_only) opens it in another process, for a report or an export, and
 //! takes nothing from the service. It shows the database as it was when it was opened.
 //!
+//! # Following what is committed
+//!
+//! [`Database::changes`](crate::Database::changes) is a stream of whole transactions, in the order of their commits: for an index
+//! elsewhere, a cache that is to be emptied, a queue. Its tokens say where to go on after a restart, and a slot keeps the log until
+//! then ([`Database::create_change_slot`](crate::Database::create_change_slot)).
+//!
 //! # Watching a database
 //!
 //! [`Database::stats`](crate::Database::stats) counts what happened and how full everything is. A database is open in one

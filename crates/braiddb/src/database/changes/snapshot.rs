@@ -12,7 +12,7 @@ use crate::log::Lsn;
 use crate::record::{EXPIRY_BYTES, split_expiry};
 use crate::rid::TableId;
 use crate::sched::engine_code;
-use crate::transaction::Bounds;
+use crate::transaction::{Bounds, WorkerTransactions};
 use crate::types::KeyBuffer;
 
 /// Bytes of keys and values, about, in one piece; more if one record has more.
@@ -42,7 +42,12 @@ impl SnapshotScan {
         let (transaction, lsn) = db.begin_unlimited().await?;
         // The feed does not keep the database open.
         drop(db);
-        let tables = transaction.step(async |tx: &Transaction| tx.tables().await).await?;
+        let tables = async move |tx: &Transaction| {
+            // Whatever the database's durability is, nothing is given that a crash may take back.
+            WorkerTransactions::current().wait_durable(Lsn(lsn.0 - 1)).await?;
+            tx.tables().await
+        };
+        let tables = transaction.step(tables).await?;
         let wants = |table: &KnownTable| wanted.has(table.id, &table.name);
         let left = tables.iter().map(KnownTable::from).filter(wants).collect();
         let tables = KnownTables::new(&tables);

@@ -87,6 +87,71 @@ fn only_braid_meta_says_that_there_are_paged_tables() {
     assert!(after == before);
 }
 
+#[test]
+fn braid_meta_says_that_there_are_moved_blocks() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = Bench::open(directory.path()).unwrap();
+    let files = bench.log.files().unwrap();
+    let version = || {
+        let file = std::fs::read(directory.path().join("braid.meta")).unwrap();
+        file[field("File header", "format version")].to_vec()
+    };
+    assert!(!bench.log.logs_moved());
+    files.allow_paged().unwrap();
+    files.allow_moved().unwrap();
+    assert!(bench.log.logs_moved());
+    assert_eq!(version(), [3, 0, 0, 0]);
+    // It does not go back.
+    files.allow_paged().unwrap();
+    assert_eq!(version(), [3, 0, 0, 0]);
+    drop((bench, files));
+    let bench = Bench::open(directory.path()).unwrap();
+    assert!(bench.log.logs_moved());
+}
+
+#[test]
+fn moved_blocks() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = Bench::open(directory.path()).unwrap();
+    bench.log.files().unwrap().allow_moved().unwrap();
+    let mut moved = bench.log.reserve(0, block_bytes(record_bytes(3, 5)));
+    moved.append(TableId(9), RecordKind::Update, Rid::new(3), b"key", b"value");
+    moved.finish_moved();
+    bench.flush();
+    let mut record = vec![0; 24];
+    fill(
+        "Record",
+        &mut record,
+        &[
+            ("record id", 3),
+            ("table", 9),
+            ("bytes of the value", 5),
+            ("bytes of the key", 3),
+            ("kind", 2),
+            ("zero", 0),
+            ("checksum", 0),
+        ],
+    );
+    sum_record(&mut record, b"keyvalue");
+    let expected = block(4096, 4, 0, 4096, &record, 0);
+    let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
+    assert!(file[8192..8192 + expected.len()] == expected, "the block is what the page says");
+    drop(bench);
+    let bench = Bench::open(directory.path()).unwrap();
+    assert_eq!(bench.found[0], [(b"key".to_vec(), b"value".to_vec())]);
+    // In a database whose version says that there are none, it is damage.
+    drop(bench);
+    let meta = directory.path().join("braid.meta");
+    let mut sector = std::fs::read(&meta).unwrap();
+    sector[field("File header", "format version")].copy_from_slice(&[2, 0, 0, 0]);
+    sector[field("File header", "checksum")].fill(0);
+    let sum = crc32c::crc32c(&sector);
+    sector[field("File header", "checksum")].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&meta, sector).unwrap();
+    let opened = Bench::open(directory.path());
+    assert!(matches!(opened, Err(LogError::Corrupt { .. })));
+}
+
 /// A block built from the page alone.
 fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: usize) -> Vec<u8> {
     let bytes = 32 + body.len() + skip;

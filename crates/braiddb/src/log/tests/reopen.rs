@@ -71,8 +71,8 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
         let until = Lsn(life * 4 * SMALL_SEGMENT + life * 30_000);
         let expected = write(&mut bench, until);
         let files = bench.log.files().unwrap();
-        let freed = files.segments_before(Lsn(until.0 - SMALL_SEGMENT));
-        freed.iter().for_each(|index| files.free_segment(*index, 100).unwrap());
+        let freed = files.unheld_before(Lsn(until.0 - SMALL_SEGMENT), until);
+        freed.iter().for_each(|index| assert!(files.free_segment(*index, 100).unwrap()));
         assert!(!freed.is_empty());
         if life % 2 == 0 {
             continue;
