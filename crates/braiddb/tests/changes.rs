@@ -106,7 +106,7 @@ fn tables_are_chosen_by_name_or_by_handle() {
         let [one, two, three] = ["one", "two", "three"]
             .map(|name| block_on(db.create_table::<u64, u64>(name)).unwrap());
         let from = ChangesFrom::Now;
-        let mut named = db.changes(from.clone()).tables(&["one", "four"]);
+        let mut named = db.changes(from.clone()).tables(["one", "four"]);
         let mut handled = db.changes(from.clone()).tables([&one, &three]);
         let mut none = db.changes(from).tables::<&str>([]);
         for table in [&two, &one, &three] {

@@ -25,6 +25,12 @@ impl<T> ModelMutex<T> {
     }
 }
 
+impl<T: Default> Default for ModelMutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 /// A mutual exclusion that is taken in one call and left in another; models see its order.
 pub(crate) struct RawLock {
     held: loom::sync::Mutex<bool>,

@@ -22,7 +22,7 @@ use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
 /// Bytes of keys and values, about, after which what was found is given.
 const GIVEN_BYTES: usize = 1 << 20;
-/// Bytes of log that are passed before a look at whether anybody still wants it.
+/// Bytes of log that are passed at a time.
 const PASSED_BYTES: u64 = 16 << 20;
 /// Blocks between two turns of others.
 const TURN: usize = 64;
@@ -181,6 +181,11 @@ impl Follower {
 
     /// The next block, which is passed then.
     async fn next_block(&mut self, until: Lsn) -> Result<Block> {
+        // The feed has the other handle of the hold: without it, nobody waits for this.
+        let is_alone = Arc::strong_count(&self.hold) == 1;
+        if is_alone || WorkerTransactions::current().engine().checkpoints.stopping() {
+            return Err(Error::Closed);
+        }
         let block = self.blocks.block(self.position, until).await;
         let block = match self.hold.from() {
             // What was read may be another segment by now.

@@ -112,7 +112,7 @@ impl CatalogRows {
 }
 
 /// The tables there are, by their numbers; those that have a name, and are not the engine's own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KnownTables(BTreeMap<u32, KnownTable>);
 
 impl KnownTables {
@@ -145,5 +145,82 @@ impl KnownTables {
 
     fn put(&mut self, table: KnownTable) {
         self.0.insert(table.id, table);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::database::catalog::TableOptions;
+
+    fn row(id: u32, name: &str, expires: bool) -> (Vec<u8>, Vec<u8>) {
+        let options = TableOptions::default();
+        let options = if expires { options.ttl(Duration::from_secs(1)) } else { options };
+        let (key_type, value_type) = ("u64".to_owned(), "u64".to_owned());
+        let table = TableDescription { name: name.to_owned(), id, key_type, value_type, options };
+        (name.as_bytes().to_vec(), table.encode())
+    }
+
+    fn known(id: u32, name: &str, expires: bool) -> KnownTable {
+        KnownTable { id, name: name.into(), expires }
+    }
+
+    fn events(rows: &[(RecordKind, Vec<u8>, Vec<u8>)]) -> Vec<TableEvent> {
+        let mut catalog = CatalogRows::default();
+        for (kind, key, value) in rows {
+            catalog.add(*kind, key, value).unwrap();
+        }
+        catalog.into_events()
+    }
+
+    #[test]
+    fn what_a_transaction_did_to_tables_is_told_by_the_rows_it_wrote() {
+        use RecordKind::{Delete, Insert, Update};
+        let insert = |id, name, expires| {
+            let (key, value) = row(id, name, expires);
+            (Insert, key, value)
+        };
+        let listed = |kind, id, name: &str, expires| {
+            let dropped = DroppedTable { id, name: name.to_owned(), expires };
+            (kind, dropped.key(), dropped.encode())
+        };
+        let delete = |key: &[u8]| (Delete, key.to_vec(), Vec::new());
+        let all = [
+            events(&[insert(1, "a", false), insert(2, "b", true)]),
+            // Its values' type.
+            events(&[(Update, row(1, "a", false).0, row(1, "a", false).1)]),
+            events(&[insert(1, "c", false), delete(b"a")]),
+            // One is staged, listed anew, and published.
+            events(&[listed(Insert, 3, "s", true)]),
+            events(&[listed(Update, 3, "s", true)]),
+            events(&[insert(3, "s", true), delete(&listed(Insert, 3, "s", true).1)]),
+            events(&[delete(b"b"), listed(Insert, 2, "b", true)]),
+            events(&[delete(&listed(Insert, 2, "b", true).1)]),
+            // The engine's own.
+            events(&[insert(4, "braid.slots", false)]),
+        ];
+        let expected = [
+            TableEvent::Created(known(1, "a", false)),
+            TableEvent::Created(known(2, "b", true)),
+            TableEvent::Renamed(known(1, "a", false), "c".into()),
+            TableEvent::Published(known(3, "s", true)),
+            TableEvent::Dropped(known(2, "b", true)),
+        ];
+        assert_eq!(all.concat(), expected);
+        // Forward and back again.
+        let mut tables = KnownTables::default();
+        let mut states = Vec::new();
+        for event in &expected {
+            states.push(tables.clone());
+            tables.apply(event);
+        }
+        assert_eq!(tables.get(1), Some(&known(1, "c", false)));
+        assert_eq!((tables.get(2), tables.get(3)), (None, Some(&known(3, "s", true))));
+        for (event, state) in expected.iter().zip(states).rev() {
+            tables.take_back(event);
+            assert_eq!(tables, state);
+        }
     }
 }
