@@ -25,7 +25,7 @@ use super::table_key::KeyPart;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{P}` is not the start of a key of type `{Self}`",
+    message = "no key of type `{Self}` begins with what is given here",
     note = "keys that are texts or bytes start with `str` or `[u8]`; tuples with tuples of their first parts, as `&(7,)`"
 )]
 pub trait KeyPrefix<P: ?Sized> {

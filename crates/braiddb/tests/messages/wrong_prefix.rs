@@ -1,0 +1,13 @@
+//! A prefix that no key of the table begins with.
+
+use braiddb::{Database, Error, Table};
+
+async fn first(db: &Database, orders: Table<u64, str>) -> Result<bool, Error> {
+    db.run(async move |tx| {
+        let mut scan = tx.scan_prefix(&orders, "eu")?;
+        Ok(scan.next().await?.is_some())
+    })
+    .await
+}
+
+fn main() {}
