@@ -272,8 +272,7 @@ impl Clients {
 pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
     // Of the kind that it was created as.
     let table = pollster(Indexed::open(db, false))?.table;
-    // A dropping whose caller gave up has begun, or changes nothing any more.
-    pause(5000);
+    wait_for_changes(db, &table)?;
     for number in 0..INDEXES.len() {
         if let Some(problem) = index_problem(db, &table, number)? {
             return Ok(Some(problem));
@@ -282,19 +281,32 @@ pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
+/// Waits until nobody changes the table's indexes, nor will: a dropping goes on though its caller gave up, and may
+/// stand in the line of its worker still. Calls go to workers by turns, and pass nobody in their lines.
+fn wait_for_changes(db: &Database, table: &Records) -> Result<(), Error> {
+    let (workers, mut undisturbed) = (db.stats().workers.len(), 0);
+    while undisturbed < 2 * workers {
+        undisturbed = match pollster(db.drop_index(table, "never created")) {
+            Err(Error::IndexNotFound { .. }) => undisturbed + 1,
+            Err(Error::IndexBusy { .. }) => {
+                pause(100);
+                0
+            }
+            dropped => return dropped,
+        };
+    }
+    Ok(())
+}
+
 fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option<String>, Error> {
     let (name, unique) = INDEXES[number];
-    let index = loop {
-        match pollster(attach(db, table, number)) {
-            Ok(index) => break index,
-            // A dropping whose caller gave up goes on.
-            Err(Error::IndexBusy { .. }) => pause(100),
-            Err(Error::DuplicateKey { .. }) if unique => {
-                let refused = || format!("index {name} is refused for no duplicate");
-                return Ok((!pollster(duplicate(db, table))?).then(refused));
-            }
-            Err(error) => return Err(error),
+    let index = match pollster(attach(db, table, number)) {
+        Ok(index) => index,
+        Err(Error::DuplicateKey { .. }) if unique => {
+            let refused = || format!("index {name} is refused for no duplicate");
+            return Ok((!pollster(duplicate(db, table))?).then(refused));
         }
+        Err(error) => return Err(error),
     };
     let records = table.clone();
     let compared =

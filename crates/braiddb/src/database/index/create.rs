@@ -157,7 +157,7 @@ impl Database {
             // When the database was opened it had been dropped already.
             changing = self.remove_index(&row, changing).await?;
         };
-        let listed = self.list_index(table, &row, code).await?;
+        let (listed, row) = self.list_index(table, row, code).await?;
         match row.stage {
             IndexStage::Building => match self.build_index(table, &listed, &row, watch).await {
                 Err(duplicate @ Error::DuplicateKey { .. }) => {
@@ -192,21 +192,23 @@ impl Database {
     }
 
     /// Lists an index with its table, and commits: so every transaction that begins later sees it listed.
-    async fn list_index(
+    /// Returns its row too, which may say *ready* by now: by the last commit of one who gave up building it.
+    pub(super) async fn list_index(
         &self,
         table: &Arc<record::Records>,
-        row: &IndexDescription,
+        row: IndexDescription,
         code: IndexCode,
-    ) -> Result<Arc<Secondary>> {
+    ) -> Result<(Arc<Secondary>, IndexDescription)> {
         let there = table.secondary(&row.name);
-        let index = there.unwrap_or_else(|| self.shared.engine.secondary(row));
+        let index = there.unwrap_or_else(|| self.shared.engine.secondary(&row));
         // Before it is listed, or writers could meet it detached.
         index.attach(code);
         let listed = table.list_secondary(index);
-        if row.stage == IndexStage::Building {
-            self.put_row(row).await?;
+        if row.stage != IndexStage::Building {
+            return Ok((listed, row));
         }
-        Ok(listed)
+        let row = self.run(async move |tx| tx.put_row_as_it_is(&row).await).await?;
+        Ok((listed, row))
     }
 
     /// Makes all entries that are missing, and lets the index be read.
@@ -353,13 +355,32 @@ impl Transaction {
     /// Changes the row of an index. It must be this index's still: whoever changes it may have been given
     /// up, and another may have dropped the index since, or created one of the same name.
     pub(super) async fn put_row(&self, row: &IndexDescription) -> Result<()> {
-        let now = self.index_row(row.table_id, &row.name).await?;
-        let Some(now) = now.filter(|now| now.id == row.id && now.stage <= row.stage) else {
-            let (table, index) = (row.table.clone(), row.name.clone());
-            return Err(Error::IndexNotFound { table, index });
-        };
+        let now = self.row_before(row, row.stage).await?;
         // Its table may have been renamed meanwhile.
-        let row = IndexDescription { table: now.table, ..row.clone() };
+        self.update_row(&IndexDescription { table: now.table, ..row.clone() }).await
+    }
+
+    /// Writes the row of an index that is not being dropped once more, as it is now, and returns it.
+    async fn put_row_as_it_is(&self, row: &IndexDescription) -> Result<IndexDescription> {
+        let now = self.row_before(row, IndexStage::Ready).await?;
+        self.update_row(&now).await?;
+        Ok(now)
+    }
+
+    /// The row of an index as it is now, if it is this index's still, and not past `last`.
+    async fn row_before(
+        &self,
+        row: &IndexDescription,
+        last: IndexStage,
+    ) -> Result<IndexDescription> {
+        let now = self.index_row(row.table_id, &row.name).await?;
+        now.filter(|now| now.id == row.id && now.stage <= last).ok_or_else(|| {
+            let (table, index) = (row.table.clone(), row.name.clone());
+            Error::IndexNotFound { table, index }
+        })
+    }
+
+    async fn update_row(&self, row: &IndexDescription) -> Result<()> {
         let (catalog, key) = (self.catalog(), row_key(row.table_id, &row.name));
         let value = row.encode();
         engine_code(self.core().write(&catalog, &key, Intent::Update(&value))).await?;

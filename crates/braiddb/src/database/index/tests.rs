@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Index, IndexKeys, IndexOptions, IndexStage};
+use super::{Index, IndexDescription, IndexKeys, IndexOptions, IndexStage, erase};
 use crate::database::{Database, Error, Options, Table, TableOptions, Transaction};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
@@ -191,4 +191,17 @@ fn an_index_is_what_its_table_is_after_every_crash() {
     }
     assert_eq!(met.into_iter().collect::<Vec<_>>(), ["building", "none", "ready"]);
     assert!(while_dropped >= 8, "{while_dropped}");
+}
+
+#[test]
+fn a_creation_goes_on_when_one_that_was_given_up_makes_the_index_ready_meanwhile() {
+    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    let table = open_table(&db, 0);
+    attach(&db, &table, false).unwrap();
+    let ready = crate::database::block_on(db.indexes()).unwrap().remove(0);
+    // As the second creation read it, before the last commit of the first.
+    let read = IndexDescription { stage: IndexStage::Building, ..ready.clone() };
+    let code = erase::<u64, u64, _>(digits);
+    let (_, row) = crate::database::block_on(db.list_index(&table.core, read, code)).unwrap();
+    assert_eq!((row.id, row.stage), (ready.id, IndexStage::Ready));
 }
