@@ -257,7 +257,8 @@ pub struct Import {
     /// whole row, as a JSON object.
     #[arg(long)]
     pub value: Option<String>,
-    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl or .ndjson.
+    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl, .ndjson or
+    /// .parquet.
     #[arg(long)]
     pub format: Option<Format>,
     /// What stands between the fields of a CSV file: one character, or tab.
@@ -290,7 +291,8 @@ pub struct Export {
     /// Columns of the CSV file, in their order; by default the fields of the first record.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub columns: Option<Vec<String>>,
-    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl or .ndjson.
+    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl, .ndjson or
+    /// .parquet.
     #[arg(long)]
     pub format: Option<Format>,
     /// What stands between the fields of a CSV file: one character, or tab.
@@ -321,6 +323,8 @@ pub enum Format {
     Csv,
     /// One JSON object a line.
     Jsonl,
+    /// Apache Parquet.
+    Parquet,
 }
 
 /// A scan.

@@ -56,7 +56,7 @@ fn the_worlds_airports_come_back_value_for_value() {
         braid.run(&["import", file, "--table", table, "--key", "icao"], 0);
     };
     import(file.to_str().unwrap(), "a");
-    for format in ["out.csv", "out.jsonl"] {
+    for format in ["out.csv", "out.jsonl", "out.parquet"] {
         let out = braid.path(format);
         braid.run(&["export", &out, "--table", "a", "--key", "icao", "--json"], 0);
         import(&out, format);

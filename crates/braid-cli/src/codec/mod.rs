@@ -11,7 +11,8 @@ pub use value::ValueType;
 /// What bytes without a type of their own begin with, as text.
 const HEX: &str = "0x";
 
-fn to_hex(bytes: &[u8]) -> String {
+/// Bytes as a text of hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
     text.push_str(HEX);
@@ -23,7 +24,7 @@ fn to_hex(bytes: &[u8]) -> String {
 }
 
 /// Appends a text as JSON.
-fn append_json(text: &str, out: &mut Vec<u8>) {
+pub fn append_json(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("text is written to memory");
 }
 

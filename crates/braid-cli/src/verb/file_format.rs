@@ -20,11 +20,12 @@ pub fn of(path: &Path, format: Option<Format>, delimiter: Option<u8>) -> Result<
         (Some(format), _) => format,
         (None, "csv" | "tsv") => Format::Csv,
         (None, "jsonl" | "ndjson") => Format::Jsonl,
-        (None, _) if is_standard(path) => bail!("say --format csv or --format jsonl"),
-        (None, _) => bail!("{name}: say --format csv or --format jsonl"),
+        (None, "parquet") => Format::Parquet,
+        (None, _) if is_standard(path) => bail!("say --format csv, jsonl or parquet"),
+        (None, _) => bail!("{name}: say --format csv, jsonl or parquet"),
     };
-    if delimiter.is_some() && format == Format::Jsonl {
-        bail!("--delimiter is for CSV, and {name} is of JSON lines");
+    if delimiter.is_some() && format != Format::Csv {
+        bail!("--delimiter is for CSV, and {name} is not");
     }
     let usual = if ending == "tsv" { b'\t' } else { b',' };
     Ok((format, delimiter.unwrap_or(usual)))

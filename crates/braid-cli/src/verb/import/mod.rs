@@ -9,6 +9,7 @@
 mod csv;
 mod load;
 mod merge;
+mod parquet;
 mod parse;
 mod rows;
 mod source;
@@ -25,7 +26,7 @@ use self::load::Loader;
 use self::parse::Sink;
 use self::rows::{Rejected, Rejections, Rows};
 use self::source::Source;
-use crate::arguments::Import;
+use crate::arguments::{Format, Import};
 use crate::exit;
 use crate::output::Output;
 use crate::store::StoreArguments;
@@ -75,6 +76,7 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
     let shares = Shares::of(store.memory_bytes());
     let source = Source::open(import)?;
     let name = source.name.clone();
+    let unit = if source.format == Format::Parquet { "row" } else { "line" };
     let mut loader = Loader::new(import, store, shares);
     let mut rejections = thread::scope(|scope| {
         let (full, runs) = sync_channel(1);
@@ -111,7 +113,7 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         _ = loader.take_back();
     })?;
     rejections.append(&mut loader.rejections);
-    rejections.tell(&name);
+    rejections.tell(&name, unit);
     let rejected = rejections.count;
     if rejected > 0 && !import.skip_rejected {
         eprintln!(

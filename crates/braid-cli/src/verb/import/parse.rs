@@ -1,5 +1,6 @@
 //! From a file's bytes to keys and values, each row either good or rejected for a reason.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -7,6 +8,7 @@ use braiddb::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 use super::BYTE_ORDER_MARK;
 use super::csv::{self, CsvReader};
+use super::parquet;
 use super::rows::Rejected;
 use super::source::Source;
 use crate::arguments::{Format, Import};
@@ -36,6 +38,12 @@ pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()>
     match format {
         Format::Csv => read_csv(reader, delimiter, import, &name, sink),
         Format::Jsonl => read_jsonl(reader, import, &name, sink),
+        Format::Parquet => {
+            let file = File::open(&import.file).with_context(|| format!("cannot read {name}"))?;
+            parquet::read(&reader, file, &name, |row, object| {
+                take_json(sink, row, object.and_then(|object| json_row(object, import)))
+            })
+        }
     }
 }
 
@@ -185,13 +193,22 @@ fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Si
         if text.trim_ascii().is_empty() {
             continue;
         }
-        let row = match whole {
-            true => json_row(text, import),
-            false => Err(format!("it has more than {} MiB", MOST_LINE_BYTES >> 20)),
+        let row = match (whole, std::str::from_utf8(text)) {
+            (false, _) => Err(format!("it has more than {} MiB", MOST_LINE_BYTES >> 20)),
+            (true, Err(_)) => Err("it is not text in UTF-8".to_owned()),
+            (true, Ok(text)) => json_row(text, import),
         };
-        match row {
-            Ok((key, value)) => take(sink, number, key.as_bytes(), value.as_bytes())?,
-            Err(reason) => sink.reject(Rejected { line: number, reason }),
+        take_json(sink, number, row)?;
+    }
+}
+
+/// Gives a row that was JSON to the sink.
+fn take_json(sink: &mut impl Sink, line: u64, row: Result<(String, String), String>) -> Result<()> {
+    match row {
+        Ok((key, value)) => take(sink, line, key.as_bytes(), value.as_bytes()),
+        Err(reason) => {
+            sink.reject(Rejected { line, reason });
+            Ok(())
         }
     }
 }
@@ -225,9 +242,8 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<O
     }
 }
 
-/// A line of JSON as its key and its value; a number keeps every digit, as a key too.
-fn json_row(line: &[u8], import: &Import) -> Result<(String, String), String> {
-    let text = std::str::from_utf8(line).map_err(|_| "it is not text in UTF-8".to_owned())?;
+/// A row of JSON as its key and its value; a number keeps every digit, as a key too.
+fn json_row(text: &str, import: &Import) -> Result<(String, String), String> {
     let fields = Fields::parse(text)?;
     let find = |name: &str| fields.get(name).ok_or_else(|| format!("it has no field {name:?}"));
     let key = find(&import.key)?;

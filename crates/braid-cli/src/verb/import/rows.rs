@@ -134,11 +134,11 @@ impl Rejections {
         self.first.truncate(TOLD);
     }
 
-    /// Says on standard error which rows were rejected and why.
-    pub fn tell(&mut self, name: &str) {
+    /// Says on standard error which rows were rejected and why; they are counted in so called units.
+    pub fn tell(&mut self, name: &str, unit: &str) {
         self.keep_first();
         for Rejected { line, reason } in &self.first {
-            eprintln!("braid: {name} line {line}: rejected: {reason}");
+            eprintln!("braid: {name} {unit} {line}: rejected: {reason}");
         }
         let more = self.count - self.first.len() as u64;
         if more > 0 {

@@ -30,6 +30,9 @@ impl Source {
         let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
         let standard = file_format::is_standard(path);
         let name = if standard { "standard input".to_owned() } else { path.display().to_string() };
+        if standard && format == Format::Parquet {
+            bail!("what is in a Parquet file stands at its end; name a file instead of `-`");
+        }
         let (file, bytes): (Box<dyn Read + Send>, u64) = if standard {
             (Box::new(io::stdin()), 0)
         } else {
@@ -48,6 +51,13 @@ impl Source {
 pub struct Watched {
     file: Box<dyn Read + Send>,
     bar: ProgressBar,
+}
+
+impl Watched {
+    /// Shows that so much more was read, by somebody else.
+    pub fn passed(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
 }
 
 impl std::fmt::Debug for Watched {

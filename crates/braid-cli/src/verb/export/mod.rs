@@ -1,5 +1,7 @@
 //! `export`: a table's records as rows of a file, the reverse of `import`.
 
+mod parquet;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,11 +41,30 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
     };
     let (table, first) = block_on(transaction.step(open))?;
     let rows = RowFormat::new(export, format, delimiter, table.clone(), first.as_deref())?;
-    let write = |mut out: File| {
-        out.write_all(&rows.header())?;
-        let append =
-            move |page: &mut Vec<u8>, key: &[u8], value: &[u8]| rows.append(page, key, value);
-        pages::write(&transaction, &table, Range::all(), append, out)
+    let header = rows.header();
+    let columns = rows.columns();
+    let append = move |page: &mut Vec<u8>, key: &[u8], value: &[u8]| rows.append(page, key, value);
+    let pages = |out: &mut (dyn Write + Send)| {
+        pages::write(&transaction, &table, Range::all(), append.clone(), out)
+    };
+    let write = |mut out: File| match format {
+        Format::Csv => {
+            out.write_all(&header)?;
+            pages(&mut out)
+        }
+        Format::Jsonl => pages(&mut out),
+        Format::Parquet => {
+            // The transaction shows the same records both times.
+            let mut columns = parquet::Columns::new(columns);
+            pages(&mut parquet::Lines(|fields: &Fields<'_>| {
+                columns.see(fields);
+                Ok(())
+            }))?;
+            let mut rows = parquet::Rows::new(columns, out)?;
+            let exported = pages(&mut parquet::Lines(|fields: &Fields<'_>| rows.push(fields)))?;
+            rows.finish()?;
+            Ok(exported)
+        }
     };
     if file_format::is_standard(&export.file) {
         write(output::stdout()?)?;
@@ -153,21 +174,22 @@ impl RowFormat {
         Ok(Self { table, format, delimiter, key, content })
     }
 
-    /// What stands before the first row.
+    /// The names of the columns, as far as they are known.
+    fn columns(&self) -> Vec<String> {
+        match &self.content {
+            Content::Pair(value) => vec![self.key.clone(), value.clone()],
+            Content::Fields { columns, .. } => columns.clone(),
+        }
+    }
+
+    /// What stands before the first row of CSV.
     fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
-        if self.format == Format::Csv {
-            match &self.content {
-                Content::Pair(value) => self.append_csv(&mut header, [&*self.key, value]),
-                Content::Fields { columns, .. } => {
-                    self.append_csv(&mut header, columns.iter().map(String::as_str));
-                }
-            }
-        }
+        self.append_csv(&mut header, self.columns());
         header
     }
 
-    /// Appends the row of a record.
+    /// Appends the row of a record, which for a Parquet file is a line of JSON first.
     fn append(&self, page: &mut Vec<u8>, key: &[u8], value: &[u8]) -> Result<()> {
         let content = match &self.content {
             Content::Pair(name) => return self.append_pair(page, key, name, value),
@@ -189,7 +211,7 @@ impl RowFormat {
                 values.append_text(value, &mut value_text)?;
                 self.append_csv(page, [key_text, value_text]);
             }
-            Format::Jsonl => {
+            Format::Jsonl | Format::Parquet => {
                 page.push(b'{');
                 serde_json::to_writer(&mut *page, &self.key)?;
                 page.push(b':');
@@ -221,7 +243,7 @@ impl RowFormat {
                 self.key
             );
         }
-        if self.format == Format::Jsonl {
+        if self.format != Format::Csv {
             match text.contains(['\n', '\r']) {
                 true => page.extend_from_slice(compact(&text).as_bytes()),
                 false => page.extend_from_slice(text.as_bytes()),

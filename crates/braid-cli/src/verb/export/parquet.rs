@@ -1,0 +1,358 @@
+//! Records as a Parquet file: looked at once to find what each column holds, and once more to be written.
+//!
+//! A column of numbers is of integers or of doubles if these hold each number exactly; one of different things
+//! holds them as JSON. A field that a record lacks is null, as one that is null.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use crate::verb::json_text::{Fields, unquoted};
+
+/// Bytes of values that are gathered before they are written, about.
+const GROUP_BYTES: usize = 16 << 20;
+
+/// Takes pages of JSON lines, and gives each object to a function.
+pub struct Lines<F>(pub F);
+
+impl<F: FnMut(&Fields<'_>) -> Result<()>> Write for Lines<F> {
+    /// Takes whole lines.
+    fn write(&mut self, page: &[u8]) -> io::Result<usize> {
+        let text = std::str::from_utf8(page).map_err(io::Error::other)?;
+        for line in text.lines() {
+            let fields = Fields::parse(line).map_err(io::Error::other)?;
+            (self.0)(&fields).map_err(io::Error::other)?;
+        }
+        Ok(page.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What has been seen of the values of each column.
+#[derive(Debug)]
+pub struct Columns {
+    names: Vec<String>,
+    numbers: HashMap<String, usize>,
+    seen: Vec<Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    truth: bool,
+    text: bool,
+    number: bool,
+    /// Of objects and arrays.
+    other: bool,
+    /// Whether all numbers are of this type, and it has each of them exactly.
+    i64: bool,
+    u64: bool,
+    f64: bool,
+}
+
+/// What a column is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Truth,
+    Signed,
+    Unsigned,
+    Double,
+    Text,
+    Json,
+}
+
+impl Columns {
+    /// Columns of these names, of which nothing is known.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let mut columns = Self { names: Vec::new(), numbers: HashMap::new(), seen: Vec::new() };
+        for name in names {
+            columns.number(&name);
+        }
+        columns
+    }
+
+    fn number(&mut self, name: &str) -> usize {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len();
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        let (i64, u64, f64) = (true, true, true);
+        self.seen.push(Seen {
+            truth: false,
+            text: false,
+            number: false,
+            other: false,
+            i64,
+            u64,
+            f64,
+        });
+        number
+    }
+
+    /// Looks at a record.
+    pub fn see(&mut self, fields: &Fields<'_>) {
+        for (name, json) in fields.iter() {
+            let number = self.number(name);
+            self.seen[number].see(json);
+        }
+    }
+}
+
+impl Seen {
+    fn see(&mut self, json: &str) {
+        match json.as_bytes()[0] {
+            b'n' => {}
+            b't' | b'f' => self.truth = true,
+            b'"' => self.text = true,
+            b'{' | b'[' => self.other = true,
+            _ => {
+                self.number = true;
+                self.i64 &= json != "-0" && json.parse::<i64>().is_ok();
+                self.u64 &= json.parse::<u64>().is_ok();
+                self.f64 &= is_exactly_a_double(json);
+            }
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match (self.truth, self.text, self.number, self.other) {
+            (true, false, false, false) => Kind::Truth,
+            (false, _, false, false) => Kind::Text,
+            (false, false, true, false) if self.i64 => Kind::Signed,
+            (false, false, true, false) if self.u64 => Kind::Unsigned,
+            (false, false, true, false) if self.f64 => Kind::Double,
+            _ => Kind::Json,
+        }
+    }
+}
+
+/// Whether a number of JSON is what the shortest text of the nearest double says, but for zeros.
+fn is_exactly_a_double(json: &str) -> bool {
+    let Ok(double) = json.parse::<f64>() else { return false };
+    double.is_finite() && significant(json) == significant(&format!("{double:e}"))
+}
+
+/// The sign, the digits of a number without zeros around them, and the power of ten of the last of them.
+fn significant(number: &str) -> (bool, String, i64) {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (negative, mantissa) =
+        mantissa.strip_prefix('-').map_or((false, mantissa), |mantissa| (true, mantissa));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let trimmed = digits.trim_end_matches('0');
+    // One that is longer is far beyond a double.
+    let exponent: i64 = exponent.parse().unwrap_or(i64::from(i32::MAX));
+    let exponent = exponent - fraction.len() as i64 + (digits.len() - trimmed.len()) as i64;
+    let digits = trimmed.trim_start_matches('0');
+    match digits.is_empty() {
+        true => (negative, String::new(), 0),
+        false => (negative, digits.to_owned(), exponent),
+    }
+}
+
+impl Kind {
+    fn column(self, name: &str) -> Result<Type> {
+        let (physical, logical) = match self {
+            Self::Truth => (Physical::BOOLEAN, None),
+            Self::Signed => (Physical::INT64, None),
+            Self::Unsigned => (Physical::INT64, Some(LogicalType::integer(64, false))),
+            Self::Double => (Physical::DOUBLE, None),
+            Self::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Self::Json => (Physical::BYTE_ARRAY, Some(LogicalType::Json)),
+        };
+        let column = Type::primitive_type_builder(name, physical);
+        let column = column.with_repetition(Repetition::OPTIONAL).with_logical_type(logical);
+        Ok(column.build()?)
+    }
+}
+
+/// Values of a column that wait to be written.
+enum Values {
+    Truth(Vec<bool>),
+    Integers(Vec<i64>),
+    Doubles(Vec<f64>),
+    Texts(Vec<ByteArray>),
+}
+
+struct Column {
+    kind: Kind,
+    values: Values,
+    /// For each record whether it has a value: 1, else 0.
+    present: Vec<i16>,
+}
+
+impl Column {
+    fn new(kind: Kind) -> Self {
+        let values = match kind {
+            Kind::Truth => Values::Truth(Vec::new()),
+            Kind::Signed | Kind::Unsigned => Values::Integers(Vec::new()),
+            Kind::Double => Values::Doubles(Vec::new()),
+            Kind::Text | Kind::Json => Values::Texts(Vec::new()),
+        };
+        Self { kind, values, present: Vec::new() }
+    }
+
+    /// Adds a record's value, and returns how many bytes it takes, about.
+    fn push(&mut self, json: Option<&str>) -> Result<usize> {
+        let json = json.filter(|json| *json != "null");
+        self.present.push(i16::from(json.is_some()));
+        let Some(json) = json else { return Ok(size_of::<i16>()) };
+        match &mut self.values {
+            Values::Truth(values) => values.push(json == "true"),
+            // Of one beyond an i64 the bits are those of a u64.
+            Values::Integers(values) if self.kind == Kind::Unsigned => {
+                values.push(json.parse::<u64>()?.cast_signed());
+            }
+            Values::Integers(values) => values.push(json.parse()?),
+            Values::Doubles(values) => values.push(json.parse()?),
+            Values::Texts(values) => {
+                let text = match self.kind {
+                    Kind::Text => unquoted(json).map_err(|reason| anyhow!(reason))?,
+                    _ => json.to_owned(),
+                };
+                values.push(text.into_bytes().into());
+            }
+        }
+        Ok(json.len() + size_of::<ByteArray>())
+    }
+
+    /// Writes the values, and has none then.
+    fn write(&mut self, writer: &mut ColumnWriter<'_>) -> Result<()> {
+        let present = Some(&*self.present);
+        match (&mut self.values, writer) {
+            (Values::Truth(values), ColumnWriter::BoolColumnWriter(writer)) => {
+                writer.write_batch(values, present, None)?;
+                values.clear();
+            }
+            (Values::Integers(values), ColumnWriter::Int64ColumnWriter(writer)) => {
+                writer.write_batch(values, present, None)?;
+                values.clear();
+            }
+            (Values::Doubles(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+                writer.write_batch(values, present, None)?;
+                values.clear();
+            }
+            (Values::Texts(values), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+                writer.write_batch(values, present, None)?;
+                values.clear();
+            }
+            _ => unreachable!("a column's writer is of its kind"),
+        }
+        self.present.clear();
+        Ok(())
+    }
+}
+
+/// Writes records to a Parquet file.
+pub struct Rows<W: Write + Send> {
+    names: Vec<String>,
+    columns: Vec<Column>,
+    writer: SerializedFileWriter<W>,
+    bytes: usize,
+}
+
+impl<W: Write + Send> Rows<W> {
+    /// Begins a file with these columns.
+    ///
+    /// # Errors
+    /// What the output says.
+    pub fn new(columns: Columns, out: W) -> Result<Self> {
+        let Columns { names, seen, .. } = columns;
+        let kinds: Vec<Kind> = seen.into_iter().map(Seen::kind).collect();
+        let fields = names.iter().zip(&kinds).map(|(name, kind)| Ok(Arc::new(kind.column(name)?)));
+        let fields = fields.collect::<Result<_>>()?;
+        let schema = Arc::new(Type::group_type_builder("records").with_fields(fields).build()?);
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("braid ", env!("CARGO_PKG_VERSION")).to_owned());
+        let writer = SerializedFileWriter::new(out, schema, Arc::new(properties.build()))?;
+        let columns = kinds.into_iter().map(Column::new).collect();
+        Ok(Self { names, columns, writer, bytes: 0 })
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// What the output says.
+    pub fn push(&mut self, fields: &Fields<'_>) -> Result<()> {
+        for (name, column) in self.names.iter().zip(&mut self.columns) {
+            self.bytes += column.push(fields.get(name))?;
+        }
+        if self.bytes >= GROUP_BYTES {
+            self.write_group()?;
+        }
+        Ok(())
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        let mut group = self.writer.next_row_group()?;
+        for column in &mut self.columns {
+            let mut writer = group.next_column()?.expect("as many as the schema has");
+            column.write(writer.untyped())?;
+            writer.close()?;
+        }
+        group.close()?;
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Writes what is left, and the end of the file.
+    ///
+    /// # Errors
+    /// What the output says.
+    pub fn finish(mut self) -> Result<()> {
+        if self.bytes > 0 {
+            self.write_group()?;
+        }
+        self.writer.close()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(values: &[&str]) -> Kind {
+        let mut columns = Columns::new(["a".to_owned()]);
+        for value in values {
+            columns.see(&Fields::parse(&format!("{{\"a\":{value}}}")).unwrap());
+        }
+        columns.seen[0].kind()
+    }
+
+    #[test]
+    fn columns_are_of_types_that_hold_their_values_exactly() {
+        for (values, expected) in [
+            (&["null", "true"][..], Kind::Truth),
+            (&["1", "-9223372036854775808"], Kind::Signed),
+            (&["1", "18446744073709551615"], Kind::Unsigned),
+            (&["-1", "18446744073709551615"], Kind::Json),
+            (&["1", "1.10", "-2e3", "0.30000000000000004", "-0", "0.0"], Kind::Double),
+            (&["0.1", "9007199254740993"], Kind::Json),
+            (&["12345678901234567890123"], Kind::Json),
+            (&["1e400"], Kind::Json),
+            (&["1e-9223372036854775809"], Kind::Json),
+            (&["\"a\"", "\"1\""], Kind::Text),
+            (&["\"a\"", "1"], Kind::Json),
+            (&["true", "1"], Kind::Json),
+            (&["[1]", "{}"], Kind::Json),
+            (&[], Kind::Text),
+            (&["null"], Kind::Text),
+        ] {
+            assert_eq!(kind(values), expected, "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Rows of a Parquet file as JSON objects: what JSON has no word for becomes text, and what cannot be said
+//! exactly is refused.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Context, Result, bail};
+use chrono::{DateTime, NaiveDate, SecondsFormat};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row};
+use parquet::schema::types::Type;
+use serde_json::value::RawValue;
+
+use super::source::Watched;
+use crate::codec::{append_json, to_hex};
+use crate::verb::json_text::Fields;
+
+/// Gives the rows of a file, each as a JSON object or the reason why it is none, with its number, from 1 on.
+///
+/// # Errors
+/// If it is no Parquet file, has columns that cannot be read exactly, or is damaged; the first of `each`.
+pub fn read(
+    watched: &Watched,
+    file: File,
+    name: &str,
+    mut each: impl FnMut(u64, Result<&str, String>) -> Result<()>,
+) -> Result<()> {
+    let unreadable = || format!("{name} cannot be read as a Parquet file");
+    let reader = guarded(|| Ok(SerializedFileReader::new(file)?)).with_context(unreadable)?;
+    let schema = reader.metadata().file_metadata().schema_descr().root_schema();
+    let columns = schema.get_fields().iter().map(|column| {
+        let shape = Shape::of(column).with_context(|| format!("{name} column {:?}", column.name()));
+        Ok((text_of(column.name()), shape?))
+    });
+    let columns: Vec<(String, Shape)> = columns.collect::<Result<_>>()?;
+    let broken = || format!("nothing was imported: {name} cannot be read to its end");
+    let (mut number, mut object) = (0, Vec::new());
+    for group in 0..reader.num_row_groups() {
+        let group = guarded(|| Ok(reader.get_row_group(group)?)).with_context(broken)?;
+        let mut rows = guarded(|| Ok(group.get_row_iter(None)?)).with_context(broken)?;
+        while let Some(row) = guarded(|| Ok(rows.next().transpose()?)).with_context(broken)? {
+            number += 1;
+            object.clear();
+            match append_object(&row, &columns, &mut object) {
+                Ok(()) => each(number, Ok(std::str::from_utf8(&object).expect("JSON is text")))?,
+                Err(reason) => each(number, Err(reason))?,
+            }
+        }
+        watched.passed(u64::try_from(group.metadata().compressed_size()).unwrap_or(0));
+    }
+    Ok(())
+}
+
+/// Calls into the reader of files, which panics at some that are damaged.
+fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(read) => read,
+        Err(_) => bail!("it is damaged, or of a kind that its reader does not know"),
+    }
+}
+
+/// What a column's fields are.
+#[derive(Debug)]
+enum Shape {
+    /// As the field says.
+    Plain,
+    /// A text that is JSON.
+    Json,
+    Uuid,
+    /// A moment, of UTC or of a clock of some place.
+    Moment {
+        utc: bool,
+        nanoseconds: bool,
+    },
+    /// Nanoseconds since midnight.
+    TimeOfDay,
+    Object(Vec<(String, Shape)>),
+    List(Box<Shape>),
+    Map(Box<(Shape, Shape)>),
+}
+
+impl Shape {
+    fn of(column: &Type) -> Result<Self> {
+        let element = Self::of_element(column)?;
+        let about = column.get_basic_info();
+        let repeated = about.has_repetition() && about.repetition() == Repetition::REPEATED;
+        Ok(if repeated { Self::List(Box::new(element)) } else { element })
+    }
+
+    /// Of a field, or of what it repeats.
+    fn of_element(column: &Type) -> Result<Self> {
+        if column.is_primitive() {
+            return Self::of_leaf(column);
+        }
+        let parts = column.get_fields();
+        match (column.get_basic_info().converted_type(), parts) {
+            (ConvertedType::LIST, [part]) => {
+                let element = if is_element(part, column) { part } else { &part.get_fields()[0] };
+                Ok(Self::List(Box::new(Self::of_element(element)?)))
+            }
+            (ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE, [part]) if part.is_group() => {
+                match part.get_fields() {
+                    [element] => Ok(Self::List(Box::new(Self::of(element)?))),
+                    [key, value] => Ok(Self::Map(Box::new((Self::of(key)?, Self::of(value)?)))),
+                    _ => bail!("is no map"),
+                }
+            }
+            (ConvertedType::NONE, _) => {
+                let field = |part: &_| -> Result<_> {
+                    let part: &Type = part;
+                    Ok((text_of(part.name()), Self::of(part)?))
+                };
+                let fields = parts.iter().map(|part| field(part.as_ref()));
+                Ok(Self::Object(fields.collect::<Result<_>>()?))
+            }
+            _ => bail!("is of a kind that cannot be read"),
+        }
+    }
+
+    fn of_leaf(column: &Type) -> Result<Self> {
+        let about = column.get_basic_info();
+        match (about.logical_type_ref(), about.converted_type(), column.get_physical_type()) {
+            (_, _, Physical::INT96) => {
+                bail!(
+                    "has time stamps of 96 bits, which an old format has; write them as micro- or nanoseconds"
+                )
+            }
+            (_, ConvertedType::INTERVAL, _) => bail!("has intervals, which cannot be read"),
+            (Some(LogicalType::Json), ..) | (_, ConvertedType::JSON, _) => Ok(Self::Json),
+            (Some(LogicalType::Uuid), ..) => Ok(Self::Uuid),
+            (Some(LogicalType::Timestamp(moment)), ..) => Ok(Self::Moment {
+                utc: moment.is_adjusted_to_u_t_c,
+                nanoseconds: moment.unit == TimeUnit::NANOS,
+            }),
+            (Some(LogicalType::Time(time)), ..) if time.unit == TimeUnit::NANOS => {
+                Ok(Self::TimeOfDay)
+            }
+            _ => Ok(Self::Plain),
+        }
+    }
+
+    /// Appends a field as JSON; why it cannot be said.
+    fn append(&self, field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
+        match (self, field) {
+            (_, Field::Null) => out.extend_from_slice(b"null"),
+            (Self::Object(columns), Field::Group(row)) => append_object(row, columns, out)?,
+            (Self::List(element), Field::ListInternal(list)) => {
+                append_list(list.elements(), out, |field, out| element.append(field, out))?;
+            }
+            (Self::Map(parts), Field::MapInternal(map)) => {
+                // Keys may be of any type: so pairs, and not the fields of an object.
+                append_list(map.entries(), out, |(key, value), out| {
+                    out.push(b'[');
+                    parts.0.append(key, out)?;
+                    out.push(b',');
+                    parts.1.append(value, out)?;
+                    out.push(b']');
+                    Ok(())
+                })?;
+            }
+            (Self::Json, Field::Str(text)) => append_raw(text, out)?,
+            (Self::Uuid, Field::Bytes(bytes)) => append_json(&uuid(bytes.data())?, out),
+            (Self::Moment { utc, nanoseconds }, _) => {
+                append_json(&moment(field, *nanoseconds, *utc)?, out);
+            }
+            (Self::TimeOfDay, Field::Long(time)) => append_json(&time_of_day(*time, 9)?, out),
+            (Self::Plain, _) => append_plain(field, out)?,
+            _ => return Err("it has a field of another type than its column".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// Whether what a list repeats are its elements, and no group around each: as the reader of files decides.
+fn is_element(repeated: &Type, list: &Type) -> bool {
+    let about = repeated.get_basic_info();
+    if repeated.is_primitive() {
+        return true;
+    }
+    let parts = repeated.get_fields();
+    let repeats = |part: &Type| part.get_basic_info().repetition() == Repetition::REPEATED;
+    if about.converted_type() == ConvertedType::LIST || matches!(parts, [part] if repeats(part)) {
+        return false;
+    }
+    let name = repeated.name();
+    parts.len() > 1 || name == "array" || name.strip_suffix("_tuple") == Some(list.name())
+}
+
+fn append_object(row: &Row, columns: &[(String, Shape)], out: &mut Vec<u8>) -> Result<(), String> {
+    out.push(b'{');
+    for (number, ((_, field), (name, shape))) in row.get_column_iter().zip(columns).enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(name.as_bytes());
+        out.push(b':');
+        shape.append(field, out).map_err(|reason| format!("column {name}: {reason}"))?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn append_list<T>(
+    elements: &[T],
+    out: &mut Vec<u8>,
+    mut append: impl FnMut(&T, &mut Vec<u8>) -> Result<(), String>,
+) -> Result<(), String> {
+    out.push(b'[');
+    for (number, element) in elements.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        append(element, out)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+/// Appends what is JSON already, on one line.
+fn append_raw(text: &str, out: &mut Vec<u8>) -> Result<(), String> {
+    let json: &RawValue = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let line = json.get().replace(['\n', '\r'], " ");
+    // An object is to have each field once.
+    if line.starts_with('{') {
+        Fields::parse(&line)?;
+    }
+    out.extend_from_slice(line.as_bytes());
+    Ok(())
+}
+
+fn append_plain(field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
+    match field {
+        Field::Bool(_)
+        | Field::Byte(_)
+        | Field::Short(_)
+        | Field::Int(_)
+        | Field::Long(_)
+        | Field::UByte(_)
+        | Field::UShort(_)
+        | Field::UInt(_)
+        | Field::ULong(_) => out.extend_from_slice(field.to_string().as_bytes()),
+        // With every digit; its text ends with a point if it is whole.
+        Field::Decimal(_) => {
+            out.extend_from_slice(field.to_string().trim_end_matches('.').as_bytes());
+        }
+        Field::Float16(number) => append_number(f32::from(*number), out)?,
+        Field::Float(number) => append_number(*number, out)?,
+        Field::Double(number) => append_number(*number, out)?,
+        Field::Str(text) => append_json(text, out),
+        Field::Bytes(bytes) => append_json(&to_hex(bytes.data()), out),
+        Field::Date(days) => {
+            let date = NaiveDate::from_epoch_days(*days).ok_or_else(|| no_time(*days))?;
+            append_json(&date.to_string(), out);
+        }
+        Field::TimeMillis(time) => append_json(&time_of_day((*time).into(), 3)?, out),
+        Field::TimeMicros(time) => append_json(&time_of_day(*time, 6)?, out),
+        Field::TimestampMillis(_) | Field::TimestampMicros(_) => {
+            append_json(&moment(field, false, true)?, out);
+        }
+        _ => return Err("it has a field of another type than its column".to_owned()),
+    }
+    Ok(())
+}
+
+fn append_number(
+    number: impl Into<f64> + serde::Serialize + Copy,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let value: f64 = number.into();
+    if !value.is_finite() {
+        return Err(format!("JSON has no number {value}"));
+    }
+    serde_json::to_writer(out, &number).expect("a number is written to memory");
+    Ok(())
+}
+
+fn no_time(number: impl std::fmt::Display) -> String {
+    format!("{number} is no time that can be told")
+}
+
+/// A moment as RFC 3339 has it, without an offset if it is none of UTC.
+fn moment(field: &Field, nanoseconds: bool, utc: bool) -> Result<String, String> {
+    let (moment, digits) = match *field {
+        Field::TimestampMillis(time) => {
+            (DateTime::from_timestamp_millis(time), SecondsFormat::Millis)
+        }
+        Field::TimestampMicros(time) => {
+            (DateTime::from_timestamp_micros(time), SecondsFormat::Micros)
+        }
+        Field::Long(time) if nanoseconds => {
+            (Some(DateTime::from_timestamp_nanos(time)), SecondsFormat::Nanos)
+        }
+        _ => (None, SecondsFormat::Secs),
+    };
+    let moment = moment.ok_or_else(|| no_time(field))?;
+    let text = moment.to_rfc3339_opts(digits, true);
+    Ok(if utc { text } else { text.trim_end_matches('Z').to_owned() })
+}
+
+/// A time since midnight, counted in so small decimal parts of a second.
+fn time_of_day(time: i64, digits: u32) -> Result<String, String> {
+    let second = 10_i64.pow(digits);
+    if !(0..86_400 * second).contains(&time) {
+        return Err(no_time(time));
+    }
+    let (seconds, rest) = (time / second, time % second);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let digits = digits as usize;
+    Ok(format!("{hours:02}:{minutes:02}:{:02}.{rest:0digits$}", seconds % 60))
+}
+
+fn uuid(bytes: &[u8]) -> Result<String, String> {
+    if bytes.len() != 16 {
+        return Err(format!("a UUID has 16 bytes, and this {}", bytes.len()));
+    }
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..4, 4..6, 6..8, 8..10, 10..16].map(|range| digits[range].concat());
+    Ok(parts.join("-"))
+}
+
+/// A name as JSON.
+fn text_of(name: &str) -> String {
+    serde_json::to_string(name).expect("text is JSON")
+}
