@@ -1,8 +1,9 @@
 //! Who waits, on any thread, for more of the log to be durable.
 //!
 //! Invariant (no wake-up is lost): who waits leaves its waker, says that there is one, and then looks a last time; who
-//! tells of an advance makes it visible, and then looks whether there are wakers. All four are sequentially consistent,
-//! so one sees the other: the waiter sees the advance, or is woken. A waker is taken out before it is called, without the
+//! tells of an advance makes it visible, and then looks whether there are wakers. A sequentially consistent fence stands
+//! between the two steps of each, so one sees the other: the waiter sees the advance, or is woken. How many wakers there
+//! are is written under their lock only, so it is never less than there are. A waker is taken out before it is called, without the
 //! lock: it is a user's code.
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use super::Lsn;
 use crate::sched::{self, Panic};
 use crate::sync::ModelMutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What those look at who wait.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub(crate) struct LogWatch {
     durable: AtomicU64,
     /// There is nothing to be waited for any more: the database is closing, or its log has failed.
     ended: AtomicBool,
-    /// How many wakers there are.
+    /// How many wakers there are; changed under their lock.
     waiting: AtomicU64,
     wakers: ModelMutex<Wakers>,
 }
@@ -56,15 +57,18 @@ impl LogWatch {
     }
 
     fn wake(&self) {
+        // Pairs with the one in `leave`.
+        fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         let due: Vec<Waker> = {
             let mut wakers = self.wakers.lock();
             let due = wakers.by_number.extract_if(.., |_, (position, _)| self.is_beyond(*position));
-            due.map(|(_, (_, waker))| waker).collect()
+            let due = due.map(|(_, (_, waker))| waker).collect();
+            self.count(&wakers);
+            due
         };
-        self.waiting.fetch_sub(due.len() as u64, Ordering::SeqCst);
         for waker in due {
             if let Err(Panic { message }) = sched::contain(|| waker.wake()) {
                 tracing::error!(
@@ -82,20 +86,26 @@ impl LogWatch {
             wakers.next
         });
         let before = wakers.by_number.insert(number, (position, waker));
+        self.count(&wakers);
         drop(wakers);
-        if before.is_none() {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-        }
+        // Before the caller's last look; pairs with the one in `wake`.
+        fence(Ordering::SeqCst);
         // A user's code, without the lock.
         drop(before);
         number
     }
 
     fn take_back(&self, number: u64) {
-        let taken = self.wakers.lock().by_number.remove(&number);
-        if taken.is_some() {
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-        }
+        let mut wakers = self.wakers.lock();
+        let taken = wakers.by_number.remove(&number);
+        self.count(&wakers);
+        drop(wakers);
+        // A user's code, without the lock.
+        drop(taken);
+    }
+
+    fn count(&self, wakers: &Wakers) {
+        self.waiting.store(wakers.by_number.len() as u64, Ordering::SeqCst);
     }
 }
 
