@@ -308,6 +308,7 @@ fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, 
     disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
     let paged = TableOptions::default().paged();
     let (beside, files) = (db.clone(), disk.clone());
+    let is_begun = |(name, _): &(String, u64)| name.starts_with("checkpoint");
     let taken_back = db.run_blocking(async move |tx| {
         let table: Records = tx.create_table_with("taken back", paged).await?;
         for key in 0..100 {
@@ -315,7 +316,6 @@ fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, 
         }
         assert!(beside.stats().pages.evicted > 10, "most leaves are absent");
         _ = poll_at_most(beside.checkpoint(), 1).await;
-        let is_begun = |(name, _): &(String, u64)| name.starts_with("checkpoint");
         while !files.files().iter().any(is_begun) {
             give_way().await;
         }
@@ -328,7 +328,10 @@ fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, 
     while db.shared.engine.checkpoints.begin().is_none() {
         std::thread::yield_now();
     }
-    assert!(db.shared.engine.checkpoints.newest_bytes() > 0, "one was written");
+    let bytes = db.shared.engine.checkpoints.newest_bytes();
+    assert!(bytes > 0, "one was written");
+    let sizes: Vec<u64> = disk.files().into_iter().filter(is_begun).map(|(_, size)| size).collect();
+    assert_eq!(sizes, [bytes], "nothing is behind what it has");
     let created = db.run_blocking(async move |tx| {
         let table: Records = tx.create_table_with("created", paged).await?;
         tx.insert(&table, &1000, &[2; 10][..]).await

@@ -55,7 +55,9 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), Live::default());
     let segment_bytes = files.segment_bytes();
-    let mut output = Output { file, segment_bytes, chunks: 0, paged_bytes: 0, records: 0, live };
+    let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
+    let mut output =
+        Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
     // Whoever lists another one later commits what is in it at an LSN that is replayed.
     for table in engine.tables() {
         match table.paged() {
@@ -63,6 +65,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
             None => output.write_table(&worker, &table).await?,
         }
     }
+    output.cut_off_what_was_taken_back()?;
     // The log must not end before what is listed, or before a deletion that kept something from
     // being listed, after a crash.
     let end = engine.log.tail();
@@ -127,6 +130,8 @@ struct Output {
     file: Arc<File>,
     segment_bytes: u64,
     chunks: u32,
+    /// Chunks that were written, with those of tables that were taken back.
+    most_chunks: u32,
     /// Bytes of records of paged tables.
     paged_bytes: u64,
     records: u64,
@@ -142,7 +147,18 @@ impl Output {
     async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
         let (offset, bytes) = (offset(self.chunks), chunk.finish(self.chunks));
         self.chunks += 1;
+        self.most_chunks = self.most_chunks.max(self.chunks);
         self.write(offset, bytes).await
+    }
+
+    /// Gives back the space of chunks behind the last, which are of tables that were taken back: nobody reads them, and
+    /// nobody would count them.
+    fn cut_off_what_was_taken_back(&self) -> Result<(), OperationError> {
+        if self.most_chunks == self.chunks {
+            return Ok(());
+        }
+        let cut = self.file.truncate(offset(self.chunks));
+        cut.map_err(|error| failed("cut", self.file.path(), error))
     }
 
     async fn write_table(
