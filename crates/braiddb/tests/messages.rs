@@ -2,7 +2,16 @@
 //!
 //! `TRYBUILD=overwrite cargo test -p braiddb --test messages` writes what it says now, to be read before it is kept.
 
+mod common;
+
+use common::with_limit;
+
+/// Far more than it takes to check the crate and what it depends on, on a loaded machine.
+const LIMIT_SECONDS: u64 = 900;
+
 #[test]
 fn what_does_not_compile_is_told_with_a_remedy() {
-    trybuild::TestCases::new().compile_fail("tests/messages/*.rs");
+    with_limit(LIMIT_SECONDS, |_| {
+        trybuild::TestCases::new().compile_fail("tests/messages/*.rs");
+    });
 }

@@ -433,10 +433,10 @@ fn the_version_says_whether_there_may_be_paged_tables() {
             std::fs::write(&path, other).unwrap();
             Database::open(directory.path(), options())
         };
-        for version in [0, 3] {
+        for version in [0, 4] {
             let Err(Error::Log(error)) = with_version(version) else { panic!("it is refused") };
             let LogError::WrongVersion { found, expected, .. } = &*error else { panic!("{error}") };
-            assert_eq!((*found, *expected), (version, 2));
+            assert_eq!((*found, *expected), (version, 3));
         }
         let Err(Error::Log(error)) = with_version(1) else { panic!("it is refused") };
         assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
