@@ -330,17 +330,22 @@ fn attack(paged: bool) {
             all_is_right(&db, &table);
             std::thread::scope(|scope| {
                 let (db, table, counts) = (&db, &table, &*counts);
+                let mut threads = Vec::new();
                 for seed in 0..4 {
-                    scope.spawn(move || client(db, table, longest, counts, round << 8 | seed));
+                    let client = move || client(db, table, longest, counts, round << 8 | seed);
+                    threads.push(scope.spawn(client));
                 }
                 for seed in 0..2 {
-                    scope.spawn(move || changer(db, table, counts, round << 16 | seed));
+                    let changer = move || changer(db, table, counts, round << 16 | seed);
+                    threads.push(scope.spawn(changer));
                 }
                 let backups = directory.path().join(format!("round-{round}"));
                 std::fs::create_dir(&backups).unwrap();
-                scope.spawn(move || upkeep(db, &backups, counts));
+                threads.push(scope.spawn(move || upkeep(db, &backups, counts)));
                 let enough = |counter: &AtomicU64, least| {
                     while counter.load(Ordering::Relaxed) < least * (round + 1) {
+                        let ended = threads.iter().any(|thread| thread.is_finished());
+                        assert!(!ended, "none ends before the database is closed");
                         std::thread::sleep(Duration::from_millis(5));
                     }
                 };

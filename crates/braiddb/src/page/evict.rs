@@ -137,7 +137,8 @@ impl PageSpace {
                 Met::Dirty if pager.dirty.contains(&number) => batch = self.batch(pager, search),
                 Met::Dirty => {
                     pager.dirty.push(number);
-                    if pager.dirty.len() == most {
+                    // More, if fewer frames have memory than when some of them were met.
+                    if pager.dirty.len() >= most {
                         batch = self.batch(pager, search);
                     }
                 }
@@ -285,5 +286,49 @@ impl PageSpace {
             self.orphans.put(id, word);
         }
         frame
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::io::SimulatedDisk;
+    use crate::log::{Log, LogOptions};
+    use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+    use crate::page::tree::{PageTree, Room};
+    use crate::rid::TableId;
+    use crate::sched::run_now;
+
+    /// Dirty pages that the hand came by when more frames had memory are more than are then written at once: they
+    /// are written with what it comes by next, and are not more than places in a run.
+    #[test]
+    fn a_write_has_no_more_pages_than_a_run_has_places_when_frames_have_become_fewer() {
+        let disk = SimulatedDisk::new(1);
+        let options = LogOptions { disk: Some(disk), ..LogOptions::new("x", 1) };
+        let log = Log::open(options).unwrap().0;
+        let files = log.cold_store().unwrap().files();
+        let space = PageSpace::new(LEAST_PAGE_BYTES, 256, 256, Some(files)).unwrap();
+        let tree = run_now(PageTree::create(space.clone(), TableId(3))).unwrap();
+        for key in 0..1000u64 {
+            let key = key.to_be_bytes();
+            let mut leaf = run_now(tree.latch(&key, Room::value(8))).unwrap();
+            let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+            leaf.insert(place, &key, &key, SlotFlags::NONE);
+        }
+        let numbers = 0..space.frames_taken() as u32;
+        let leaves = || numbers.clone().filter(|number| space.frame(*number).shape().level == 0);
+        assert!(leaves().count() > 2 * RUN_SLOTS && numbers.len() < 8 * (RUN_SLOTS - 2));
+        let mut pager = Pager { dirty: leaves().take(RUN_SLOTS - 1).collect(), ..Pager::default() };
+        for number in leaves() {
+            space.frame(number).frame.take_use();
+        }
+        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        let mut written = 0;
+        while let Swept::Dirty(batch) = space.sweep(&mut pager, &mut search) {
+            assert!((1..=RUN_SLOTS).contains(&batch.len()), "{} pages", batch.len());
+            written += batch.len();
+            batch.write().unwrap();
+        }
+        assert!(written >= RUN_SLOTS);
     }
 }
