@@ -6,8 +6,13 @@ mod common;
 mod expiring;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use braiddb::{Certifier, Database, Error, IndexOptions, Options, Table};
+use braiddb::{
+    Certifier, Database, Error, IndexKeys, IndexOptions, Options, Table, TableOptions, Transaction,
+};
 use common::with_limit;
 use expiring::{Clock, TTL, create, expiring};
 use pollster::block_on;
@@ -143,7 +148,7 @@ fn expired_records_are_taken_for_absent_under_the_safety_net_too() {
         let table = create(&db, false);
         block_on(async {
             let unique = IndexOptions::default().unique(true);
-            let half = |value: u64, keys: &mut braiddb::IndexKeys<'_, u64>| keys.push(&(value / 2));
+            let half = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&(value / 2));
             let by_half = db.index(&table, "by_half", unique, half).await?;
             db.insert(&table, &1, &10).await?;
             clock.pass(TTL);
@@ -165,8 +170,7 @@ fn a_table_is_not_swept_before_its_indexes_are_attached() {
     with_limit(LIMIT_SECONDS, |limit| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
-            let halves =
-                |value: u64, keys: &mut braiddb::IndexKeys<'_, u64>| keys.push(&(value / 2));
+            let halves = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&(value / 2));
             let db = open(directory.path(), clock.options());
             let table = create(&db, paged);
             block_on(db.index(&table, "halves", IndexOptions::default(), halves)).unwrap();
@@ -184,5 +188,71 @@ fn a_table_is_not_swept_before_its_indexes_are_attached() {
             assert!(problems.is_empty(), "{problems:?}");
             db.close().unwrap();
         }
+    });
+}
+
+#[test]
+fn a_record_whose_keys_in_an_index_cannot_be_told_does_not_hold_up_the_sweep_of_others() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        for paged in [false, true] {
+            let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
+            let db = open(directory.path(), clock.options());
+            limit.watch(&db, Database::stats);
+            let table = create(&db, paged);
+            let fails = Arc::new(AtomicBool::new(false));
+            let seen = fails.clone();
+            let same = move |value: u64, keys: &mut IndexKeys<'_, u64>| {
+                assert!(
+                    value != 20 || !seen.load(Ordering::SeqCst),
+                    "a value that it does not know"
+                );
+                keys.push(&value);
+            };
+            block_on(db.index(&table, "same", IndexOptions::default(), same)).unwrap();
+            for key in 1..=1000 {
+                block_on(db.put(&table, &key, &(10 * key))).unwrap();
+            }
+            clock.pass(TTL);
+            fails.store(true, Ordering::SeqCst);
+            assert_eq!(block_on(db.sweep_expired()).unwrap(), 999);
+            fails.store(false, Ordering::SeqCst);
+            assert_eq!(block_on(db.sweep_expired()).unwrap(), 1);
+            let problems = db.check().unwrap().problems;
+            assert!(problems.is_empty(), "{problems:?}");
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_table_is_not_swept_sooner_because_records_of_another_live_for_a_shorter_time() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        limit.watch(&db, Database::stats);
+        let create = |name: &'static str, seconds| {
+            let options = TableOptions::default().ttl(Duration::from_secs(seconds));
+            let create = async move |tx: &Transaction| tx.create_table_with(name, options).await;
+            let table: Table<u64, u64> = db.run_blocking(create).unwrap();
+            table
+        };
+        // One is swept every hour, the other every second.
+        let (long, short) = (create("long", 36 * 3600), create("short", 1));
+        let put = |table: &Table<u64, u64>, key: u64| {
+            let table = table.clone();
+            db.run_blocking(async move |tx| {
+                tx.put_with_ttl(&table, &key, &key, Duration::from_millis(1)).await
+            })
+            .unwrap();
+        };
+        put(&long, 0);
+        for key in 0..3 {
+            put(&short, key);
+            while db.stats().expired_swept == key {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        assert_eq!(db.stats().expired_swept, 3, "the other table's is there still");
+        assert_eq!(block_on(db.sweep_expired()).unwrap(), 1);
+        db.close().unwrap();
     });
 }

@@ -113,7 +113,7 @@ impl TableOptions {
         if let Some(lifetime) = self.lifetime_ms() {
             records.set_lifetime(lifetime);
             if !engine.read_only {
-                engine.sweeps.expect(lifetime);
+                engine.sweeps.expect(records);
             }
         }
     }

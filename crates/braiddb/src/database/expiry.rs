@@ -85,8 +85,8 @@ impl Transaction {
 impl Database {
     /// Deletes records that have expired now, rather than when the workers come by ([`TableOptions::ttl`](crate::TableOptions::ttl));
     /// how many. Nobody's answers change by it: it gives back room, as before a backup. Records that others write
-    /// meanwhile may be left, and tables with indexes that are not attached are. If the future is dropped, this goes on
-    /// all the same.
+    /// meanwhile may be left; tables with indexes that are not attached are, and records whose keys in an index cannot be
+    /// told, as its function panics, say. If the future is dropped, this goes on all the same.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};

@@ -5,7 +5,7 @@
 //! Invariant: whether a table's records expire is settled before anybody writes one, and never changes.
 
 use super::Records;
-use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of the moment at the start of a stored value.
 pub(crate) const EXPIRY_BYTES: usize = size_of::<u64>();
@@ -15,14 +15,24 @@ pub(crate) const EXPIRY_BYTES: usize = size_of::<u64>();
 pub(super) struct Lifetime {
     /// Milliseconds; 0 if records do not expire.
     milliseconds: AtomicU64,
-    /// No record of the table that was there at the last sweep, or was written since, expires before this.
+    /// No record of the table that was there at the last sweep, or was written since, expires before this, but those
+    /// that cannot be swept.
     earliest: AtomicU64,
+    /// When the table is to be swept, as the sweeps count time (`transaction/sweep.rs`).
+    next_sweep: AtomicU64,
+    /// Whether there was a record that could not be swept.
+    has_unswept: AtomicBool,
 }
 
 impl Default for Lifetime {
     fn default() -> Self {
         // What is recovered is not known.
-        Self { milliseconds: AtomicU64::new(0), earliest: AtomicU64::new(0) }
+        Self {
+            milliseconds: AtomicU64::new(0),
+            earliest: AtomicU64::new(0),
+            next_sweep: AtomicU64::new(0),
+            has_unswept: AtomicBool::new(false),
+        }
     }
 }
 
@@ -68,6 +78,23 @@ impl Records {
         let next = now.saturating_add(self.lifetime_ms());
         // Relaxed: see `note_expiry`.
         self.lifetime.earliest.store(next, Ordering::Relaxed);
+    }
+
+    /// Milliseconds after the sweeps' beginning at which the table is to be swept.
+    pub(crate) fn next_sweep(&self) -> u64 {
+        // Relaxed: see `note_expiry`.
+        self.lifetime.next_sweep.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_next_sweep(&self, milliseconds: u64) {
+        // Relaxed: see `note_expiry`.
+        self.lifetime.next_sweep.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Notes that a record cannot be swept; whether it is the first.
+    pub(crate) fn is_first_unswept(&self) -> bool {
+        // Relaxed: it is told once, and nothing depends on it.
+        !self.lifetime.has_unswept.swap(true, Ordering::Relaxed)
     }
 
     /// The user's value in a stored one.

@@ -63,5 +63,5 @@ pub(crate) fn takes_part() -> bool {
 /// Atomics for statistics and for choices that do not matter: every access is `Relaxed`, and nothing
 /// is concluded from their order.
 pub(crate) mod statistic {
-    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 }

@@ -2,12 +2,14 @@
 //!
 //! A sweep goes over a table from one end to the other, a few hundred records at a time, and rests in between for longer
 //! than that took. It needs no index by expiry, which every write would pay for: a table is swept once in an eighth of the
-//! time that its records live, so each record is looked at some eight times in its life, whatever the size of the table;
+//! time that its records live, so each record is looked at some eight times in its life, whatever the size of the table,
+//! and however short a time records of other tables live;
 //! and not at all while nothing in it may have expired, which is known from the last sweep and what was written since.
 //! What has expired takes room for an eighth of its life longer, and an hour at most.
 //!
 //! A sweep gives way: where another transaction writes one of the records, it lets go of those few and goes on. Nobody's
-//! answers depend on it (`transaction/expiry.rs`).
+//! answers depend on it (`transaction/expiry.rs`). It passes over records whose keys in an index cannot be told, as the
+//! program's code for that panics, say.
 //!
 //! Who begins it: a worker that says when the next is due looks at that moment once more before it sleeps, and gets up
 //! for it. So one worker at least does, and the first to see that it is due takes it.
@@ -61,16 +63,26 @@ impl Default for Sweeps {
 }
 
 impl Sweeps {
-    /// Says that a table has records that live for so many milliseconds. The caller, or whoever he gives a job to
-    /// afterwards, is a worker, which looks before it sleeps.
-    pub(crate) fn expect(&self, lifetime_ms: u64) {
+    /// Says that a table has records that expire, and is to be swept after a part of their life. The caller, or whoever
+    /// he gives a job to afterwards, is a worker, which looks before it sleeps.
+    pub(crate) fn expect(&self, table: &Records) {
+        table.set_next_sweep(self.now().saturating_add(interval(table.lifetime_ms())));
+        self.expect_next(table);
+    }
+
+    /// The same of a table that knows when it is to be swept.
+    fn expect_next(&self, table: &Records) {
         // What happens in a simulation must not depend on time, unless that is the schedule's.
         if cfg!(braid_simulation) && !sync::takes_part() {
             return;
         }
-        let since = clock::now().saturating_duration_since(self.begin).as_millis() as u64;
         // Relaxed: this worker sees it, and that is enough.
-        self.due.fetch_min(since.saturating_add(interval(lifetime_ms)), Ordering::Relaxed);
+        self.due.fetch_min(table.next_sweep(), Ordering::Relaxed);
+    }
+
+    /// Milliseconds after `begin`.
+    fn now(&self) -> u64 {
+        clock::now().saturating_duration_since(self.begin).as_millis() as u64
     }
 
     /// When the next is due, if one is.
@@ -122,15 +134,21 @@ async fn sweep_due() {
     let engine = worker.engine().clone();
     // The one that is under way says when the next is due.
     let Some(_under_way) = engine.sweeps.begin() else { return };
+    let sweeps = &engine.sweeps;
     for table in engine.tables() {
-        let due = table.expires() && table.may_have_expired(engine.steady_clock.now());
-        if due && let Err(error) = sweep_table(&worker, &table, 1).await {
+        if !table.expires() || table.next_sweep() > sweeps.now() {
+            continue;
+        }
+        if table.may_have_expired(engine.steady_clock.now())
+            && let Err(error) = sweep_table(&worker, &table, 1).await
+        {
             tracing::warn!("records of table {:?} were not swept: {error}", &*table.name());
         }
+        table.set_next_sweep(sweeps.now().saturating_add(interval(table.lifetime_ms())));
     }
     for table in engine.tables() {
         if table.expires() && !table.is_gone() {
-            engine.sweeps.expect(table.lifetime_ms());
+            sweeps.expect_next(&table);
         }
     }
 }
@@ -231,6 +249,19 @@ async fn sweep_some(
                 // Its entries cannot be found until the program attaches it: then there is another sweep.
                 table.note_expiry(now);
                 return Ok(Passed::default());
+            }
+            // Refused, and nothing of it has happened. It would be each time.
+            Err(
+                error @ (OperationError::Panicked(_)
+                | OperationError::Decode(_)
+                | OperationError::Index(_)),
+            ) => {
+                if table.is_first_unswept() {
+                    tracing::warn!(
+                        "a record of table {:?} that has expired is left, and perhaps others: {error}",
+                        &*table.name()
+                    );
+                }
             }
             Err(error) => return Err(error),
         }
