@@ -1,11 +1,12 @@
 //! Accounts behind HTTP, with axum: transfers, pages of results, transactions that span requests, an export as a
-//! stream, and an orderly end.
+//! stream, figures for Prometheus, and an orderly end.
 //!
 //!     cargo run -p braid-examples --example service -- /tmp/accounts 127.0.0.1:8080
 //!     curl -X PUT  localhost:8080/accounts/1 -H 'content-type: application/json' -d '{"owner": "Ada", "cents": 500}'
 //!     curl -X PUT  localhost:8080/accounts/2 -H 'content-type: application/json' -d '{"owner": "Ben", "cents": 0}'
 //!     curl -X POST localhost:8080/transfers  -H 'content-type: application/json' -d '{"from": 1, "to": 2, "cents": 120}'
 //!     curl 'localhost:8080/accounts?after=1&limit=10'
+//!     curl localhost:8080/metrics
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -20,6 +21,7 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use braiddb::{Database, InteractiveTransaction, Options, Postcard, Schema, Table};
 use futures_util::{SinkExt, StreamExt};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +41,8 @@ struct Bank {
     /// Transactions whose steps come in requests of their own.
     sessions: Mutex<HashMap<u64, Arc<InteractiveTransaction>>>,
     next_session: AtomicU64,
+    /// What the program's figures are gathered with; those of other crates that use `metrics` too.
+    figures: PrometheusHandle,
 }
 
 /// Why a request failed.
@@ -208,6 +212,12 @@ async fn export(State(bank): State<Arc<Bank>>) -> Result<Response, Failure> {
     Ok((headers, Body::from_stream(body)).into_response())
 }
 
+/// What Prometheus asks for every few seconds.
+async fn metrics(State(bank): State<Arc<Bank>>) -> String {
+    bank.db.record_metrics("accounts");
+    bank.figures.render()
+}
+
 fn router(bank: Arc<Bank>) -> Router {
     Router::new()
         .route("/accounts", get(list))
@@ -217,14 +227,16 @@ fn router(bank: Arc<Bank>) -> Router {
         .route("/sessions/{session}/accounts/{id}", put(put_in_session))
         .route("/sessions/{session}/commit", post(commit_session))
         .route("/export", get(export))
+        .route("/metrics", get(metrics))
         .with_state(bank)
 }
 
-async fn open(directory: &std::path::Path) -> Result<Arc<Bank>, braiddb::Error> {
+async fn open(directory: &std::path::Path) -> anyhow::Result<Arc<Bank>> {
+    let figures = PrometheusBuilder::new().install_recorder()?;
     let db = Database::open(directory, Options::default())?;
     let accounts = db.open_or_create_table("accounts").await?;
     let (sessions, next_session) = (Mutex::default(), AtomicU64::new(1));
-    Ok(Arc::new(Bank { db, accounts, sessions, next_session }))
+    Ok(Arc::new(Bank { db, accounts, sessions, next_session, figures }))
 }
 
 #[tokio::main]
@@ -307,6 +319,11 @@ mod tests {
         let (_, lines) = ask(&app, "GET", "/export", "").await;
         let read = |line: &str| serde_json::from_str::<(u64, Account)>(line).unwrap().1.cents;
         assert_eq!(lines.lines().map(read).sum::<u64>(), 30 * 100 + 7);
+        let (status, figures) = ask(&app, "GET", "/metrics", "").await;
+        assert_eq!(status, StatusCode::OK);
+        let aborted =
+            r#"braid_transactions_aborted_total{database="accounts",cause="requested"} 2"#;
+        assert!(figures.lines().any(|line| line == aborted), "{figures}");
         bank.db.close().unwrap();
         assert_eq!(transfer(1, 2, 1).await, StatusCode::INTERNAL_SERVER_ERROR);
     }

@@ -14,6 +14,8 @@ mod interactive;
 mod keys;
 mod load;
 mod memory_budget;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod options;
 mod read_only;
 mod recovery;

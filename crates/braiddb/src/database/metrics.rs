@@ -1,0 +1,318 @@
+//! What is counted ([`Stats`]), for the facade of the crate `metrics`: whatever a program gathers its figures with, Prometheus
+//! among others, has those of its databases too.
+
+use metrics::{Label, Unit, counter, describe_counter, describe_gauge, gauge};
+
+use super::{
+    AbortStats, Database, LogPositions, MemoryStats, PageStats, Stats, SuspensionStats, WorkerStats,
+};
+use crate::log::LogStats;
+
+impl Database {
+    /// Gives the figures of [`Database::stats`] to the recorder of the crate `metrics`: to be called whenever figures are
+    /// gathered, as in the handler that Prometheus asks, or every few seconds. Counters have names that end in `_total`; all
+    /// have the label `database`, by which databases of one program are told apart. Nothing is done where the
+    /// program has no recorder, and nothing between two calls.
+    ///
+    /// With the feature `metrics`. `examples/service.rs` answers Prometheus.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// db.record_metrics("accounts");
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn record_metrics(&self, database: &str) {
+        Recording { database }.stats(&self.stats());
+    }
+}
+
+/// Figures of one database on their way to the recorder.
+struct Recording<'d> {
+    database: &'d str,
+}
+
+impl Recording<'_> {
+    /// Every figure is named here and below: a new one that is forgotten does not compile.
+    fn stats(&self, stats: &Stats) {
+        let Stats {
+            committed,
+            committed_read_only,
+            aborted,
+            retries,
+            snapshots_extended,
+            versions_freed,
+            versions_pruned,
+            versions_waiting,
+            versions_evicted,
+            records_reclaimed,
+            index_entries,
+            expired_swept,
+            destructor_panics,
+            workers,
+            suspensions,
+            lsn,
+            log,
+            memory,
+            pages,
+            recovery,
+        } = stats;
+        describe_counter!("braid_transactions_committed_total", Unit::Count, "Commits.");
+        let writing = committed.saturating_sub(*committed_read_only);
+        self.count_by("braid_transactions_committed_total", "kind", "writing", writing);
+        let read_only = *committed_read_only;
+        self.count_by("braid_transactions_committed_total", "kind", "read_only", read_only);
+        self.aborted(aborted);
+        self.count("braid_retries_total", "Attempts after the first.", *retries);
+        let help = "Snapshots that were moved forward rather than their transactions aborted.";
+        self.count("braid_snapshots_extended_total", help, *snapshots_extended);
+        self.count("braid_versions_freed_total", "Superseded versions freed.", *versions_freed);
+        let help = "Superseded versions freed although an older snapshot was open.";
+        self.count("braid_versions_pruned_total", help, *versions_pruned);
+        let help = "Superseded versions that a transaction may still see.";
+        self.measure("braid_versions_waiting", Unit::Count, help, *versions_waiting as f64);
+        let help = "Versions that gave way to their place on disk.";
+        self.count("braid_versions_evicted_total", help, *versions_evicted);
+        self.count("braid_records_reclaimed_total", "Deleted records freed.", *records_reclaimed);
+        let help = "Entries of secondary indexes made or removed.";
+        self.count("braid_index_entries_total", help, *index_entries);
+        let help = "Expired records that were deleted.";
+        self.count("braid_expired_swept_total", help, *expired_swept);
+        let help = "Panics in destructors of callers' values.";
+        self.count("braid_destructor_panics_total", help, *destructor_panics);
+        for (number, worker) in workers.iter().enumerate() {
+            self.worker(number, worker);
+        }
+        self.suspensions(suspensions);
+        self.positions(lsn);
+        self.log(log);
+        self.memory(memory);
+        self.pages(pages);
+        let help = "How long recovery took when the database was opened.";
+        let seconds = recovery.elapsed.as_secs_f64();
+        self.measure("braid_recovery_seconds", Unit::Seconds, help, seconds);
+    }
+
+    fn aborted(&self, aborted: &AbortStats) {
+        let AbortStats {
+            conflict,
+            certification,
+            stale_read,
+            requested,
+            panic,
+            dropped,
+            expired,
+            log,
+        } = *aborted;
+        describe_counter!("braid_transactions_aborted_total", Unit::Count, "Aborts, by cause.");
+        for (cause, value) in [
+            ("conflict", conflict),
+            ("certification", certification),
+            ("stale_read", stale_read),
+            ("requested", requested),
+            ("panic", panic),
+            ("dropped", dropped),
+            ("expired", expired),
+            ("log", log),
+        ] {
+            self.count_by("braid_transactions_aborted_total", "cause", cause, value);
+        }
+    }
+
+    fn worker(&self, number: usize, worker: &WorkerStats) {
+        let WorkerStats {
+            hot,
+            cold,
+            parked,
+            foreign,
+            width,
+            finished,
+            sleeps,
+            taken_over,
+            longest_stretch,
+        } = *worker;
+        let number = || Label::new("worker", number.to_string());
+        describe_gauge!("braid_worker_transactions", Unit::Count, "Open transactions, by state.");
+        for (state, value) in
+            [("hot", hot), ("cold", cold), ("parked", parked), ("foreign", foreign)]
+        {
+            let labels = vec![self.database(), number(), Label::new("state", state)];
+            gauge!("braid_worker_transactions", labels).set(value as f64);
+        }
+        let labels = || vec![self.database(), number()];
+        let help = "Transactions that the hot queue takes at the moment.";
+        describe_gauge!("braid_worker_width", Unit::Count, help);
+        gauge!("braid_worker_width", labels()).set(width as f64);
+        describe_counter!("braid_worker_finished_total", Unit::Count, "Tasks finished.");
+        counter!("braid_worker_finished_total", labels()).absolute(finished);
+        describe_counter!("braid_worker_sleeps_total", Unit::Count, "Times asleep in the kernel.");
+        counter!("braid_worker_sleeps_total", labels()).absolute(sleeps);
+        let help = "Transactions sent to another worker because a closure blocked the thread.";
+        describe_counter!("braid_worker_taken_over_total", Unit::Count, help);
+        counter!("braid_worker_taken_over_total", labels()).absolute(taken_over);
+        let help = "Longest time of nothing but running transactions.";
+        describe_gauge!("braid_worker_longest_stretch_seconds", Unit::Seconds, help);
+        let seconds = longest_stretch.as_secs_f64();
+        gauge!("braid_worker_longest_stretch_seconds", labels()).set(seconds);
+    }
+
+    fn suspensions(&self, suspensions: &SuspensionStats) {
+        let SuspensionStats {
+            memory,
+            undecided,
+            storage,
+            commit,
+            log_space,
+            grace_period,
+            back_off,
+            foreign,
+        } = *suspensions;
+        describe_counter!("braid_suspensions_total", Unit::Count, "Suspensions, by cause.");
+        for (cause, value) in [
+            ("memory", memory),
+            ("undecided", undecided),
+            ("storage", storage),
+            ("commit", commit),
+            ("log_space", log_space),
+            ("grace_period", grace_period),
+            ("back_off", back_off),
+            ("foreign", foreign),
+        ] {
+            self.count_by("braid_suspensions_total", "cause", cause, value);
+        }
+    }
+
+    fn positions(&self, lsn: &LogPositions) {
+        let LogPositions { tail, buffered, checkpoint, durable } = *lsn;
+        describe_gauge!("braid_log_position_bytes", Unit::Bytes, "Positions in the log.");
+        for (position, value) in [
+            ("tail", tail),
+            ("buffered", buffered),
+            ("checkpoint", checkpoint),
+            // Where nothing is logged, there is none.
+            ("durable", durable.min(tail)),
+        ] {
+            let labels = vec![self.database(), Label::new("position", position)];
+            gauge!("braid_log_position_bytes", labels).set(value as f64);
+        }
+    }
+
+    fn log(&self, log: &LogStats) {
+        let LogStats {
+            flushes,
+            bytes_written,
+            padding_bytes,
+            segments_created,
+            segments_reused,
+            segments_freed,
+            disk_bytes,
+            reserve_bytes,
+            extensions_refused,
+            files_open,
+            files_reopened,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
+                crawled_bytes: _,
+            #[cfg(any(test, braid_experiment, braid_simulation))]
+                hopped_bytes: _,
+        } = *log;
+        self.count("braid_log_flushes_total", "Groups of commits brought to disk.", flushes);
+        self.count("braid_log_written_bytes_total", "Bytes written by them.", bytes_written);
+        let help = "Of these, bytes that only fill a sector.";
+        self.count("braid_log_padding_bytes_total", help, padding_bytes);
+        let help = "Segment files made ahead of need.";
+        self.count("braid_log_segments_created_total", help, segments_created);
+        let help = "Of these, files that were another segment's before.";
+        self.count("braid_log_segments_reused_total", help, segments_reused);
+        let help = "Segment files that compaction freed.";
+        self.count("braid_log_segments_freed_total", help, segments_freed);
+        let help = "Bytes that segment files take.";
+        self.measure("braid_log_disk_bytes", Unit::Bytes, help, disk_bytes as f64);
+        let help = "Bytes held back for a full disk.";
+        self.measure("braid_log_reserve_bytes", Unit::Bytes, help, reserve_bytes as f64);
+        let help = "Commits refused because the log could not be extended.";
+        self.count("braid_log_extensions_refused_total", help, extensions_refused);
+        let help = "Files of databases that the process holds open.";
+        self.measure("braid_log_files_open", Unit::Count, help, files_open as f64);
+        let help = "Times that such a file was opened again.";
+        self.count("braid_log_files_reopened_total", help, files_reopened);
+    }
+
+    fn memory(&self, memory: &MemoryStats) {
+        let MemoryStats {
+            versions,
+            index_nodes,
+            keys,
+            copies,
+            reads,
+            indirection,
+            pages,
+            budget,
+            resident,
+        } = *memory;
+        describe_gauge!("braid_memory_bytes", Unit::Bytes, "Memory of the database, by kind.");
+        for (kind, value) in [
+            ("versions", versions),
+            ("index_nodes", index_nodes),
+            ("keys", keys),
+            ("copies", copies),
+            ("reads", reads),
+            ("indirection", indirection),
+            ("pages", pages),
+        ] {
+            let labels = vec![self.database(), Label::new("kind", kind)];
+            gauge!("braid_memory_bytes", labels).set(value as f64);
+        }
+        let help = "What all of it may take; none if there is no bound.";
+        if let Some(budget) = budget {
+            self.measure("braid_memory_budget_bytes", Unit::Bytes, help, budget as f64);
+        }
+        let help = "Memory of the whole process.";
+        self.measure("braid_resident_bytes", Unit::Bytes, help, resident as f64);
+    }
+
+    fn pages(&self, pages: &PageStats) {
+        let PageStats {
+            frames,
+            resident,
+            dirty,
+            orphaned,
+            faults,
+            evicted,
+            written,
+            writes,
+            zone_bytes,
+        } = *pages;
+        let help = "Pages that may be in memory.";
+        self.measure("braid_page_frames", Unit::Count, help, frames as f64);
+        let help = "Pages in memory.";
+        self.measure("braid_pages_resident", Unit::Count, help, resident as f64);
+        let help = "Pages in memory with changes that are in no image on disk.";
+        self.measure("braid_pages_dirty", Unit::Count, help, dirty as f64);
+        let help = "Pages on disk of whose records there are versions in memory.";
+        self.measure("braid_pages_orphaned", Unit::Count, help, orphaned as f64);
+        self.count("braid_page_faults_total", "Pages loaded from disk.", faults);
+        self.count("braid_pages_evicted_total", "Pages that left memory.", evicted);
+        self.count("braid_pages_written_total", "Pages written to disk.", written);
+        self.count("braid_page_writes_total", "Writes that this took.", writes);
+        let help = "Bytes on disk that belong to pages.";
+        self.measure("braid_page_zone_bytes", Unit::Bytes, help, zone_bytes as f64);
+    }
+
+    fn database(&self) -> Label {
+        Label::new("database", self.database.to_owned())
+    }
+
+    fn count(&self, name: &'static str, help: &'static str, value: u64) {
+        describe_counter!(name, Unit::Count, help);
+        counter!(name, vec![self.database()]).absolute(value);
+    }
+
+    fn count_by(&self, name: &'static str, label: &'static str, is: &'static str, value: u64) {
+        counter!(name, vec![self.database(), Label::new(label, is)]).absolute(value);
+    }
+
+    fn measure(&self, name: &'static str, unit: Unit, help: &'static str, value: f64) {
+        describe_gauge!(name, unit, help);
+        gauge!(name, vec![self.database()]).set(value);
+    }
+}
