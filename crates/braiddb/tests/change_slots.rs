@@ -203,6 +203,32 @@ fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
 }
 
 #[test]
+fn who_holds_more_than_he_may_goes_on_as_long_as_nothing_of_it_is_freed() {
+    with_database(|db, table, directory| {
+        block_on(db.create_change_slot("all", PLENTY)).unwrap();
+        block_on(db.create_change_slot("little", SEGMENT_BYTES)).unwrap();
+        let mut bounded = db.changes(ChangesFrom::Now).hold_at_most(SEGMENT_BYTES);
+        let written: Vec<u64> = (0..300).map(|n| n % 10).collect();
+        write(db, table, written.iter().copied());
+        assert_eq!(compact(db).segments, 0, "held by one of the slots");
+        assert_eq!(keys(&mut bounded, 300), written);
+        // As many bytes as the slot holds, rather than a feed without one.
+        assert_eq!(keys(&mut db.changes(slot("all")), 300), written);
+        db.close().unwrap();
+        let (db, _) = open(directory.path());
+        let mut changes = db.changes(slot("little"));
+        assert_eq!(keys(&mut changes, 300), written);
+        let token = changes.token().unwrap();
+        block_on(db.advance_change_slot("little", &token)).unwrap();
+        drop(changes);
+        block_on(db.drop_change_slot("all")).unwrap();
+        assert!(compact(&db).segments > 5);
+        let slots = block_on(db.change_slots()).unwrap();
+        assert_eq!((&*slots[0].name, slots[0].lost), ("little", false));
+    });
+}
+
+#[test]
 fn the_table_of_slots_is_no_users() {
     with_database(|db, _, _| {
         block_on(db.create_change_slot("s", PLENTY)).unwrap();

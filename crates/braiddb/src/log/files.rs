@@ -267,12 +267,13 @@ impl LogFiles {
     }
 
     /// Frees a segment that nothing leads to; its file is kept to become a new segment, unless one is
-    /// already and the log takes `most` files. `false` if somebody holds it, and it stays.
+    /// already and the log takes `most` files. `false` if somebody holds it who may, and it stays; `tail` is where the log
+    /// ends now.
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn free_segment(&self, index: u64, most: u64) -> Result<bool, LogError> {
-        self.0.free(index, most)
+    pub(crate) fn free_segment(&self, index: u64, tail: Lsn, most: u64) -> Result<bool, LogError> {
+        self.0.free(index, tail, most)
     }
 
     /// Removes one of the files that were kept to become new segments; `false` if there is none.

@@ -1,8 +1,9 @@
 //! What of the log is kept although neither recovery nor any record needs it: those who read it later hold it.
 //!
-//! Invariants: a segment is freed only under the lock of the holds, and only if no hold needs it; a hold is taken, under
-//! the same lock, only if every segment from there on is there. So what is held can be read, until the hold is lost: that
-//! happens only where the log has gone on for more than the hold may keep, and its owner finds out.
+//! Invariants: a segment is freed only under the lock of the holds, and only if no hold needs it that is within its limit; a
+//! hold is taken, under the same lock, only if every segment from there on is there. So what is held can be read, until the
+//! hold is lost: that happens only when something of it is freed, as the log has gone on for more than the hold may keep;
+//! it is noted under the same lock, before the segment is anything else, and its owner finds out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ struct Holds {
 struct Held {
     /// The log from the segment of this position on is needed.
     from: Lsn,
-    /// Bytes of log, from there to its tail, beyond which it is held no more.
+    /// Bytes of log, from there to its tail, beyond which it may be freed.
     most: u64,
+    /// Something of it was.
     lost: bool,
 }
 
@@ -72,18 +74,26 @@ impl Drop for LogHold {
 }
 
 impl Holds {
-    /// The least position from which on the log is needed.
-    fn oldest(&self) -> Lsn {
-        let held = self.held.values().filter(|held| !held.lost);
+    /// The least position from which on the log is needed, and may be held; `tail` is where it ends now.
+    fn oldest(&self, tail: Lsn) -> Lsn {
+        let is_within = |held: &&Held| tail.0.saturating_sub(held.from.0) <= held.most;
+        let held = self.held.values().filter(|held| !held.lost).filter(is_within);
         held.map(|held| held.from).min().unwrap_or(Lsn::MAX)
     }
 }
 
 impl Segments {
-    /// Takes a segment out of use, if nobody holds it.
-    pub(super) fn retire_unheld(&self, index: u64) -> Option<SegmentFile> {
-        let holds = self.retention.0.lock();
-        (index < self.index(holds.oldest())).then(|| self.retire(index))
+    /// Takes a segment out of use, if nobody holds it who may; `tail` is where the log ends now. Those lose their holds
+    /// who need it, and hold more than they may.
+    pub(super) fn retire_unheld(&self, index: u64, tail: Lsn) -> Option<SegmentFile> {
+        let mut holds = self.retention.0.lock();
+        if index >= self.index(holds.oldest(tail)) {
+            return None;
+        }
+        for held in holds.held.values_mut() {
+            held.lost |= self.index(held.from) <= index;
+        }
+        Some(self.retire(index))
     }
 }
 
@@ -110,16 +120,11 @@ impl LogFiles {
         self.segments().contiguous_from()
     }
 
-    /// The segments whose every position is before `lsn`, and which nobody holds. Holds of more than they may keep are
-    /// lost; `tail` is where the log ends now.
+    /// The segments whose every position is before `lsn`, and which nobody holds who may; `tail` is where the log ends
+    /// now.
     pub(crate) fn unheld_before(&self, lsn: Lsn, tail: Lsn) -> Vec<u64> {
         let segments = self.segments();
-        let mut holds = segments.retention.0.lock();
-        for held in holds.held.values_mut() {
-            held.lost |= tail.0.saturating_sub(held.from.0) > held.most;
-        }
-        let oldest = holds.oldest();
-        drop(holds);
+        let oldest = segments.retention.0.lock().oldest(tail);
         segments.whole_before(lsn.min(oldest))
     }
 }

@@ -9,8 +9,8 @@
 
 use crate::sync::Mutex;
 
-use super::LogError;
 use super::segment::{SegmentFile, Segments};
+use super::{LogError, Lsn};
 
 /// The files that are kept.
 #[derive(Debug, Default)]
@@ -34,9 +34,10 @@ impl Spares {
 
 impl Segments {
     /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
-    /// takes `most` files, or its space is needed for the reserve. `false` if somebody holds it.
-    pub(super) fn free(&self, index: u64, most: u64) -> Result<bool, LogError> {
-        let Some(mut segment) = self.retire_unheld(index) else { return Ok(false) };
+    /// takes `most` files, or its space is needed for the reserve. `false` if somebody holds it; `tail` is where the log ends
+    /// now.
+    pub(super) fn free(&self, index: u64, tail: Lsn, most: u64) -> Result<bool, LogError> {
+        let Some(mut segment) = self.retire_unheld(index, tail) else { return Ok(false) };
         let enough = self.spares.count() > 0 && self.files_on_disk() >= most;
         if enough || !self.reserve.is_whole() {
             let name = segment.name();

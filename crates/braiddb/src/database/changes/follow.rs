@@ -84,7 +84,7 @@ impl Follower {
             position: resume,
             first: true,
             given,
-            open: OpenParts::default(),
+            open: OpenParts::new(resume),
             tables: KnownTables::default(),
             wanted,
         }
@@ -181,11 +181,7 @@ impl Follower {
 
     /// The next block, which is passed then.
     async fn next_block(&mut self, until: Lsn) -> Result<Block> {
-        // The feed has the other handle of the hold: without it, nobody waits for this.
-        let is_alone = Arc::strong_count(&self.hold) == 1;
-        if is_alone || WorkerTransactions::current().engine().checkpoints.stopping() {
-            return Err(Error::Closed);
-        }
+        self.refuse_if_over()?;
         let block = self.blocks.block(self.position, until).await;
         let block = match self.hold.from() {
             // What was read may be another segment by now.
@@ -199,6 +195,14 @@ impl Follower {
         };
         (self.position, self.first) = (block.end, false);
         Ok(block)
+    }
+
+    /// Whether anybody waits for what is found.
+    fn refuse_if_over(&self) -> Result<()> {
+        // The feed has the other handle of the hold.
+        let is_alone = Arc::strong_count(&self.hold) == 1;
+        let stopping = WorkerTransactions::current().engine().checkpoints.stopping();
+        if is_alone || stopping { Err(Error::Closed) } else { Ok(()) }
     }
 
     fn gone(&self) -> Error {
@@ -261,8 +265,13 @@ impl Follower {
         with_records: bool,
     ) -> Result<(CatalogRows, Vec<Pending>)> {
         let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
-        let mut at = first_part.unwrap_or(commit.lsn);
+        let (mut at, mut count) = (first_part.unwrap_or(commit.lsn), 0_usize);
         while at < commit.lsn {
+            self.refuse_if_over()?;
+            count += 1;
+            if count.is_multiple_of(TURN) {
+                sched::yield_now(Cause::Memory).await;
+            }
             let part = self.parts.block(at, commit.lsn).await;
             if self.hold.from().is_none() {
                 return Err(self.gone());

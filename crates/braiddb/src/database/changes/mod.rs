@@ -136,10 +136,7 @@ impl Database {
         let (token, hold) = match from {
             ChangesFrom::Now | ChangesFrom::Snapshot => begin_now(engine, &files, HELD_BYTES),
             ChangesFrom::Token(token) => begin_at(engine, &files, *token, HELD_BYTES)?,
-            ChangesFrom::Slot(name) => {
-                let token = self.shared.slots.token(name, &files)?;
-                begin_at(engine, &files, token, HELD_BYTES)?
-            }
+            ChangesFrom::Slot(name) => self.begin_at_slot(name, &files)?,
         };
         let stage = match from {
             ChangesFrom::Snapshot => {
@@ -157,6 +154,21 @@ impl Database {
             stage,
             ready: Default::default(),
         })
+    }
+
+    /// The token of a slot, and the log held from there on, as much of it as the slot holds at least.
+    fn begin_at_slot(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, LogHold)> {
+        let (engine, slots) = (&self.shared.engine, &self.shared.slots);
+        let (mut token, mut most) = slots.start(name, files)?;
+        loop {
+            let begun = begin_at(engine, files, token, most.max(HELD_BYTES));
+            let before = token;
+            (token, most) = slots.start(name, files)?;
+            // If it was advanced in between, what it does not need any more may be gone.
+            if begun.is_ok() || token == before {
+                return begun;
+            }
+        }
     }
 
     /// The files of a log that can be followed from now on.

@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use crate::log::Lsn;
 
 /// The first parts of transactions that have not committed, as far as the log was followed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OpenParts {
+    /// Where the log began to be followed: what began before is over, as far as it is to be given.
+    from: Lsn,
     first: BTreeSet<Lsn>,
     sample: Option<Sample>,
 }
@@ -24,8 +26,16 @@ pub(super) struct Sample {
 }
 
 impl OpenParts {
+    /// Of a log that is followed from there on, where a token says so.
+    pub(super) fn new(from: Lsn) -> Self {
+        Self { from, first: BTreeSet::new(), sample: None }
+    }
+
     pub(super) fn meet_part(&mut self, first: Lsn) {
-        self.first.insert(first);
+        // A later part of one that was aborted. What is before is perhaps not held.
+        if first >= self.from {
+            self.first.insert(first);
+        }
     }
 
     pub(super) fn meet_commit(&mut self, first: Lsn) {
@@ -58,8 +68,10 @@ mod tests {
 
     #[test]
     fn parts_that_will_never_commit_are_forgotten_once_that_is_known() {
-        let mut open = OpenParts::default();
+        let mut open = OpenParts::new(Lsn(40));
         assert_eq!(open.needed_from(Lsn(100)), Lsn(100));
+        open.meet_part(Lsn(30));
+        assert_eq!(open.needed_from(Lsn(100)), Lsn(100), "not before where it began");
         open.settle(Lsn(100), || panic!("nothing is open"));
         for first in [40, 60, 80] {
             open.meet_part(Lsn(first));

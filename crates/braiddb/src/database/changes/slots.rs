@@ -4,7 +4,7 @@
 //! log. Invariant: the log is held from no later than the row says that is durable, and no row is later than one of a
 //! token that its user gave: so after a crash what the row says is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::token::ChangeToken;
@@ -31,18 +31,31 @@ pub struct ChangeSlot {
     pub max_bytes: u64,
     /// Bytes of log from where it is to the end.
     pub behind_bytes: u64,
-    /// Whether the log is not held for it any more: it would have been more than [`ChangeSlot::max_bytes`]. A feed of it
-    /// fails with [`Error::LogGone`], unless nothing was freed yet.
+    /// Whether some of the log was freed that it needs: it would have held more than [`ChangeSlot::max_bytes`]. A feed of
+    /// it fails with [`Error::LogGone`].
     pub lost: bool,
 }
 
 /// The slots of an open database.
+///
+/// What commits makes and drops a slot; it is entered and removed here when that is durable, by tasks of their own, in any
+/// order. A slot is here in the end if, and only if, its row is.
 #[derive(Debug, Default)]
-pub(in crate::database) struct Slots(Mutex<BTreeMap<String, Slot>>);
+pub(in crate::database) struct Slots(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    by_name: BTreeMap<String, Slot>,
+    /// Numbers of slots of which one of two things is still to come: that it is entered, after it was removed; or
+    /// removed, after another took its place.
+    half_gone: BTreeSet<u64>,
+}
 
 #[derive(Debug)]
 struct Slot {
     row: SlotRow,
+    /// When its creation committed; of two with one name, the first was dropped by then.
+    created: Lsn,
     /// None if what it needs was gone when the database was opened.
     hold: Option<LogHold>,
 }
@@ -88,33 +101,55 @@ impl SlotRow {
 }
 
 impl Slots {
-    /// Where the slot of a name is.
-    pub(super) fn token(&self, name: &str, files: &LogFiles) -> Result<ChangeToken> {
-        let slots = self.0.lock();
-        let slot = slots.get(name).ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
-        Ok(slot.row.token(files))
+    /// Where the slot of a name is, and how many bytes it holds at most.
+    pub(super) fn start(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, u64)> {
+        let state = self.0.lock();
+        let slot = state.by_name.get(name);
+        let slot = slot.ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
+        Ok((slot.row.token(files), slot.row.max_bytes))
     }
 
+    /// Whether some of what it needs was freed. Not of one that is being entered.
     fn is_lost(&self, name: &str, number: u64) -> bool {
-        let slots = self.0.lock();
-        let slot = slots.get(name).filter(|slot| slot.row.number == number);
-        slot.is_none_or(|slot| slot.hold.as_ref().is_none_or(|hold| hold.from().is_none()))
+        let state = self.0.lock();
+        let slot = state.by_name.get(name).filter(|slot| slot.row.number == number);
+        slot.is_some_and(|slot| slot.hold.as_ref().is_none_or(|hold| hold.from().is_none()))
+    }
+
+    /// Enters a slot whose creation is durable.
+    fn enter(&self, name: String, slot: Slot) {
+        let state = &mut *self.0.lock();
+        if state.half_gone.remove(&slot.row.number) {
+            return;
+        }
+        let gone = match state.by_name.get(&name) {
+            Some(other) if other.created > slot.created => Some(slot.row.number),
+            _ => state.by_name.insert(name, slot).map(|other| other.row.number),
+        };
+        state.half_gone.extend(gone);
     }
 
     /// Moves a slot on, whose row is durable.
     fn advance(&self, name: &str, row: SlotRow) {
-        let mut slots = self.0.lock();
-        if let Some(slot) = slots.get_mut(name).filter(|slot| slot.row.number == row.number) {
+        let mut state = self.0.lock();
+        let slot = state.by_name.get_mut(name);
+        if let Some(slot) = slot.filter(|slot| slot.row.number == row.number) {
             slot.row.resume = slot.row.resume.max(row.resume);
             slot.row.given = slot.row.given.max(row.given);
             slot.hold.iter().for_each(|hold| hold.advance(slot.row.resume));
         }
     }
 
+    /// Removes a slot whose deletion is durable.
     fn remove(&self, name: &str, number: u64) {
-        let mut slots = self.0.lock();
-        if slots.get(name).is_some_and(|slot| slot.row.number == number) {
-            slots.remove(name);
+        let state = &mut *self.0.lock();
+        if state.half_gone.remove(&number) {
+            return;
+        }
+        if state.by_name.get(name).is_some_and(|slot| slot.row.number == number) {
+            state.by_name.remove(name);
+        } else {
+            state.half_gone.insert(number);
         }
     }
 }
@@ -208,17 +243,15 @@ impl Database {
             return Ok(());
         };
         let rows = self.run(async |tx| tx.slots().await).await?;
-        let mut slots = self.shared.slots.0.lock();
         for (name, row) in rows {
-            let is_behind = engine.log.tail().0.saturating_sub(row.resume.0) > row.max_bytes;
-            let hold = if is_behind { None } else { files.hold(row.resume, row.max_bytes).ok() };
+            let hold = files.hold(row.resume, row.max_bytes).ok();
             if hold.is_none() {
                 tracing::warn!(
                     "the slot {name:?} is lost: it holds no more than {} bytes",
                     row.max_bytes
                 );
             }
-            slots.insert(name, Slot { row, hold });
+            self.shared.slots.enter(name, Slot { row, created: Lsn::ZERO, hold });
         }
         Ok(())
     }
@@ -243,7 +276,7 @@ async fn create(
     };
     let ((), lsn) = commit_on_worker(insert).await?;
     worker.wait_durable(lsn).await?;
-    slots.0.lock().insert(name, Slot { row, hold: Some(hold) });
+    slots.enter(name, Slot { row, created: lsn, hold: Some(hold) });
     Ok(token)
 }
 
@@ -310,5 +343,40 @@ impl Transaction {
             rows.push((name, SlotRow::decode(row)?));
         }
         Ok(rows)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What becomes durable is told in any order: slots of one name that are made and dropped one after another, the
+    /// last of which may stay.
+    #[test]
+    fn a_slot_is_there_in_the_end_if_its_row_is() {
+        let slot = |number, created| {
+            let row = SlotRow { number, resume: Lsn(1), given: Lsn(1), max_bytes: 1 };
+            Slot { row, created: Lsn(created), hold: None }
+        };
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..20_000 {
+            let (count, stays) = (random.u64(1..5), random.bool());
+            let mut told: Vec<_> = (0..count).flat_map(|n| [(n, true), (n, false)]).collect();
+            if stays {
+                told.pop();
+            }
+            random.shuffle(&mut told);
+            let slots = Slots::default();
+            for (number, made) in &told {
+                match made {
+                    true => slots.enter("s".to_owned(), slot(*number, 10 * number)),
+                    false => slots.remove("s", *number),
+                }
+            }
+            let state = slots.0.lock();
+            let there = state.by_name.get("s").map(|slot| slot.row.number);
+            assert_eq!(there, stays.then(|| count - 1), "{told:?}");
+            assert!(state.half_gone.is_empty(), "{told:?}");
+        }
     }
 }

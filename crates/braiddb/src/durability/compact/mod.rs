@@ -128,7 +128,10 @@ impl Compacted {
         let alive = live.bytes() / files.segment_bytes();
         let most = (interval + interval / 4).max(alive * 5 / 2);
         for segment in segments {
-            if !files.free_segment(*segment, most).map_err(OperationError::storage)? {
+            if !files
+                .free_segment(*segment, engine.log.tail(), most)
+                .map_err(OperationError::storage)?
+            {
                 // Held since it was chosen.
                 continue;
             }

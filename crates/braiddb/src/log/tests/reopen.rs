@@ -72,7 +72,7 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
         let expected = write(&mut bench, until);
         let files = bench.log.files().unwrap();
         let freed = files.unheld_before(Lsn(until.0 - SMALL_SEGMENT), until);
-        freed.iter().for_each(|index| assert!(files.free_segment(*index, 100).unwrap()));
+        freed.iter().for_each(|index| assert!(files.free_segment(*index, until, 100).unwrap()));
         assert!(!freed.is_empty());
         if life % 2 == 0 {
             continue;
