@@ -39,6 +39,28 @@ pub enum LogError {
         /// What the operating system said.
         cause: Arc<std::io::Error>,
     },
+    /// A checkpoint could not be written, as the disk has no room for it. The one before, and the log, stay as they are:
+    /// nothing is lost, and the database goes on.
+    #[error(
+        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it takes about {needed} bytes, and the \
+         disk has {available}: free {missing} bytes at least, of other files, or delete records, then compact again",
+        path = path.display(), place = place(*offset), missing = needed.saturating_sub(*available).max(1)
+    )]
+    NoRoomForCheckpoint {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// At which of its bytes; 0 if at its beginning, or at none.
+        offset: u64,
+        /// Bytes that the checkpoint takes, about.
+        needed: u64,
+        /// Bytes that the disk has for it once what was written of it is removed, with what is held back; a user's
+        /// share of the disk may be less.
+        available: u64,
+        /// What the operating system said.
+        cause: Arc<std::io::Error>,
+    },
     /// Bytes that were durable are not what was written.
     #[error(
         "the log is damaged in {path} at offset {offset}: {reason}; \
@@ -168,7 +190,7 @@ fn remedy(cause: &std::io::Error) -> &'static str {
 }
 
 /// Whether a disk, or its user's share, is full.
-fn says_full(cause: &std::io::Error) -> bool {
+pub(super) fn says_full(cause: &std::io::Error) -> bool {
     matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
@@ -181,11 +203,25 @@ impl LogError {
         }
     }
 
+    /// That a checkpoint of `needed` bytes could not be written, for this reason, if that is a full disk.
+    pub(crate) fn no_room_for_checkpoint(&self, needed: u64, available: u64) -> Self {
+        match self {
+            Self::Io { action, path, offset, cause } if says_full(cause) => {
+                let (path, cause) = (path.clone(), cause.clone());
+                let (action, offset) = (*action, *offset);
+                Self::NoRoomForCheckpoint { action, path, offset, needed, available, cause }
+            }
+            other => other.clone(),
+        }
+    }
+
     /// Whether there was no room on the disk, or within its user's share.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Io { cause, .. } | Self::CannotGrow { cause, .. } => says_full(cause),
+            Self::Io { cause, .. }
+            | Self::CannotGrow { cause, .. }
+            | Self::NoRoomForCheckpoint { cause, .. } => says_full(cause),
             _ => false,
         }
     }

@@ -234,6 +234,11 @@ impl LogFiles {
         self.0.lend_reserve()
     }
 
+    /// Bytes that the disk has for a checkpoint, with what is held back.
+    pub(crate) fn room_for_checkpoint(&self) -> u64 {
+        self.0.directory.available_bytes().saturating_add(self.0.reserve.held())
+    }
+
     /// Holds that space back again once the result is dropped.
     pub(crate) fn end_loan_when_dropped(&self) -> ReserveLoan {
         ReserveLoan(self.0.clone())

@@ -344,6 +344,14 @@ impl Log {
         self.disk.as_ref().map_or(u64::MAX, |disk| disk.segments.room_for_upkeep(self.tail()))
     }
 
+    /// Bytes that can be logged once the log is extended for the next time, at most, before it is extended again.
+    pub(crate) fn bytes_before_next_extension(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| {
+            let there = disk.segments.extent.end().0.saturating_sub(self.tail().0);
+            there + disk.segments.next_bytes()
+        })
+    }
+
     /// Says how many bytes the next checkpoint will take, about, and how many the newest does: room
     /// for it is held back on the disk, where there is some.
     pub(crate) fn expect_checkpoint(&self, next: u64, newest: u64) {

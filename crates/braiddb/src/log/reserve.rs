@@ -11,6 +11,7 @@
 //! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
 //! what is lent is taken back by nobody else.
 
+use super::error::says_full;
 use super::identity::RESERVE_NAME;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
@@ -120,7 +121,7 @@ impl Segments {
                     none.insert(self.directory.open_file(RESERVE_NAME, mode)?)
                 }
             };
-            let resized = match held > target {
+            let resize = || match held > target {
                 true => file.truncate(target),
                 false => file.allocate(target).inspect_err(|_| {
                     // What was allocated of it, if anything, is given back, or is at least counted
@@ -128,6 +129,11 @@ impl Segments {
                     _ = file.truncate(held);
                 }),
             };
+            let mut resized = resize();
+            // Files that are kept for the log to come are of no use to it while this is not whole.
+            while resized.as_ref().is_err_and(says_full) && self.remove_spare() {
+                resized = resize();
+            }
             resized.map_err(|error| LogError::io("hold space back in", file.path(), 0, error))?;
             self.reserve.held.store(target, Ordering::Relaxed);
         }

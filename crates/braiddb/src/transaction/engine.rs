@@ -458,7 +458,13 @@ impl Engine {
 
     /// Reports to the log what the next checkpoint will take, so that the disk has room for it.
     pub(crate) fn expect_checkpoint(&self) {
-        let next = (self.estimate_checkpoint)(self);
+        let mut next = (self.estimate_checkpoint)(self);
+        if self.tables().iter().any(|table| table.paged().is_some()) {
+            // A checkpoint has what is put into paged tables until this is called again: with what goes around records
+            // there, not more than an eighth above what they take in the log.
+            let growth = self.log.bytes_before_next_extension();
+            next += growth + growth / 8;
+        }
         self.log.expect_checkpoint(next, self.checkpoints.newest_bytes());
     }
 

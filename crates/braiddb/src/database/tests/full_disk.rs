@@ -2,12 +2,15 @@
 //! compaction have room of their own, and what they gain can be written again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table};
+use super::super::{Database, Error, Options, Table, TableOptions};
 use super::common::{Limit, with_limit};
-use crate::io::{Faults, SimulatedDisk};
+use crate::io::{CrashCounts, Faults, SimulatedDisk};
+use crate::log::LogError;
+use crate::sync::Mutex;
 
 const SECTOR_BYTES: u64 = 4096;
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -27,8 +30,19 @@ fn options() -> Options {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
+    open_kind(disk, seed, TableOptions::default())
+}
+
+fn open_kind(
+    disk: &SimulatedDisk,
+    seed: u64,
+    options_of_table: TableOptions,
+) -> (Database, Records) {
     let db = Database::open_simulated(disk, options(), seed).unwrap();
-    let table = block_on(db.open_or_create_table("records")).unwrap();
+    let table = db.run_blocking(async move |tx| {
+        tx.open_or_create_table_with("records", options_of_table).await
+    });
+    let table = table.unwrap();
     (db, table)
 }
 
@@ -151,12 +165,28 @@ fn check(db: &Database, table: &Records, model: &Model) {
 
 #[test]
 fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
-    with_limit(LIMIT, |limit| {
-        let disk = disk_of(limit, 3000);
+    let first = lead_out_again_and_again(TableOptions::default(), 3000);
+    assert!(first * VALUE_BYTES as u64 > 3000 * SECTOR_BYTES / 2, "{first} records fit");
+}
+
+/// Checkpoints hold the records of a paged table, and take as much of the disk again.
+#[test]
+fn deletions_and_compaction_lead_out_of_full_disks_of_any_size_with_a_paged_table() {
+    for sectors in [700, 1100, 1900, 3000, 5000] {
+        let first = lead_out_again_and_again(TableOptions::default().paged(), sectors);
+        assert!(
+            first * VALUE_BYTES as u64 > sectors * SECTOR_BYTES / 10,
+            "{first} records fit in {sectors} sectors"
+        );
+    }
+}
+
+fn lead_out_again_and_again(options: TableOptions, sectors: u64) -> u64 {
+    with_limit(LIMIT, move |limit| {
+        let disk = disk_of(limit, sectors);
         let mut model = Model::new();
-        let (mut db, mut table) = open(&disk, 1);
+        let (mut db, mut table) = open_kind(&disk, 1, options);
         let first = fill(&db, &disk, &table, &mut model, 0);
-        assert!(first * VALUE_BYTES as u64 > 3000 * SECTOR_BYTES / 2, "{first} records fit");
         for round in 1..8 {
             check(&db, &table, &model);
             thin_out(&db, &table, &mut model);
@@ -165,7 +195,7 @@ fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
             if round % 2 == 0 {
                 db.close().unwrap();
                 drop((db, table));
-                (db, table) = open(&disk, round);
+                (db, table) = open_kind(&disk, round, options);
                 check(&db, &table, &model);
             }
             let more = fill(&db, &disk, &table, &mut model, round);
@@ -175,6 +205,87 @@ fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
         assert!(stats.extensions_refused > 0 && stats.segments_freed > 0, "{stats:?}");
         let checked = db.check().unwrap();
         assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+        db.close().unwrap();
+        first
+    })
+}
+
+#[test]
+fn a_crash_while_a_full_disk_with_a_paged_table_is_compacted_loses_nothing() {
+    const SECTORS: u64 = 700;
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, SECTORS);
+        let (mut model, paged) = (Model::new(), TableOptions::default().paged());
+        let (db, table) = open_kind(&disk, 1, paged);
+        let first = fill(&db, &disk, &table, &mut model, 0);
+        thin_out(&db, &table, &mut model);
+        let crashes = Arc::new(Mutex::new(Vec::new()));
+        let (noted, mut seed) = (crashes.clone(), 0);
+        disk.watch(move |moment| {
+            seed += 1;
+            if seed < 20 || seed % 4 == 0 {
+                noted.lock().push(moment.crash(seed, &mut CrashCounts::default()));
+            }
+        });
+        compact(&db);
+        disk.unwatch();
+        db.close().unwrap();
+        drop((db, table));
+        let crashes = std::mem::take(&mut *crashes.lock());
+        assert!(crashes.len() > 10, "{}", crashes.len());
+        for (number, disk) in crashes.into_iter().enumerate() {
+            disk.set_faults(Faults { capacity: SECTORS, most_delay: 3, ..Faults::default() });
+            let mut model = model.clone();
+            let (db, table) = open_kind(&disk, number as u64, paged);
+            check(&db, &table, &model);
+            compact(&db);
+            let more = fill(&db, &disk, &table, &mut model, 1);
+            assert!(more > first / 4, "crash {number}: {more} more after {first}");
+            check(&db, &table, &model);
+            assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+            db.close().unwrap();
+        }
+    });
+}
+
+/// Then nothing that the database holds back is enough; the error says how many bytes are.
+#[test]
+fn a_disk_that_others_filled_refuses_a_checkpoint_and_says_what_it_takes() {
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 3000);
+        let mut model = Model::new();
+        let (db, table) = open_kind(&disk, 1, TableOptions::default().paged());
+        for first in (0..1000).step_by(BATCH as usize) {
+            let keys: Vec<u64> = (first..first + BATCH).collect();
+            put(&db, &table, &keys, 0).unwrap();
+            model.extend(keys.iter().map(|key| (*key, 0)));
+        }
+        disk.settle();
+        // Of what is held back too.
+        let reserve = disk.files().into_iter().find(|(name, _)| name == "braid.reserve");
+        let held = reserve.map_or(0, |(_, bytes)| bytes) / SECTOR_BYTES;
+        let used = |disk: &SimulatedDisk| {
+            let files = disk.files();
+            files.iter().map(|(_, bytes)| bytes.div_ceil(SECTOR_BYTES)).sum::<u64>()
+        };
+        let capacity = used(&disk) - held + 10;
+        disk.set_faults(Faults { capacity, ..Faults::default() });
+        let error = block_on(db.compact()).unwrap_err();
+        let Error::DiskFull(error) = error else { panic!("{error}") };
+        let message = error.to_string();
+        let LogError::NoRoomForCheckpoint { needed, available, path, .. } = &*error else {
+            panic!("{message}")
+        };
+        assert!(path.ends_with("checkpoint.new"), "{message}");
+        let missing = needed - available;
+        assert!(message.contains(&format!("free {missing} bytes")), "{message}");
+        check(&db, &table, &model);
+        let capacity = used(&disk) + (missing + available).div_ceil(SECTOR_BYTES);
+        disk.set_faults(Faults { capacity, ..Faults::default() });
+        compact(&db);
+        put(&db, &table, &[1 << 30], 1).unwrap();
+        model.insert(1 << 30, 1);
+        check(&db, &table, &model);
         db.close().unwrap();
     });
 }

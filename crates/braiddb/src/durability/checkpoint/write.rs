@@ -1,6 +1,7 @@
 //! Writing a checkpoint, as a task among the transactions.
 
 use std::ops::Bound;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,18 +34,32 @@ const PAGED_BATCH: usize = 128;
 /// recovery.
 pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
+    let is_full = |written: &Result<_, OperationError>| {
+        written.as_ref().is_err_and(OperationError::is_disk_full)
+    };
     let mut written = write_as(files, &unfinished).await;
-    if let Err(error) = &written
-        && error.is_disk_full()
-        && files.lend_reserve()
-    {
+    if is_full(&written) && files.lend_reserve() {
+        written = write_as(files, &unfinished).await;
+    }
+    if is_full(&written) && files.remove_spare() {
+        // Room that was kept for the log: without a checkpoint there is none for either.
+        while files.remove_spare() {
+            sched::yield_now(Cause::Memory).await;
+        }
         written = write_as(files, &unfinished).await;
     }
     if written.is_err() {
         // It takes room, and is of no use. The error that is returned is why it could not be finished.
         _ = files.remove(&unfinished);
     }
-    written
+    written.map_err(|error| match error {
+        OperationError::Storage(error) => {
+            let needed = estimate(WorkerTransactions::current().engine());
+            let available = files.room_for_checkpoint();
+            OperationError::storage(error.no_room_for_checkpoint(needed, available))
+        }
+        other => other,
+    })
 }
 
 /// Writes a checkpoint, by the name `unfinished` until it is complete.
@@ -141,7 +156,7 @@ struct Output {
 impl Output {
     async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
-        written.map_err(|error| failed("write", self.file.path(), error))
+        written.map_err(|error| failed_at("write", self.file.path(), offset, error))
     }
 
     async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
@@ -158,7 +173,7 @@ impl Output {
             return Ok(());
         }
         let cut = self.file.truncate(offset(self.chunks));
-        cut.map_err(|error| failed("cut", self.file.path(), error))
+        cut.map_err(|error| failed_at("cut", self.file.path(), offset(self.chunks), error))
     }
 
     async fn write_table(
@@ -250,6 +265,16 @@ impl Output {
     }
 }
 
-fn failed(action: &'static str, path: &std::path::Path, error: std::io::Error) -> OperationError {
-    OperationError::storage(LogError::io(action, path, 0, error))
+/// That something failed which is done to a file as a whole.
+fn failed(action: &'static str, path: &Path, error: std::io::Error) -> OperationError {
+    failed_at(action, path, 0, error)
+}
+
+fn failed_at(
+    action: &'static str,
+    path: &Path,
+    offset: u64,
+    error: std::io::Error,
+) -> OperationError {
+    OperationError::storage(LogError::io(action, path, offset, error))
 }
