@@ -192,8 +192,7 @@ impl Recording<'_> {
             // Where nothing is logged, there is none.
             ("durable", durable.min(tail)),
         ] {
-            let labels = vec![self.database(), Label::new("position", position)];
-            gauge!("braid_log_position_bytes", labels).set(value as f64);
+            self.measure_by("braid_log_position_bytes", "position", position, value);
         }
     }
 
@@ -259,8 +258,7 @@ impl Recording<'_> {
             ("indirection", indirection),
             ("pages", pages),
         ] {
-            let labels = vec![self.database(), Label::new("kind", kind)];
-            gauge!("braid_memory_bytes", labels).set(value as f64);
+            self.measure_by("braid_memory_bytes", "kind", kind, value);
         }
         let help = "What all of it may take; none if there is no bound.";
         if let Some(budget) = budget {
@@ -309,6 +307,10 @@ impl Recording<'_> {
 
     fn count_by(&self, name: &'static str, label: &'static str, is: &'static str, value: u64) {
         counter!(name, vec![self.database(), Label::new(label, is)]).absolute(value);
+    }
+
+    fn measure_by(&self, name: &'static str, label: &'static str, is: &'static str, value: u64) {
+        gauge!(name, vec![self.database(), Label::new(label, is)]).set(value as f64);
     }
 
     fn measure(&self, name: &'static str, unit: Unit, help: &'static str, value: f64) {

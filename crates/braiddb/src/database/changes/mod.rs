@@ -159,14 +159,12 @@ impl Database {
     /// The token of a slot, and the log held from there on, as much of it as the slot holds at least.
     fn begin_at_slot(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, LogHold)> {
         let (engine, slots) = (&self.shared.engine, &self.shared.slots);
-        let (mut token, mut most) = slots.start(name, files)?;
         loop {
-            let begun = begin_at(engine, files, token, most.max(HELD_BYTES));
-            let before = token;
-            (token, most) = slots.start(name, files)?;
-            // If it was advanced in between, what it does not need any more may be gone.
-            if begun.is_ok() || token == before {
-                return begun;
+            let (token, most) = slots.start(name, files)?;
+            match begin_at(engine, files, token, most.max(HELD_BYTES)) {
+                // It was advanced in between, and what it does not need any more is gone.
+                Err(Error::LogGone { .. }) if slots.start(name, files)?.0 != token => {}
+                begun => return begun,
             }
         }
     }
