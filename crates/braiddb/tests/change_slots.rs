@@ -97,7 +97,7 @@ fn what_compaction_moves_is_not_given() {
 #[test]
 fn a_slot_holds_the_log_until_it_is_advanced() {
     with_database(|db, table, directory| {
-        block_on(db.create_change_slot("s", PLENTY)).unwrap();
+        let first = block_on(db.create_change_slot("s", PLENTY)).unwrap();
         let exists = block_on(db.create_change_slot("s", 1));
         assert!(matches!(exists, Err(Error::ChangeSlotExists(_))));
         for _ in 0..3 {
@@ -125,7 +125,9 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
             let (db, _) = open(path);
             assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
             // It does not go back.
-            block_on(db.advance_change_slot("s", &slots[0].token)).unwrap();
+            block_on(db.advance_change_slot("s", &first)).unwrap();
+            assert_eq!(block_on(db.change_slots()).unwrap()[0].token, last);
+            assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
             block_on(db.drop_change_slot("s")).unwrap();
             let missing = block_on(db.changes(slot("s")).next());
             assert!(matches!(missing, Err(Error::ChangeSlotNotFound(_))));

@@ -262,6 +262,8 @@ fn a_snapshot_comes_first_and_then_what_was_committed_since() {
     with_database(|db, _| {
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let _empty: Table<u64, [u8]> = block_on(db.create_table("empty")).unwrap();
+        // The snapshot is of when the feed is polled: what is committed until then comes in it, and not again.
+        let mut changes = db.changes(ChangesFrom::Snapshot);
         let fill = table.clone();
         db.run_blocking(async move |tx| {
             for key in 0..3000 {
@@ -270,7 +272,6 @@ fn a_snapshot_comes_first_and_then_what_was_committed_since() {
             Ok(())
         })
         .unwrap();
-        let mut changes = db.changes(ChangesFrom::Snapshot);
         let (mut records, mut pieces, mut created) = (0, 0, Vec::new());
         let token = loop {
             let piece = next(&mut changes);
