@@ -366,12 +366,20 @@ fn a_feed_of_relaxed_commits_gives_what_is_durable() {
         limit.watch(&db, Database::stats);
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now).tables(["t"]);
-        for key in 0..100 {
-            put(&db, &table, key, key);
-            let given = next(&mut changes);
+        let take = |changes: &mut Changes, key| {
+            let given = next(changes);
             assert_eq!(told(&given), [("t", "insert", key)]);
             assert!(db.stats().lsn.durable > given.commit_lsn);
+        };
+        for key in 0..100 {
+            put(&db, &table, key, key);
+            take(&mut changes, key);
         }
+        // Beside a writer that is ahead of what is durable.
+        std::thread::scope(|scope| {
+            scope.spawn(|| (100..5000).for_each(|key| put(&db, &table, key, key)));
+            (100..5000).for_each(|key| take(&mut changes, key));
+        });
     });
 }
 
