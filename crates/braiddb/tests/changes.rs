@@ -391,6 +391,12 @@ fn a_feed_that_waits_ends_with_the_database() {
         for dropped in [false, true] {
             let db = open(&directory);
             let mut changes = db.changes(ChangesFrom::Now);
+            // Once it has a token it has followed the log to its end, and waits there when it is polled next.
+            while changes.token().is_none() {
+                assert_eq!(poll_once(&mut changes), None);
+                std::thread::yield_now();
+            }
+            assert_eq!(poll_once(&mut changes), None);
             let waiting = std::thread::spawn(move || block_on(changes.next()).map(drop));
             match dropped {
                 true => drop(db),
