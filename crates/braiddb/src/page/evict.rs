@@ -228,12 +228,16 @@ impl PageSpace {
                 if gone >= most {
                     return Shrunk::Some;
                 }
+                let none = if gone > 0 { Shrunk::Some } else { Shrunk::Nothing };
+                // As many leave by themselves when they are written, or it is looked at again then.
+                if self.transit.surplus_is_being_written() {
+                    return none;
+                }
                 match self.sweep(&mut pager, &mut search) {
                     // Parked as it is dropped.
                     Swept::Left(_) => gone += 1,
                     Swept::Dirty(batch) => break batch,
-                    Swept::Busy | Swept::Nothing if gone > 0 => return Shrunk::Some,
-                    Swept::Busy | Swept::Nothing => return Shrunk::Nothing,
+                    Swept::Busy | Swept::Nothing => return none,
                 }
             }
         };
@@ -299,22 +303,53 @@ mod tests {
     use crate::rid::TableId;
     use crate::sched::run_now;
 
-    /// Dirty pages that the hand came by when more frames had memory are more than are then written at once: they
-    /// are written with what it comes by next, and are not more than places in a run.
-    #[test]
-    fn a_write_has_no_more_pages_than_a_run_has_places_when_frames_have_become_fewer() {
+    /// A space over a simulated disk with room for 256 frames, and a tree of so many records in it, all dirty.
+    fn dirty_tree(records: u64) -> (Log, Arc<PageSpace>, PageTree) {
         let disk = SimulatedDisk::new(1);
         let options = LogOptions { disk: Some(disk), ..LogOptions::new("x", 1) };
         let log = Log::open(options).unwrap().0;
         let files = log.cold_store().unwrap().files();
         let space = PageSpace::new(LEAST_PAGE_BYTES, 256, 256, Some(files)).unwrap();
         let tree = run_now(PageTree::create(space.clone(), TableId(3))).unwrap();
-        for key in 0..1000u64 {
+        for key in 0..records {
             let key = key.to_be_bytes();
             let mut leaf = run_now(tree.latch(&key, Room::value(8))).unwrap();
             let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
             leaf.insert(place, &key, &key, SlotFlags::NONE);
         }
+        (log, space, tree)
+    }
+
+    #[test]
+    fn no_more_pages_are_written_for_the_budget_than_it_wants_gone() {
+        let (_log, space, _tree) = dirty_tree(2000);
+        let mut pager = Pager::default();
+        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        let batch = loop {
+            match space.sweep(&mut pager, &mut search) {
+                Swept::Dirty(batch) => break batch,
+                Swept::Busy => {}
+                swept => panic!("{swept:?}"),
+            }
+        };
+        let taken = space.frames_taken() as u32;
+        let written = || space.counters.written.load(statistic::Ordering::Relaxed);
+        let (pages, before) = (batch.len() as u32, written());
+        space.transit.set_limit(taken - pages);
+        assert_eq!(space.shrink(64, true), Shrunk::Nothing, "as many are being written");
+        assert_eq!(written(), before);
+        space.transit.set_limit(taken - pages - 1);
+        assert_eq!(space.shrink(64, true), Shrunk::Some, "one more is to go");
+        assert!(written() > before);
+        batch.write().unwrap();
+        assert_eq!(space.shrink(64, true), Shrunk::Enough);
+    }
+
+    /// Dirty pages that the hand came by when more frames had memory are more than are then written at once: they
+    /// are written with what it comes by next, and are not more than places in a run.
+    #[test]
+    fn a_write_has_no_more_pages_than_a_run_has_places_when_frames_have_become_fewer() {
+        let (_log, space, _tree) = dirty_tree(1000);
         let numbers = 0..space.frames_taken() as u32;
         let leaves = || numbers.clone().filter(|number| space.frame(*number).shape().level == 0);
         assert!(leaves().count() > 2 * RUN_SLOTS && numbers.len() < 8 * (RUN_SLOTS - 2));

@@ -43,8 +43,9 @@ struct State {
     limit: u32,
     inner: u32,
     under_way: usize,
-    /// Of which are writes of pages.
+    /// Of which are writes of pages, and of how many pages.
     writes: usize,
+    pages_written: u32,
     /// How much has ended.
     ended: u64,
     waiters: Vec<RemoteWaiter>,
@@ -68,6 +69,7 @@ impl Transit {
             inner: 0,
             under_way: 0,
             writes: 0,
+            pages_written: 0,
             ended: 0,
             waiters: Vec::new(),
         }))
@@ -94,8 +96,17 @@ impl Transit {
         may
     }
 
-    pub(super) fn end_write(&self) {
-        self.0.lock().writes -= 1;
+    /// Counts a page of a write that has begun.
+    pub(super) fn add_page_written(&self) {
+        self.0.lock().pages_written += 1;
+    }
+
+    pub(super) fn end_write(&self, pages: usize) {
+        {
+            let mut state = self.0.lock();
+            state.writes -= 1;
+            state.pages_written -= pages as u32;
+        }
         self.end_one();
     }
 
@@ -155,13 +166,18 @@ impl Transit {
     /// A free frame that is one more than may have memory, to be parked.
     pub(super) fn take_surplus(&self) -> Option<u32> {
         let mut state = self.0.lock();
-        if state.with_memory() > state.limit() { state.free.pop() } else { None }
+        if state.surplus() > 0 { state.free.pop() } else { None }
     }
 
     /// Whether more frames have memory than may have some.
     pub(super) fn has_surplus(&self) -> bool {
+        self.0.lock().surplus() > 0
+    }
+
+    /// Whether they are no more than pages that are being written, most of which leave then.
+    pub(super) fn surplus_is_being_written(&self) -> bool {
         let state = self.0.lock();
-        state.with_memory() > state.limit()
+        state.surplus() <= state.pages_written
     }
 
     /// Lets so many frames have memory. If these are more than before, those look again who wait for one.
@@ -259,6 +275,11 @@ impl State {
 
     fn with_memory(&self) -> u32 {
         self.live.len() as u32
+    }
+
+    /// How many more have memory than may have some.
+    fn surplus(&self) -> u32 {
+        self.with_memory().saturating_sub(self.limit())
     }
 
     /// Takes a frame that has no memory; there is one, for the limit is not beyond them.

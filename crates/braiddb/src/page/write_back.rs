@@ -97,6 +97,7 @@ impl Batch {
 
     /// Adds a page, which the caller has marked.
     pub(super) fn push(&mut self, frame: u32, version: LatchVersion) {
+        self.space.transit.add_page_written();
         self.pages.push((frame, version));
     }
 
@@ -189,6 +190,6 @@ impl Drop for Batch {
             self.space.frame(*number).frame.end_writing();
         }
         // Last: who waits then finds the pages not marked any more.
-        self.space.transit.end_write();
+        self.space.transit.end_write(self.pages.len());
     }
 }

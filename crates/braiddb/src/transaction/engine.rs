@@ -1,5 +1,6 @@
 //! What the workers of one database share.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,7 +126,7 @@ pub(crate) struct Engine {
     /// Held shared by blocking calls that use the log's files.
     files_usable: RwLock<bool>,
     /// Garbage of workers that have stopped, and changes that were not taken back.
-    leftovers: Mutex<Vec<(GarbageList, Vec<RecentChange>)>>,
+    leftovers: Mutex<Vec<(GarbageList, VecDeque<RecentChange>)>>,
     /// Workers that have no task left and will get none.
     drained: AtomicU32,
     pub(super) waiting: WaitingWorkers,
@@ -475,7 +476,7 @@ impl Engine {
     }
 
     /// Takes over the garbage of a worker that stops.
-    pub(super) fn leave(&self, garbage: GarbageList, aborted: Vec<RecentChange>) {
+    pub(super) fn leave(&self, garbage: GarbageList, aborted: VecDeque<RecentChange>) {
         self.leftovers.lock().push((garbage, aborted));
     }
 }

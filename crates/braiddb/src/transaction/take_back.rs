@@ -3,6 +3,8 @@
 //!
 //! Invariant: a change on the list is stamped aborted, is its transaction's to retire, and is retired once, by who
 //! takes it off the list. Tables of changes on the list are there: who drops one takes its changes off.
+//! The first on the list is tried again until it is taken back, or its page cannot be had: so each has its turn, however
+//! fast others come.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ impl WorkerTransactions {
         let one = RecentChange { table, change };
         // SAFETY: the caller's contract.
         if unsafe { !self.try_take_back(one) } {
-            self.aborted.borrow_mut().push(one);
+            self.aborted.borrow_mut().push_back(one);
         }
     }
 
@@ -62,18 +64,21 @@ impl WorkerTransactions {
     /// Takes the changes of a table off the list that is about to be dropped with all its pages, and is closed to all.
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
-        let of_table = |one: &mut RecentChange| one.table == RecordsRef::new(table);
-        for one in self.aborted.borrow_mut().extract_if(.., of_table) {
-            // SAFETY: stamped by its transaction; off the list, which it was on once; the table was closed before.
-            unsafe { one.change.retire_unrestored(&engine.status, &engine.memory) };
-        }
+        self.aborted.borrow_mut().retain(|one| {
+            let is_of_table = one.table == RecordsRef::new(table);
+            if is_of_table {
+                // SAFETY: stamped by its transaction; it leaves the list, which it was on once; the table was closed before.
+                unsafe { one.change.retire_unrestored(&engine.status, &engine.memory) };
+            }
+            !is_of_table
+        });
     }
 }
 
 async fn take_all_back() {
     let worker = WorkerTransactions::current();
     loop {
-        let Some(one) = worker.aborted.borrow_mut().pop() else { break };
+        let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
         // SAFETY: it was on the list, so its table is there, and it is not retired.
         let interrupted = unsafe {
             let (table, (_, key)) = (one.table.get(), one.change.record());
@@ -89,8 +94,13 @@ async fn take_all_back() {
             continue;
         };
         // On the list while this waits: the table may be dropped.
-        worker.aborted.borrow_mut().push(one);
+        worker.aborted.borrow_mut().push_front(one);
         if let Err(error) = mended.await {
+            // Others go first the next time: their pages may be there to be had.
+            let mut aborted = worker.aborted.borrow_mut();
+            if let Some(first) = aborted.pop_front() {
+                aborted.push_back(first);
+            }
             tracing::warn!("what aborted transactions wrote is not taken back yet: {error}");
             worker.take_back_at.set(Some(clock::now() + AGAIN));
             break;

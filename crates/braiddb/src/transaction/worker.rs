@@ -4,6 +4,7 @@
 //! begin stamp of any of its active transactions.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +45,7 @@ pub(crate) struct WorkerTransactions {
     pub(super) commits_waiting: Cell<usize>,
     /// Changes of aborted transactions that are to be taken back, as their pages were not in memory; whether a task does
     /// it; and when it is to be tried again.
-    pub(super) aborted: RefCell<Vec<RecentChange>>,
+    pub(super) aborted: RefCell<VecDeque<RecentChange>>,
     pub(super) taking_back: Cell<bool>,
     pub(super) take_back_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
