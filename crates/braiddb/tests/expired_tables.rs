@@ -7,7 +7,7 @@ mod expiring;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use braiddb::{
@@ -253,6 +253,49 @@ fn a_table_is_not_swept_sooner_because_records_of_another_live_for_a_shorter_tim
         }
         assert_eq!(db.stats().expired_swept, 3, "the other table's is there still");
         assert_eq!(block_on(db.sweep_expired()).unwrap(), 1);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_sweep_of_a_large_table_does_not_hold_up_that_of_a_small_one() {
+    const MANY: u64 = 20_000;
+    with_limit(LIMIT_SECONDS, |limit| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        limit.watch(&db, Database::stats);
+        let options = TableOptions::default().ttl(Duration::from_secs(1));
+        // Each deletion asks for the record's keys.
+        let deleted = Arc::new(AtomicU64::new(0));
+        let counts = deleted.clone();
+        let count = move |_: u64, keys: &mut IndexKeys<'_, u64>| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            keys.push(&0);
+        };
+        let (seen, last) = (deleted.clone(), Arc::new(AtomicU64::new(0)));
+        let when = last.clone();
+        let look = move |_: u64, keys: &mut IndexKeys<'_, u64>| {
+            when.store(seen.load(Ordering::SeqCst), Ordering::SeqCst);
+            keys.push(&0);
+        };
+        let large: Table<u64, u64> = block_on(db.create_table_with("large", options)).unwrap();
+        let small: Table<u64, u64> = block_on(db.create_table_with("small", options)).unwrap();
+        block_on(db.index(&large, "count", IndexOptions::default(), count)).unwrap();
+        block_on(db.index(&small, "look", IndexOptions::default(), look)).unwrap();
+        db.run_blocking(async move |tx| {
+            tx.put(&small, &0, &0).await?;
+            for key in 0..MANY {
+                tx.put(&large, &key, &key).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(deleted.swap(0, Ordering::SeqCst), MANY, "counted when they were put");
+        while db.stats().expired_swept <= MANY {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(deleted.load(Ordering::SeqCst), MANY);
+        let before = last.load(Ordering::SeqCst);
+        assert!(before < MANY, "swept after {before} records of the other table");
         db.close().unwrap();
     });
 }

@@ -14,7 +14,8 @@ use crate::workload::stage::Stage;
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, blocked, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paged,
-    paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, updates, ycsb,
+    paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, tpch, updates,
+    ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -85,6 +86,11 @@ workloads! {
         after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot"
     )]
     Tpcc(tpcc::TpccArguments),
+    /// Queries 1, 6 and 12 of TPC-H, alone and beside refreshes: in memory, paged, and four times as large as memory.
+    #[command(
+        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round asks queries for --seconds, each once at least. Example: braid bench tpch --dir DIR"
+    )]
+    Tpch(tpch::TpchArguments),
     /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided and
     /// sequential.
     #[command(
@@ -277,6 +283,10 @@ mod tests {
         tpcc: ["tpcc", "--quick"] => [
             "durable, serializable", "durable, projected", "durable, snapshot", "durable, sequential",
             "in memory, serializable", "in memory, serial safety net", "in memory, sequential",
+        ];
+        tpch: ["tpch", "--quick"] => [
+            "in memory", "in memory, refreshed", "paged", "paged, refreshed",
+            "paged, 4 times the memory", "paged, 4 times the memory, refreshed",
         ];
         smallbank: ["smallbank", "--quick"] => [
             "durable, serializable", "durable, snapshot", "in memory, serializable",

@@ -189,7 +189,7 @@ impl Command {
         (seed, leave): (u64, u64),
         report: &mut Report,
     ) -> Result<State> {
-        let tables = pollster::block_on(Tables::open(db)).context("opening tables")?;
+        let tables = pollster::block_on(Tables::open(db, seed)).context("opening tables")?;
         let closes = leave > 0 && report.rounds % 4 == 1;
         let shared = Shared {
             db: db.clone(),

@@ -4,7 +4,9 @@
 //! inserts a record behind the last one, and a read scans all of them. Some lists are such ranges of a
 //! table, others of a unique index, of a table with other keys.
 
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Postcard, Table, Transaction};
+use braiddb::{
+    Database, Error, Index, IndexKeys, IndexOptions, Postcard, Table, TableOptions, Transaction,
+};
 
 use super::record::{Told, Wanted};
 
@@ -39,13 +41,18 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens them, or makes them.
-    pub(super) async fn open(db: &Database) -> Result<Self, Error> {
-        let elements = db.open_or_create_table("elements").await?;
+    /// Opens them, or makes them, each on pages or in memory, as the seed says.
+    pub(super) async fn open(db: &Database, seed: u64) -> Result<Self, Error> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut made = || match random.bool() {
+            true => TableOptions::default().paged(),
+            false => TableOptions::default(),
+        };
+        let elements = db.open_or_create_table_with("elements", made()).await?;
         let extract = |place: Place, keys: &mut IndexKeys<'_, Place>| keys.push(&place);
         let unique = IndexOptions::default().unique(true);
         let places = db.index(&elements, "places", unique, extract).await?;
-        let accounts: Table<u64, u64> = db.open_or_create_table("accounts").await?;
+        let accounts: Table<u64, u64> = db.open_or_create_table_with("accounts", made()).await?;
         let bank = accounts.clone();
         db.run(async move |tx| {
             if tx.first(&bank).await?.is_some() {
@@ -58,8 +65,8 @@ impl Tables {
         })
         .await?;
         Ok(Self {
-            lists: db.open_or_create_table("lists").await?,
-            registers: db.open_or_create_table("registers").await?,
+            lists: db.open_or_create_table_with("lists", made()).await?,
+            registers: db.open_or_create_table_with("registers", made()).await?,
             elements,
             places,
             accounts,

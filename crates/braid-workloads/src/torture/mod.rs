@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Durability, Options};
+use braiddb::{Database, Durability, Options, TableOptions};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub struct Command {
     #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
     tpcc: bool,
     /// Keep all records on pages.
-    #[arg(long, conflicts_with_all = ["disk", "flips", "tpcc"])]
+    #[arg(long, conflicts_with_all = ["disk", "flips"])]
     paged: bool,
     /// Where the database is kept; default: a temporary directory, removed afterwards.
     #[arg(long)]
@@ -300,6 +300,14 @@ impl Command {
         faults.unacknowledged_found += verify(&dir, &mut ledger)?;
         faults.acknowledged += ledger.acknowledged();
         Ok(())
+    }
+
+    /// How tables are made.
+    fn table_options(&self) -> TableOptions {
+        match self.paged {
+            true => TableOptions::default().paged(),
+            false => TableOptions::default(),
+        }
     }
 
     /// A child, yet to be started.

@@ -31,6 +31,7 @@ pub(crate) mod sysbench;
 pub(crate) mod tatp;
 pub(crate) mod timeline;
 pub(crate) mod tpcc;
+pub(crate) mod tpch;
 #[cfg(braid_experiment)]
 pub(crate) mod trackers;
 pub(crate) mod updates;

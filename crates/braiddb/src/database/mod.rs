@@ -28,6 +28,7 @@ mod source;
 mod stage;
 mod stats;
 mod table;
+mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod transaction;
@@ -83,7 +84,6 @@ use crate::sched::{self, Executor, ExecutorOptions, Failure, Job};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
 use crate::transaction::{Durability, Engine, EngineOptions, OperationError, WorkerDriver};
-use crate::types::{TableKey, Value};
 
 /// The width of a worker on a simulated disk, which must not depend on time.
 #[cfg(any(test, braid_simulation))]
@@ -344,53 +344,6 @@ impl Database {
     /// Why nothing is done any more.
     fn ended(&self) -> Error {
         ended(&self.shared.engine.failure)
-    }
-
-    /// Creates a table, in a transaction of its own.
-    ///
-    /// # Errors
-    /// As [`Transaction::create_table`] and [`Database::run`].
-    pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
-    where
-        K: TableKey + ?Sized + 'static,
-        V: Value + ?Sized,
-    {
-        let name = name.to_owned();
-        self.run(async move |tx| tx.create_table(&name).await).await
-    }
-
-    /// Opens a table, in a transaction of its own.
-    ///
-    /// # Errors
-    /// As [`Transaction::open_table`] and [`Database::run`].
-    pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
-    where
-        K: TableKey + ?Sized + 'static,
-        V: Value + ?Sized,
-    {
-        let name = name.to_owned();
-        self.run(async move |tx| tx.open_table(&name).await).await
-    }
-
-    /// Opens a table, or creates it, in a transaction of its own.
-    ///
-    /// # Errors
-    /// As [`Transaction::open_or_create_table`] and [`Database::run`].
-    pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
-    where
-        K: TableKey + ?Sized + 'static,
-        V: Value + ?Sized,
-    {
-        let name = name.to_owned();
-        self.run(async move |tx| tx.open_or_create_table(&name).await).await
-    }
-
-    /// The tables there are, in the order of their names.
-    ///
-    /// # Errors
-    /// As [`Transaction::tables`] and [`Database::run`].
-    pub async fn tables(&self) -> Result<Vec<TableDescription>> {
-        self.run(async |tx| tx.tables().await).await
     }
 
     /// Closes the database: no transaction begins any more, those under way end, the log is

@@ -58,36 +58,34 @@ impl Records {
         self.lifetime.milliseconds.load(Ordering::Relaxed)
     }
 
-    /// Notes that a record is written that expires at this moment.
+    /// Notes that there is a record that expires at this moment: once it is visible to those who begin later, so that a
+    /// sweep that forgets what was noted before finds it.
     pub(crate) fn note_expiry(&self, expiry: u64) {
-        // Relaxed: it tells when to sweep, which loses nothing by being late.
-        if expiry < self.lifetime.earliest.load(Ordering::Relaxed) {
-            self.lifetime.earliest.fetch_min(expiry, Ordering::Relaxed);
-        }
+        // Not a load first, which might see what is being forgotten. Release pairs with the Acquire of `begin_sweep`.
+        self.lifetime.earliest.fetch_min(expiry, Ordering::AcqRel);
     }
 
     /// Whether a record may have expired by `now`, as far as is known.
     pub(crate) fn may_have_expired(&self, now: u64) -> bool {
-        // Relaxed: see `note_expiry`.
+        // Relaxed: seen late, the sweep comes an interval later.
         self.lifetime.earliest.load(Ordering::Relaxed) <= now
     }
 
-    /// Begins a sweep of the table at `now`: what is written from here on is noted for the next. A transaction that
-    /// noted its write before may commit when the sweep has passed, so the next is due a lifetime later at the latest.
-    pub(crate) fn begin_sweep(&self, now: u64) {
-        let next = now.saturating_add(self.lifetime_ms());
-        // Relaxed: see `note_expiry`.
-        self.lifetime.earliest.store(next, Ordering::Relaxed);
+    /// Begins a sweep of the table: what is committed from here on, and what the sweep finds, is noted for the next.
+    pub(crate) fn begin_sweep(&self) {
+        // Not a store: whoever sees it forgotten, and begins then, sees what was visible when it was noted (Acquire, which
+        // pairs with the Release of `note_expiry`).
+        self.lifetime.earliest.swap(u64::MAX, Ordering::AcqRel);
     }
 
     /// Milliseconds after the sweeps' beginning at which the table is to be swept.
     pub(crate) fn next_sweep(&self) -> u64 {
-        // Relaxed: see `note_expiry`.
+        // Relaxed: it tells when to sweep, which loses nothing by being late.
         self.lifetime.next_sweep.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_next_sweep(&self, milliseconds: u64) {
-        // Relaxed: see `note_expiry`.
+        // Relaxed: see `next_sweep`.
         self.lifetime.next_sweep.store(milliseconds, Ordering::Relaxed);
     }
 

@@ -281,6 +281,11 @@ impl Transaction {
                 garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
             }
         }
+        for (table, expiry) in &writes.expiring {
+            // Visible by now: a sweep that does not find it is over or has begun before, and notes nothing itself later.
+            // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
+            unsafe { table.get() }.note_expiry(*expiry);
+        }
         for write in &writes.paged {
             // SAFETY: the transaction's own, which is collected later.
             unsafe { write.change.get() }.set_stamp(stamp);

@@ -17,7 +17,7 @@ use super::error::{IndexError, OperationError};
 use super::found::Found;
 use super::read::SeenRecord;
 use super::write::Intent;
-use crate::record::{EXPIRY_BYTES, Records, Secondary, split_expiry, with_expiry};
+use crate::record::{EXPIRY_BYTES, Records, RecordsRef, Secondary, split_expiry, with_expiry};
 use crate::sched::contain;
 use crate::sync::clock;
 use crate::sync::statistic::{AtomicU64, Ordering};
@@ -231,7 +231,7 @@ impl Transaction {
                 _ => Intent::Put(&stored),
             };
             let written = self.write_indexed(table, key, intent).await?;
-            table.note_expiry(expiry);
+            self.writes().borrow_mut().note_expiring(RecordsRef::new(table), expiry);
             Ok(written)
         })
     }

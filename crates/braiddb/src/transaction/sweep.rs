@@ -5,7 +5,8 @@
 //! time that its records live, so each record is looked at some eight times in its life, whatever the size of the table,
 //! and however short a time records of other tables live;
 //! and not at all while nothing in it may have expired, which is known from the last sweep and what was written since.
-//! What has expired takes room for an eighth of its life longer, and an hour at most.
+//! What has expired takes room for an eighth of its life longer, and an hour at most. Tables that are due take turns, each
+//! with some of its records, so a large one does not hold up the others.
 //!
 //! A sweep gives way: where another transaction writes one of the records, it lets go of those few and goes on. Nobody's
 //! answers depend on it (`transaction/expiry.rs`). It passes over records whose keys in an index cannot be told, as the
@@ -16,9 +17,11 @@
 
 use std::ops::Bound;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Transaction;
+use super::engine::Engine;
 use super::error::{IndexError, OperationError};
 use super::scan::Bounds;
 use super::worker::WorkerTransactions;
@@ -66,7 +69,7 @@ impl Sweeps {
     /// Says that a table has records that expire, and is to be swept after a part of their life. The caller, or whoever
     /// he gives a job to afterwards, is a worker, which looks before it sleeps.
     pub(crate) fn expect(&self, table: &Records) {
-        table.set_next_sweep(self.now().saturating_add(interval(table.lifetime_ms())));
+        self.end_of(table);
         self.expect_next(table);
     }
 
@@ -78,6 +81,11 @@ impl Sweeps {
         }
         // Relaxed: this worker sees it, and that is enough.
         self.due.fetch_min(table.next_sweep(), Ordering::Relaxed);
+    }
+
+    /// A sweep of a table is over, or was not needed: the next is due after a part of its records' life.
+    fn end_of(&self, table: &Records) {
+        table.set_next_sweep(self.now().saturating_add(interval(table.lifetime_ms())));
     }
 
     /// Milliseconds after `begin`.
@@ -132,19 +140,42 @@ pub(super) fn job() -> Job {
 async fn sweep_due() {
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
-    // The one that is under way says when the next is due.
-    let Some(_under_way) = engine.sweeps.begin() else { return };
     let sweeps = &engine.sweeps;
-    for table in engine.tables() {
-        if !table.expires() || table.next_sweep() > sweeps.now() {
-            continue;
+    // The one that is under way sweeps what is due meanwhile too.
+    let Some(_under_way) = sweeps.begin() else { return };
+    let mut under_way: Vec<TableSweep> = Vec::new();
+    loop {
+        for table in engine.tables() {
+            if !table.expires() || table.next_sweep() > sweeps.now() {
+                continue;
+            }
+            // Not due while it is swept.
+            if under_way.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
+                continue;
+            }
+            if table.may_have_expired(engine.steady_clock.now()) {
+                under_way.push(TableSweep::begin(table, &engine));
+            } else {
+                sweeps.end_of(&table);
+            }
         }
-        if table.may_have_expired(engine.steady_clock.now())
-            && let Err(error) = sweep_table(&worker, &table, 1).await
-        {
-            tracing::warn!("records of table {:?} were not swept: {error}", &*table.name());
+        if under_way.is_empty() {
+            break;
         }
-        table.set_next_sweep(sweeps.now().saturating_add(interval(table.lifetime_ms())));
+        for mut sweep in std::mem::take(&mut under_way) {
+            let begun = clock::now();
+            let is_over = sweep.go_on(&worker, 1).await.unwrap_or_else(|error| {
+                let name = sweep.table.name();
+                tracing::warn!("records of table {:?} were not swept: {error}", &*name);
+                true
+            });
+            match is_over {
+                true => sweeps.end_of(&sweep.table),
+                false => under_way.push(sweep),
+            }
+            sched::yield_now(Cause::Memory).await;
+            rest(&worker, (clock::now() - begun) * REST).await;
+        }
     }
     for table in engine.tables() {
         if table.expires() && !table.is_gone() {
@@ -159,50 +190,61 @@ async fn sweep_due() {
 /// The device's, the log's; `Overloaded`.
 pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     let worker = WorkerTransactions::current();
+    let engine = worker.engine();
     let mut swept = 0;
-    for table in worker.engine().tables() {
-        if table.expires() {
-            swept += sweep_table(&worker, &table, ATTEMPTS).await?;
+    for table in engine.tables().into_iter().filter(|table| table.expires()) {
+        let mut sweep = TableSweep::begin(table, engine);
+        while !sweep.go_on(&worker, ATTEMPTS).await? {
+            sched::yield_now(Cause::Memory).await;
         }
+        swept += sweep.swept;
     }
     Ok(swept)
 }
 
-/// Sweeps a table, and tries up to `attempts` times what others are writing; with one attempt it rests in between.
-async fn sweep_table(
-    worker: &Rc<WorkerTransactions>,
-    table: &Records,
-    attempts: u32,
-) -> Result<u64, OperationError> {
-    let engine = worker.engine();
-    let now = engine.steady_clock.now();
-    table.begin_sweep(now);
-    let (mut swept, mut after) = (0, None);
-    while !engine.checkpoints.stopping() && !table.is_gone() {
-        let begun = clock::now();
+/// A sweep of one table.
+struct TableSweep {
+    table: Arc<Records>,
+    /// When it began.
+    now: u64,
+    /// The last record that it has passed.
+    after: Option<KeyBuffer>,
+    /// How many it has deleted.
+    swept: u64,
+}
+
+impl TableSweep {
+    fn begin(table: Arc<Records>, engine: &Engine) -> Self {
+        table.begin_sweep();
+        Self { table, now: engine.steady_clock.now(), after: None, swept: 0 }
+    }
+
+    /// Goes over some records more, and tries up to `attempts` times what others are writing; whether those were the
+    /// last.
+    async fn go_on(
+        &mut self,
+        worker: &Rc<WorkerTransactions>,
+        attempts: u32,
+    ) -> Result<bool, OperationError> {
+        if worker.engine().checkpoints.stopping() || self.table.is_gone() {
+            return Ok(true);
+        }
         let mut attempt = 1;
         let passed = loop {
             // What is left after an error is due the next time.
-            let passed = sweep_some(worker, table, after.clone()).await;
-            let passed = passed.inspect_err(|_| table.note_expiry(now))?;
+            let passed = sweep_some(worker, &self.table, self.after.clone()).await;
+            let passed = passed.inspect_err(|_| self.table.note_expiry(self.now))?;
             if !passed.let_go || attempt >= attempts {
                 break passed;
             }
             attempt += 1;
             sched::yield_now(Cause::Undecided).await;
         };
-        swept += passed.swept;
+        self.swept += passed.swept;
         worker.counters().expired_swept.add(passed.swept);
-        after = passed.last;
-        if after.is_none() {
-            break;
-        }
-        sched::yield_now(Cause::Memory).await;
-        if attempts == 1 {
-            rest(worker, (clock::now() - begun) * REST).await;
-        }
+        self.after = passed.last;
+        Ok(self.after.is_none())
     }
-    Ok(swept)
 }
 
 /// What became of some records that were looked at.
@@ -286,17 +328,19 @@ impl Transaction {
         scan.expect_records(LOOKED_AT);
         scan.set_leaves_cold();
         let (mut expired, mut last, mut looked_at) = (Vec::new(), None, 0);
+        let mut earliest = u64::MAX;
         while looked_at < LOOKED_AT && scan.load().await? {
             let (key, stored) = scan.current().expect("loaded");
             let (expiry, _) = split_expiry(stored);
             if expiry <= self.time() {
                 expired.push(key.clone());
             } else {
-                table.note_expiry(expiry);
+                earliest = earliest.min(expiry);
             }
             (last, looked_at) = (Some(key.clone()), looked_at + 1);
             scan.pass();
         }
+        table.note_expiry(earliest);
         Ok((expired, last.filter(|_| looked_at == LOOKED_AT)))
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct WriteSet {
     paged_values: Vec<u8>,
     /// How often such a write was overwritten by another.
     pub(super) overwrites: usize,
+    /// Tables whose records expire, and when the first does that was written.
+    pub(super) expiring: Vec<(RecordsRef, u64)>,
 }
 
 /// A write to a record of a paged table. A record has several, if savepoints lie between, or if the table has
@@ -109,6 +111,14 @@ impl WriteSet {
     /// The key of a write.
     pub(crate) fn key(&self, write: &Write) -> &[u8] {
         &self.keys[write.key_start..write.key_start + write.key_bytes]
+    }
+
+    /// Notes that a record of a table was written that expires at this moment.
+    pub(super) fn note_expiring(&mut self, table: RecordsRef, expiry: u64) {
+        match self.expiring.iter_mut().find(|(noted, _)| *noted == table) {
+            Some((_, earliest)) => *earliest = expiry.min(*earliest),
+            None => self.expiring.push((table, expiry)),
+        }
     }
 
     /// Whether nothing is written but deletions.
@@ -280,5 +290,6 @@ impl WriteSet {
         self.paged_values.clear();
         self.paged_values.shrink_to(KEPT_WRITES * 16);
         self.overwrites = 0;
+        self.expiring.clear();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use braiddb::Database;
+use braiddb::{Database, TableOptions};
 
 use super::consistency::{self, Totals};
 use super::load::load;
@@ -24,26 +24,37 @@ pub(crate) struct TpccBed {
 }
 
 impl TpccBed {
-    /// Fills a new database, by so many workers.
+    /// Fills a new database with tables of one kind, by so many workers.
     pub(crate) fn fill(
         database: Database,
+        made: TableOptions,
         cardinalities: Cardinalities,
         seed: u64,
         workers: usize,
         progress: &Progress,
     ) -> Result<Self, Error> {
-        let bed = Self::over(database, cardinalities, seed)?;
+        let bed = Self::made(database, made, cardinalities, seed)?;
         load(&bed.database, &bed.tables, cardinalities, seed, workers, progress)?;
         Ok(bed)
     }
 
-    /// A database that was filled before, or is still to be.
+    /// A database that was filled before.
     pub(crate) fn over(
         database: Database,
         cardinalities: Cardinalities,
         seed: u64,
     ) -> Result<Self, Error> {
-        let tables = Tables::open(&database)?;
+        Self::made(database, TableOptions::default(), cardinalities, seed)
+    }
+
+    /// One whose tables are there, or are made with these options.
+    fn made(
+        database: Database,
+        made: TableOptions,
+        cardinalities: Cardinalities,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let tables = Tables::open(&database, made)?;
         let history = tables.history.clone();
         let last = database.run_blocking(async move |tx| {
             Ok::<_, braiddb::Error>(tx.last(&history).await?.map(|(number, _)| number))

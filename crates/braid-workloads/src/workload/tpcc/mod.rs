@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 pub(crate) use bed::TpccBed;
+use braiddb::TableOptions;
 use clap::Args;
 pub(crate) use consistency::Totals;
 pub(crate) use schema::Cardinalities;
@@ -60,6 +61,10 @@ pub(crate) struct TpccArguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::all())]
     subjects: Vec<Contender>,
 
+    /// Keep all records and indexes on pages.
+    #[arg(long)]
+    paged: bool,
+
     #[command(flatten)]
     place: PlaceArguments,
 }
@@ -77,7 +82,7 @@ impl TpccArguments {
             if self.warehouses.is_empty() { &[a_worker][..] } else { &self.warehouses };
         let measure = |&warehouses: &u16| {
             let place = self.place.make()?;
-            measure(stage, &settings, warehouses, &self.subjects, &place)
+            measure(stage, &settings, (warehouses, self.paged), &self.subjects, &place)
         };
         warehouses.iter().map(measure).collect()
     }
@@ -133,7 +138,7 @@ impl<S: Subject> Subject for Counted<S> {
 fn measure(
     stage: &mut Stage,
     settings: &Settings,
-    warehouses: u16,
+    (warehouses, paged): (u16, bool),
     contenders: &[Contender],
     place: &Place,
 ) -> Result<Report, Error> {
@@ -143,7 +148,11 @@ fn measure(
         false => Cardinalities::specified(warehouses),
     };
     let settings = Settings { records: cardinalities.records(), ..settings.clone() };
-    let tested = load_all(stage, &settings, cardinalities, contenders, place)?;
+    let made = match paged {
+        true => TableOptions::default().paged(),
+        false => TableOptions::default(),
+    };
+    let tested = load_all(stage, &settings, (cardinalities, made), contenders, place)?;
     let mut subjects = Vec::new();
     for (contender, seed) in contenders.iter().zip(settings.seed..) {
         let home = tested.iter().find(|tested| tested.home == contender.home());
@@ -154,13 +163,14 @@ fn measure(
         }
     }
     let what = format!(
-        "TPC-C with {warehouses} warehouses and {} workers, no keying and thinking times; not an \
+        "TPC-C with {warehouses} warehouses{} and {} workers, no keying and thinking times; not an \
          audited result",
+        if paged { " on pages" } else { "" },
         settings.workers
     );
     let mut report = stage.measure("tpcc", what, &settings, subjects)?;
-    report.workload = format!("tpcc-{warehouses}");
-    tell(&mut report, &settings, warehouses);
+    report.workload = format!("tpcc-{warehouses}{}", if paged { "-paged" } else { "" });
+    tell(&mut report, &settings, (warehouses, paged));
     account(stage, &mut report, tested)?;
     report.notes.push(place.describe());
     Ok(report)
@@ -170,7 +180,7 @@ fn measure(
 fn load_all(
     stage: &Stage,
     settings: &Settings,
-    cardinalities: Cardinalities,
+    (cardinalities, made): (Cardinalities, TableOptions),
     contenders: &[Contender],
     place: &Place,
 ) -> Result<Vec<Tested>, Error> {
@@ -180,14 +190,14 @@ fn load_all(
     let load = |home: Home| {
         let site = home.site(settings, place);
         let workers = site.opening.workers;
-        let bed = TpccBed::fill(site.open()?, cardinalities, seed, workers, progress)?;
+        let bed = TpccBed::fill(site.open()?, made, cardinalities, seed, workers, progress)?;
         Ok(Tested { home, site, bed, cardinalities, seed, committed: Rc::default() })
     };
     homes.into_iter().map(load).collect()
 }
 
 /// Rates of New-Orders, ratios and bars.
-fn tell(report: &mut Report, settings: &Settings, warehouses: u16) {
+fn tell(report: &mut Report, settings: &Settings, (warehouses, paged): (u16, bool)) {
     for measured in &report.measured.clone() {
         let orders = measured.transactions_of(NEW_ORDER) + measured.transactions_of(ROLLED_BACK);
         let share = orders as f64 / measured.transactions as f64;
@@ -196,7 +206,7 @@ fn tell(report: &mut Report, settings: &Settings, warehouses: u16) {
         report.fact(name, a_minute, number::scaled(a_minute));
     }
     let a_worker = usize::from(warehouses) == settings.workers;
-    let judged = !settings.quick && (a_worker || warehouses == bars::TPCC_WAREHOUSES);
+    let judged = !settings.quick && !paged && (a_worker || warehouses == bars::TPCC_WAREHOUSES);
     let [serializable, durable, memory] = ratios(report);
     let projected = report.ratio(PROJECTED, Contender::Snapshot.name());
     for (what, limit, measured) in [

@@ -4,7 +4,7 @@
 //! values alone. Keys have at most eight bytes. Money is in cents, taxes and discounts in hundredths of a
 //! percent, times in microseconds since 1970.
 
-use braiddb::{Database, Index, IndexOptions, Table};
+use braiddb::{Database, Index, IndexOptions, Table, TableOptions};
 
 use crate::error::Error;
 use crate::workload::encoding::{Text, records};
@@ -130,11 +130,11 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Opens the tables, or makes them, and attaches the indexes.
-    pub(crate) fn open(database: &Database) -> Result<Self, Error> {
+    /// Opens the tables, or makes them with these options, and attaches the indexes.
+    pub(crate) fn open(database: &Database, made: TableOptions) -> Result<Self, Error> {
         pollster::block_on(async {
-            let customers = database.open_or_create_table("customer").await?;
-            let orders = database.open_or_create_table("order").await?;
+            let customers = database.open_or_create_table_with("customer", made).await?;
+            let orders = database.open_or_create_table_with("order", made).await?;
             let by_name = |customer: Customer, keys: &mut braiddb::IndexKeys<'_, NameKey>| {
                 let Customer { w_id, d_id, last, first, .. } = customer;
                 keys.push(&(w_id, d_id, last.padded(), first.padded()));
@@ -144,13 +144,13 @@ impl Tables {
             };
             let options = IndexOptions::default();
             Ok(Self {
-                warehouses: database.open_or_create_table("warehouse").await?,
-                districts: database.open_or_create_table("district").await?,
-                history: database.open_or_create_table("history").await?,
-                new_orders: database.open_or_create_table("new-order").await?,
-                order_lines: database.open_or_create_table("order-line").await?,
-                items: database.open_or_create_table("item").await?,
-                stock: database.open_or_create_table("stock").await?,
+                warehouses: database.open_or_create_table_with("warehouse", made).await?,
+                districts: database.open_or_create_table_with("district", made).await?,
+                history: database.open_or_create_table_with("history", made).await?,
+                new_orders: database.open_or_create_table_with("new-order", made).await?,
+                order_lines: database.open_or_create_table_with("order-line", made).await?,
+                items: database.open_or_create_table_with("item", made).await?,
+                stock: database.open_or_create_table_with("stock", made).await?,
                 customers_by_name: database
                     .index(&customers, "customer-by-name", options, by_name)
                     .await?,

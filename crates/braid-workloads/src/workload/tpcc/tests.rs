@@ -1,6 +1,8 @@
 //! Small databases: runs under both isolation levels leave them consistent, and what breaks a condition is told.
 
-use braiddb::{Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, Value};
+use braiddb::{
+    Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, TableOptions, Value,
+};
 
 use super::consistency::check;
 use super::schema::{Customer, District, Order, OrderLine, Tables, Warehouse};
@@ -13,16 +15,22 @@ use crate::harness::rounds::{Effort, Subject};
 
 const SEED: u64 = 1;
 
-fn bed(warehouses: u16, workers: usize) -> TpccBed {
+fn bed(made: TableOptions, warehouses: u16, workers: usize) -> TpccBed {
     let database = Database::in_memory(Options::default().workers(workers)).unwrap();
     let cardinalities = Cardinalities::tiny(warehouses);
-    TpccBed::fill(database, cardinalities, SEED, workers, &Progress::of(0)).unwrap()
+    TpccBed::fill(database, made, cardinalities, SEED, workers, &Progress::of(0)).unwrap()
 }
 
 #[test]
 fn runs_under_both_levels_leave_it_consistent() {
+    for made in [TableOptions::default(), TableOptions::default().paged()] {
+        leaves_it_consistent(made);
+    }
+}
+
+fn leaves_it_consistent(made: TableOptions) {
     let workers = 2;
-    let bed = bed(2, workers);
+    let bed = bed(made, 2, workers);
     let mut committed = Totals::default();
     for (isolation, projected) in [
         (Isolation::Serializable, false),
@@ -82,8 +90,8 @@ fn told(bed: &TpccBed) -> String {
 
 #[test]
 fn what_breaks_a_condition_is_told() {
-    let bed = bed(1, 1);
-    let tables = Tables::open(&bed.database).unwrap();
+    let bed = bed(TableOptions::default(), 1, 1);
+    let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
     let district = (1, 3);
     let delivered = (1, 3, 5);
     let line = (1, 3, 5, 1);
@@ -152,7 +160,7 @@ fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
 /// An order whose last item does not exist leaves nothing, and others meet none of its numbers.
 #[test]
 fn orders_of_items_that_do_not_exist_leave_nothing() {
-    let bed = bed(1, 1);
+    let bed = bed(TableOptions::default(), 1, 1);
     let make = bed.terminals(1, false);
     let mut driven = Driven::new("", &bed.database, 1, SEED, make);
     let sample = driven.round(Effort::Transactions(3_000)).unwrap();

@@ -102,3 +102,32 @@ fn a_crash_brings_nothing_back_that_had_expired_and_loses_nothing_that_had_not()
         }
     });
 }
+
+/// A transaction has written a record when a sweep passes that cannot see it yet: once it has committed, it is known that
+/// there is something to be swept.
+#[test]
+fn what_is_committed_after_a_sweep_has_passed_is_due_when_it_expires() {
+    with_limit(LIMIT, |_| {
+        for paged in [false, true] {
+            let (disk, now) = (SimulatedDisk::new(3), Arc::new(AtomicU64::new(1)));
+            let (db, table) = open(&disk, &now, paged);
+            let writer = block_on(db.begin()).unwrap();
+            let put = writer.step(async move |tx| {
+                tx.put_with_ttl(&table, &1, &1, Duration::from_millis(10)).await
+            });
+            block_on(put).unwrap();
+            assert_eq!(block_on(db.sweep_expired()).unwrap(), 0);
+            block_on(writer.commit()).unwrap();
+            let is_due = |at| {
+                let tables = db.shared.engine.tables();
+                let mut expiring = tables.iter().filter(|table| table.expires());
+                expiring.any(|table| table.may_have_expired(at))
+            };
+            assert!(!is_due(10) && is_due(11), "paged: {paged}");
+            now.store(11, Ordering::SeqCst);
+            assert_eq!(block_on(db.sweep_expired()).unwrap(), 1);
+            assert!(!is_due(u64::MAX - 1), "nothing is left");
+            db.close().unwrap();
+        }
+    });
+}

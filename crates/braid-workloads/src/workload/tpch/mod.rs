@@ -1,0 +1,263 @@
+//! `tpch`: `orders` and `lineitem` of TPC-H, loaded, refreshed, and asked queries 1, 6 and 12 meanwhile: analytical reads of
+//! whole tables beside many small writes, as Umbra's paper measures them (§5.4). In tables in memory, and in paged
+//! ones, all cached and a multiple of memory.
+//!
+//! What each query finds is held against what it may find after some refresh that it can have seen.
+
+mod generate;
+mod queries;
+mod refresh;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Durability, RunOptions, TableOptions};
+use clap::Args;
+use generate::{Generator, LINES_OF_ORDER, ORDERS};
+use queries::{Answer, Query};
+use refresh::{Expected, Refreshes};
+use schema::{StagedTables, Tables};
+
+use super::stage::Stage;
+use crate::engine::bed::{Opening, check_memory};
+use crate::error::Error;
+use crate::harness::latency::Latencies;
+use crate::harness::number;
+use crate::harness::place::{Place, PlaceArguments};
+use crate::harness::report::Report;
+use crate::harness::rounds::{Effort, KindSample, Sample, Subject};
+use crate::scale::arguments::{Defaults, Scale, Settings};
+
+/// Names of databases, as tables show them.
+const HOT: &str = "in memory";
+const CACHED: &str = "paged";
+const LARGER: &str = "paged, 4 times the memory";
+/// What is added to the name of one whose queries run beside refreshes.
+const REFRESHED: &str = ", refreshed";
+/// How many times as large as the memory for its pages a table is.
+const TIMES: u64 = 4;
+/// The least that a budget may be with the log's ring, which is small in a small one.
+const LEAST_BUDGET: u64 = (32 << 20) + 1;
+/// What a line takes in memory with its part of an order, about.
+const LINE_BYTES: u64 = 320;
+
+#[derive(Clone, Debug)]
+pub(crate) struct TpchDefaults;
+
+impl Defaults for TpchDefaults {
+    /// Orders at scale 1.
+    const RECORDS: u64 = ORDERS;
+    const QUICK_RECORDS: u64 = 1_000;
+    const SECONDS: f64 = 10.0;
+    const ROUNDS: usize = 3;
+}
+
+/// Arguments of `braid bench tpch`. --records are orders.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TpchArguments {
+    #[command(flatten)]
+    scale: Scale<TpchDefaults>,
+
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+impl TpchArguments {
+    /// Runs it.
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
+        measure(stage, &self.scale.settings(), &self.place.make()?)
+    }
+}
+
+/// A database with loaded tables, and the rows that are loaded in a second.
+struct Loaded {
+    name: &'static str,
+    refreshes: Refreshes,
+    lines_a_second: f64,
+}
+
+impl Loaded {
+    fn load(
+        name: &'static str,
+        database: Database,
+        options: TableOptions,
+        generator: Generator,
+        loaded: &Answer,
+    ) -> Result<Self, Error> {
+        let begin = Instant::now();
+        let tables = pollster::block_on(load(&database, options, generator))?;
+        let lines_a_second =
+            (LINES_OF_ORDER * generator.orders()) as f64 / begin.elapsed().as_secs_f64();
+        let expected = Arc::new(Expected::new(loaded.clone()));
+        let refreshes = Refreshes { database, tables, generator, expected, pairs: 0 };
+        Ok(Self { name, refreshes, lines_a_second })
+    }
+}
+
+async fn load(
+    database: &Database,
+    options: TableOptions,
+    generator: Generator,
+) -> Result<Tables, Error> {
+    let staged = StagedTables::make(database, options).await?;
+    let all = || (0..generator.orders()).map(move |number| generator.order(number));
+    let lines = all().flat_map(|full| full.keyed_lines().collect::<Vec<_>>());
+    staged.lines.load(lines, |_| ()).await?;
+    staged.orders.load(all().map(|full| (full.key, full.order)), |_| ()).await?;
+    staged.publish().await
+}
+
+/// Queries on one database, one after the other, each a read-only transaction; refreshed by another thread, if so.
+struct Queries {
+    name: String,
+    refreshes: Refreshes,
+    is_refreshed: bool,
+    /// Rows that refreshes have changed, and how long that took.
+    refreshed: Rc<Cell<(u64, Duration)>>,
+}
+
+impl Queries {
+    /// Asks the next one, and holds what it finds against what it may find.
+    fn ask(refreshes: &Refreshes, query: Query) -> Result<(), Error> {
+        let committed = refreshes.expected.committed();
+        let tables = refreshes.tables.clone();
+        let options = RunOptions::default().read_only(true);
+        let ask = async move |tx: &braiddb::Transaction| query.ask(tx, &tables).await;
+        let answer = pollster::block_on(refreshes.database.run_with(options, ask))?.value;
+        match refreshes.expected.has(&answer, query, committed) {
+            true => Ok(()),
+            false => Err(Error::Wrong(format!(
+                "{} found what there was never since it began: {answer:?}",
+                query.name()
+            ))),
+        }
+    }
+
+    /// Asks all in turn, and again, for so long.
+    fn ask_all(refreshes: &Refreshes, effort: Effort) -> Result<Sample, Error> {
+        let begin = Instant::now();
+        let mut latencies = Query::ALL.map(|_| Latencies::one_in(1));
+        let (mut counts, mut asked) = (Query::ALL.map(|_| 0), 0);
+        loop {
+            for (place, query) in Query::ALL.into_iter().enumerate() {
+                let begin = Instant::now();
+                Self::ask(refreshes, query)?;
+                latencies[place].record(begin.elapsed());
+                counts[place] += 1;
+                asked += 1;
+            }
+            let is_enough = match effort {
+                Effort::Seconds(seconds) => begin.elapsed().as_secs_f64() >= seconds,
+                Effort::Transactions(count) => asked >= count,
+            };
+            if is_enough {
+                break;
+            }
+        }
+        let mut all = Latencies::one_in(1);
+        latencies.iter().for_each(|one| all.merge(one));
+        let kinds = Query::ALL.iter().zip(counts).zip(latencies);
+        let kinds = kinds.map(|((query, transactions), latencies)| KindSample {
+            name: query.name(),
+            transactions,
+            unsuccessful: 0,
+            conflicts: 0,
+            latencies,
+        });
+        let kinds = kinds.collect();
+        Ok(Sample { kinds, ..Sample::plain(asked, begin.elapsed(), all) })
+    }
+}
+
+impl Subject for Queries {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
+        if !self.is_refreshed {
+            return Self::ask_all(&self.refreshes, effort);
+        }
+        let asked = self.refreshes.clone();
+        let (stop, begin) = (AtomicBool::new(false), Instant::now());
+        let (sample, rows) = std::thread::scope(|scope| {
+            let refreshing = scope.spawn(|| self.refreshes.run(&stop));
+            let sample = Self::ask_all(&asked, effort);
+            // Relaxed: what is told by it is told by the thread's end.
+            stop.store(true, Ordering::Relaxed);
+            let rows = refreshing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (sample, rows)
+        });
+        let (before, time) = self.refreshed.get();
+        self.refreshed.set((before + rows?, time + begin.elapsed()));
+        sample
+    }
+}
+
+fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
+    stage.beds.clear();
+    let generator = Generator::new(settings.seed, settings.records.max(1));
+    let (orders, lines) = (generator.orders(), LINES_OF_ORDER * generator.orders());
+    check_memory(orders, 2 * lines * LINE_BYTES)?;
+    stage.progress.doing(format!("loading {} orders, three times", number::grouped(orders)));
+    let mut loaded = Answer::default();
+    (0..orders).for_each(|number| loaded.add(&generator.order(number), 1));
+
+    let opening = Opening::braided(settings);
+    let paged = TableOptions::default().paged();
+    let hot = Database::in_memory(opening.options())?;
+    let hot = Loaded::load(HOT, hot, TableOptions::default(), generator, &loaded)?;
+    let open = |name, budget: Option<u64>| {
+        let options = opening.durability(Durability::Volatile).options().memory_budget(budget);
+        Database::open(place.join(name), options)
+    };
+    let cached = Loaded::load(CACHED, open("cached", None)?, paged, generator, &loaded)?;
+    let page_bytes = cached.refreshes.database.stats().memory.pages;
+    let budget = (page_bytes / TIMES).max(LEAST_BUDGET);
+    let larger = Loaded::load(LARGER, open("larger", Some(budget))?, paged, generator, &loaded)?;
+
+    let databases = [hot, cached, larger];
+    let refreshed: Vec<Rc<Cell<_>>> = databases.iter().map(|_| Rc::default()).collect();
+    let subjects = databases.iter().zip(&refreshed).flat_map(|(database, refreshed)| {
+        [false, true].map(|is_refreshed| {
+            let name = format!("{}{}", database.name, if is_refreshed { REFRESHED } else { "" });
+            let (refreshes, refreshed) = (database.refreshes.clone(), refreshed.clone());
+            Box::new(Queries { name, refreshes, is_refreshed, refreshed }) as Box<dyn Subject>
+        })
+    });
+    let what = format!(
+        "queries 1, 6 and 12 of TPC-H over {} orders, alone and beside refreshes, {} workers, nothing logged",
+        number::grouped(orders),
+        settings.workers
+    );
+    let mut report = stage.measure("tpch", what, settings, subjects.collect())?;
+    report.unit = "queries";
+    report.ratio(CACHED, HOT);
+    report.ratio(LARGER, CACHED);
+    for (database, refreshed) in databases.iter().zip(&refreshed) {
+        let name = database.name;
+        report.ratio(&format!("{name}{REFRESHED}"), name);
+        let rate = database.lines_a_second;
+        report.fact(format!("lines loaded a second, {name}"), rate, number::scaled(rate));
+        let (rows, time) = refreshed.get();
+        let rate = rows as f64 / time.as_secs_f64();
+        report.fact(format!("rows refreshed a second, {name}"), rate, number::scaled(rate));
+    }
+    report.fact("pages of the tables", page_bytes as f64, number::bytes(page_bytes));
+    report.fact(
+        "what queries found",
+        1.0,
+        "each what there was after a refresh that it can have seen",
+    );
+    report.notes.push(place.describe());
+    for database in databases {
+        database.refreshes.database.close()?;
+    }
+    Ok(report)
+}
