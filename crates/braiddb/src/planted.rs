@@ -60,6 +60,10 @@ pub enum Bug {
     PageLeavesThoughChanged,
     PageNotCheckedAfterFault,
     LoadWaitersNotWoken,
+    FedAheadOfDurable,
+    FreedHeldSegment,
+    AdvanceLost,
+    SlotNotDurable,
     // Found by models.
     #[cfg(test)]
     ChainLookedUpAfterValidation,
@@ -131,6 +135,10 @@ impl Bug {
         Self::UsableBeforeBuilt,
         Self::UnbuiltTakenForReady,
     ];
+
+    /// Those of change feeds.
+    pub const FEEDS: [Self; 4] =
+        [Self::FedAheadOfDurable, Self::FreedHeldSegment, Self::AdvanceLost, Self::SlotNotDurable];
 
     /// Those that schedules of several workers find.
     pub const CONCURRENCY: [Self; 17] = [

@@ -211,6 +211,15 @@ impl Row {
     }
 }
 
+/// The id that a row of the catalog gives a table, or an index's entries; `None` if it makes no sense.
+pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
+    Some(TableId(match Row::decode(key, value).ok()? {
+        Row::Table(table) => table.id,
+        Row::Index(index) => index.id,
+        Row::DroppedTable(table) => table.id,
+    }))
+}
+
 impl Database {
     /// Tells the engine what the catalog lists, when the database is opened: which numbers of tables are taken,
     /// also by tables that are empty, the paged tables, with what was recovered of them, and the tables' indexes.

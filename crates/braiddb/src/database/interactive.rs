@@ -18,6 +18,7 @@ use super::options::RunOptions;
 use super::run::send;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode, encode_checked};
+use super::workers::Workers;
 use super::write::EncodedWrite;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -162,7 +163,7 @@ impl Database {
     /// As [`Database::begin`].
     pub async fn begin_with(&self, options: RunOptions) -> Result<InteractiveTransaction> {
         let mode = options.mode(self.shared.engine.isolation);
-        Ok(self.begin_serving(mode, true).await?.0)
+        Ok(self.shared.workers.begin(mode, true).await?.0)
     }
 
     /// A transaction that only reads, and that only its user ends; and its begin stamp.
@@ -170,14 +171,20 @@ impl Database {
     /// # Errors
     /// As [`Database::begin`].
     pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
-        self.begin_serving(Mode::ReadOnly, false).await
+        self.shared.workers.begin_unlimited().await
+    }
+}
+
+impl Workers {
+    /// As [`Database::begin_unlimited`].
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
+        self.begin(Mode::ReadOnly, false).await
     }
 
-    async fn begin_serving(
-        &self,
-        mode: Mode,
-        limited: bool,
-    ) -> Result<(InteractiveTransaction, Lsn)> {
+    async fn begin(&self, mode: Mode, limited: bool) -> Result<(InteractiveTransaction, Lsn)> {
         let (requests, inbox) = mpsc::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
@@ -185,7 +192,7 @@ impl Database {
         let at_expiry = expired.clone();
         self.spawn(move || Box::pin(serve((mode, limited), inbox, reply, at_expiry)))?;
         let begin = begun.await.map_err(|oneshot::Canceled| self.ended())??;
-        let failure = self.shared.engine.failure.clone();
+        let failure = self.failure().clone();
         Ok((InteractiveTransaction { requests, failure, expired }, begin))
     }
 }

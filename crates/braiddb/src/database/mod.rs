@@ -33,6 +33,7 @@ mod tables;
 mod tests;
 mod transaction;
 mod upkeep;
+mod workers;
 mod write;
 
 use std::path::Path;
@@ -71,6 +72,7 @@ pub use stats::{
 pub use table::{KeyRange, Table};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
+use workers::Workers;
 
 use crate::durability::{self, RecoveryError, Watch};
 use crate::io::{self, SimulatedDisk};
@@ -80,7 +82,7 @@ use crate::page;
 use crate::reclaim::Domain;
 #[cfg(any(test, braid_simulation))]
 use crate::sched::Width;
-use crate::sched::{self, Executor, ExecutorOptions, Failure, Job};
+use crate::sched::{self, Executor, ExecutorOptions, Failure};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
 use crate::transaction::{Durability, Engine, EngineOptions, OperationError, WorkerDriver};
@@ -102,6 +104,7 @@ pub struct Database {
 /// What the handles share. Fields are dropped in order: workers before what they work on.
 struct Shared {
     executor: Executor,
+    workers: Workers,
     engine: Arc<Engine>,
     slots: Arc<Slots>,
     recovery: Recovery,
@@ -243,7 +246,7 @@ impl Database {
             _ => (log, None),
         };
         let engine = engine(options, budget, log, store);
-        let recovered = durability::recover(&engine, &files, reader, watch);
+        let recovered = durability::recover(&engine, &files, catalog::table_id_of, reader, watch);
         let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
             RecoveryError::Table(full) => Error::TableFull(full.to_string()),
@@ -328,7 +331,10 @@ impl Database {
         if let Some(disk) = disk {
             executor.settle_by(disk);
         }
-        let shared = Shared { executor, engine, slots: Arc::default(), recovery };
+        let watch = engine.watch.clone();
+        engine.failure.told_by(move || watch.end());
+        let workers = Workers::new(executor.jobs().clone());
+        let shared = Shared { executor, workers, engine, slots: Arc::default(), recovery };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -337,8 +343,7 @@ impl Database {
         &self,
         job: impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
     ) -> Result<()> {
-        let job: Job = Box::new(job);
-        self.shared.executor.spawn(job).map_err(|sched::Closed| self.ended())
+        self.shared.workers.spawn(job)
     }
 
     /// Why nothing is done any more.

@@ -367,7 +367,7 @@ impl Lost {
 /// Lets others run for a random while that doubles with each attempt: for rounds of the worker at first, then
 /// for a time, up to a quarter of a second. So a transaction stands back for some seconds in all before it gives
 /// up, and takes no processor time meanwhile.
-async fn back_off(worker: &WorkerTransactions, attempt: u32) {
+pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
     const MOST_ROUNDS: u32 = 1 << 12;
     const MOST_TIME: Duration = Duration::from_millis(256);
     let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);

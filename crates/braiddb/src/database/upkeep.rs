@@ -5,11 +5,9 @@ use std::path::Path;
 use futures_channel::oneshot;
 
 use super::error::{Error, Result};
-use super::run::send;
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
 use crate::log::{BlockKind, Lsn};
-use crate::sched::{self, UntilRecorded};
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -91,29 +89,8 @@ impl Database {
         E: Into<Error> + Send + 'static,
         F: Future<Output = Result<T, E>> + 'static,
     {
-        let done = self.start_on_worker(job)?;
+        let done = self.shared.workers.start(job)?;
         done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
-    }
-
-    /// Begins such a job; where its result will be, unless the workers end before.
-    pub(super) fn start_on_worker<T, F>(
-        &self,
-        job: impl FnOnce() -> F + Send + 'static,
-    ) -> Result<oneshot::Receiver<T>>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + 'static,
-    {
-        let (reply, done) = oneshot::channel();
-        let reply = UntilRecorded::new(reply);
-        self.spawn(move || {
-            Box::pin(async move {
-                let result = job().await;
-                sched::hold_after_failure().await;
-                send(reply.into_inner(), result);
-            })
-        })?;
-        Ok(done)
     }
 
     /// Writes a checkpoint, so that the next opening need not replay the log before it.

@@ -22,6 +22,7 @@ use recovered_pages::RecoveringPages;
 use crate::log::{LogError, LogFiles, LogReader};
 use crate::page::PageError;
 use crate::record::TableFull;
+use crate::rid::TableId;
 use crate::transaction::Engine;
 
 /// Why a recovery failed.
@@ -44,6 +45,9 @@ pub(crate) enum RecoveryStep {
     Log { read: u64, bytes: u64 },
 }
 
+/// The id of the table, or of an index's entries, that a row of the catalog is of, by its key and value.
+pub(crate) type TableIdOf = fn(&[u8], &[u8]) -> Option<TableId>;
+
 /// Called with how far a recovery is.
 pub(crate) type Watch<'w> = &'w mut dyn FnMut(RecoveryStep);
 
@@ -62,6 +66,7 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(
     engine: &Engine,
     files: &LogFiles,
+    catalog: TableIdOf,
     mut reader: LogReader,
     watch: Watch<'_>,
 ) -> Result<(Recovered, RecoveredPages), RecoveryError> {
@@ -71,7 +76,7 @@ pub(crate) fn recover(
         reader.start_at(checkpoint.lsn);
         engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes, checkpoint.paged_bytes);
     }
-    let replayed = replay::replay(engine, &pages, reader, watch)?;
+    let replayed = replay::replay(engine, &pages, catalog, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
     }

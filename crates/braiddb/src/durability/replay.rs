@@ -20,11 +20,11 @@
 use std::collections::HashMap;
 
 use super::recovered_pages::RecoveringPages;
-use super::{RecoveryError, RecoveryStep, Watch};
+use super::{RecoveryError, RecoveryStep, TableIdOf, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
-use crate::rid::{Rid, TableId};
+use crate::rid::{CATALOG, Rid, TableId};
 use crate::sched::run_now;
 use crate::sync::channel::{Receiver, SyncSender, sync_channel};
 use crate::sync::{Mutex, thread};
@@ -58,6 +58,7 @@ pub(crate) struct Replayed {
 pub(super) fn replay(
     engine: &Engine,
     pages: &RecoveringPages<'_>,
+    catalog: TableIdOf,
     mut reader: LogReader,
     watch: Watch<'_>,
 ) -> Result<Replayed, RecoveryError> {
@@ -68,7 +69,7 @@ pub(super) fn replay(
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
             let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
-            let share = Share { engine, pages, stripes: &stripes, number, threads };
+            let share = Share { engine, pages, catalog, stripes: &stripes, number, threads };
             senders.push(sender);
             appliers.push(scope.spawn(move || share.apply_all(&blocks)));
         }
@@ -130,6 +131,7 @@ fn distribute(
 struct Share<'r> {
     engine: &'r Engine,
     pages: &'r RecoveringPages<'r>,
+    catalog: TableIdOf,
     stripes: &'r [Mutex<()>],
     number: usize,
     threads: usize,
@@ -151,6 +153,12 @@ impl Share<'_> {
                 if record.kind.is_by_key() {
                     self.pages.replay(&record, lsn)?;
                     continue;
+                }
+                if record.table == CATALOG
+                    && let Some(id) = (self.catalog)(record.key, record.value)
+                {
+                    // The row may be deleted by what follows.
+                    self.engine.raise_table_id(id);
                 }
                 let operation = reclaim::enter();
                 let table = self.engine.table(record.table);

@@ -288,7 +288,7 @@ impl LogFiles {
 
     /// The first sector of a file of this database, of its version of the format: its kind, where in the log it
     /// belongs, and numbers of its own.
-    pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 3]) -> AlignedBuffer {
+    pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 4]) -> AlignedBuffer {
         self.0.identity.sector_of(self.0.version(), magic, lsn.0, own)
     }
 
@@ -310,7 +310,7 @@ impl LogFiles {
         file: &File,
         magic: [u8; 8],
         lsn: Lsn,
-    ) -> Result<[u64; 3], LogError> {
+    ) -> Result<[u64; 4], LogError> {
         let header = read_header(file, magic)?;
         self.0.identity.check(&header, file, lsn)?;
         Ok(header.own.map(|number| number.get()))

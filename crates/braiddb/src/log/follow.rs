@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::block::{BlockHeader, HEADER_BYTES};
+use super::block::{BLOCK_ALIGNMENT, BlockHeader, HEADER_BYTES};
 use super::reader::Block;
 use super::{ColdStore, LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
@@ -27,6 +27,16 @@ impl BlockFollower {
     pub(crate) fn new(store: ColdStore) -> Self {
         let window = Arc::new(AlignedBuffer::zeroed(SECTOR_BYTES));
         Self { store, window, at: Lsn::ZERO, read: 0 }
+    }
+
+    /// The block from `lsn` to `end`, which was met before.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub(crate) async fn block_again(&mut self, (lsn, end): (Lsn, Lsn)) -> Result<Block, LogError> {
+        let start = self.find(lsn, (end.0 - lsn.0) as usize, end).await?;
+        let missing = || self.store.damaged(lsn, "a block that was here is not here any more");
+        Block::parse(&self.window, start, lsn).ok_or_else(missing)
     }
 
     /// The block at `lsn`; the log is durable up to `until`, which is behind that block.
@@ -62,5 +72,23 @@ impl BlockFollower {
                 (Arc::new(window), at, read.min((until.0 - at.0) as usize));
         }
         Ok((lsn.0 - self.at.0) as usize)
+    }
+}
+
+impl ColdStore {
+    /// The checksum of the block at `lsn`, before which the log is durable; `None` if none starts there. Its header only is
+    /// looked at.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` if the segment is not there.
+    pub(crate) async fn block_sum(&self, lsn: Lsn) -> Result<Option<u32>, LogError> {
+        if !lsn.0.is_multiple_of(BLOCK_ALIGNMENT as u64) {
+            return Ok(None);
+        }
+        let start = lsn.0 % SECTOR_BYTES as u64;
+        let needed = start as usize + HEADER_BYTES;
+        let (bytes, _) = self.read_sectors(Lsn(lsn.0 - start), needed, needed).await?;
+        let header = BlockHeader::plausible(&bytes[start as usize..], lsn);
+        Ok(header.map(|(header, _)| header.checksum.get()))
     }
 }

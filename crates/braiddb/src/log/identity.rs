@@ -53,11 +53,11 @@ pub(crate) struct FileHeader {
     /// `braid.meta`.
     pub(crate) start: U64,
     /// Numbers that each kind of file uses as it likes.
-    pub(crate) own: [U64; 3],
+    pub(crate) own: [U64; 4],
 }
 
 const FILE_HEADER_BYTES: usize = size_of::<FileHeader>();
-const _: () = assert!(FILE_HEADER_BYTES == 72);
+const _: () = assert!(FILE_HEADER_BYTES == 80);
 
 impl Identity {
     pub(super) fn fresh(segment_bytes: u64) -> Result<Self, LogError> {
@@ -79,7 +79,7 @@ impl Identity {
         version: u32,
         magic: [u8; 8],
         start: u64,
-        own: [u64; 3],
+        own: [u64; 4],
     ) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
@@ -101,7 +101,7 @@ impl Identity {
     pub(super) fn segment_header(&self, start: Lsn, bytes: u64) -> AlignedBuffer {
         assert!(bytes > 0 && bytes <= self.segment_bytes, "a segment has {bytes} bytes of log");
         assert!(bytes.is_multiple_of(SECTOR_BYTES as u64), "a file ends at a sector");
-        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [bytes, 0, 0])
+        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [bytes, 0, 0, 0])
     }
 
     /// Reads and checks the first sector of a segment: where it starts, and the bytes of log that its
@@ -183,7 +183,7 @@ impl Identity {
     pub(super) fn write(&self, directory: &Directory, version: u32) -> Result<(), LogError> {
         let unfinished = format!("{META_NAME}{UNFINISHED}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
-        let sector = self.sector_of(version, META_MAGIC, 0, [0; 3]);
+        let sector = self.sector_of(version, META_MAGIC, 0, [0; 4]);
         let written = file.write_all_at(&sector, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         directory.rename(&unfinished, META_NAME)?;

@@ -25,6 +25,8 @@ pub(crate) struct Block {
     pub(crate) kind: BlockKind,
     /// Everything before this was durable when the block was written.
     pub(crate) durable: Lsn,
+    /// Its checksum.
+    pub(crate) sum: u32,
     memory: Arc<AlignedBuffer>,
     body: std::ops::Range<usize>,
 }
@@ -43,6 +45,7 @@ impl Block {
             end: Lsn(lsn.0 + header.bytes() as u64),
             kind,
             durable: header.durable(),
+            sum: header.checksum.get(),
             memory: memory.clone(),
             body: start + HEADER_BYTES..start + body,
         })

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::segment::{SegmentFile, Segments};
 use super::{LogFiles, Lsn};
+use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 
 /// Who holds the log, and from where on.
@@ -77,6 +78,9 @@ impl Holds {
     /// The least position from which on the log is needed, and may be held; `tail` is where it ends now.
     fn oldest(&self, tail: Lsn) -> Lsn {
         let is_within = |held: &&Held| tail.0.saturating_sub(held.from.0) <= held.most;
+        if is_planted(Bug::FreedHeldSegment) {
+            return Lsn::MAX;
+        }
         let held = self.held.values().filter(|held| !held.lost).filter(is_within);
         held.map(|held| held.from).min().unwrap_or(Lsn::MAX)
     }

@@ -50,12 +50,45 @@ pub(crate) struct Closed;
 
 /// The workers of one database.
 pub(crate) struct Executor {
-    pub(super) group: Arc<WorkerGroup>,
+    jobs: JobSender,
     counters: Vec<Arc<SchedulerCounters>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    next: AtomicUsize,
+}
+
+/// The way to the workers, which it does not keep from ending.
+#[derive(Clone)]
+pub(crate) struct JobSender {
+    pub(super) group: Arc<WorkerGroup>,
+    next: Arc<AtomicUsize>,
     /// The simulated disk of a run that is to go the same way each time.
     disk: Option<SimulatedDisk>,
+}
+
+impl std::fmt::Debug for JobSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "JobSender(to {} workers)", self.group.mailboxes.len())
+    }
+}
+
+impl JobSender {
+    fn settle(&self) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| !local::on_worker()) {
+            disk.settle();
+        }
+    }
+
+    /// Runs a job on some worker that comes back from its tasks.
+    pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
+        // Relaxed: which worker it is does not matter.
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
+        self.settle();
+        self.group.send_job(number, job)
+    }
+
+    /// Whether the workers have failed, and of what.
+    pub(crate) fn failure(&self) -> &Arc<Failure> {
+        &self.group.failure
+    }
 }
 
 /// Waits for a typed source to be done.
@@ -88,13 +121,8 @@ impl Executor {
         assert!(options.workers > 0 && options.cold_width > 0 && options.max_open > 0);
         let group = Arc::new(WorkerGroup::new(options.workers, failure, Box::new(on_end)));
         let counters: Vec<_> = (0..options.workers).map(|_| Arc::default()).collect();
-        let executor = Self {
-            group: group.clone(),
-            counters,
-            threads: Mutex::default(),
-            next: AtomicUsize::new(0),
-            disk: None,
-        };
+        let jobs = JobSender { group: group.clone(), next: Arc::default(), disk: None };
+        let executor = Self { jobs, counters, threads: Mutex::default() };
         let cores = if options.pin { core_affinity::get_core_ids() } else { None };
         let make = Arc::new((make_device, make_driver));
         let (ready, started) = channel::channel();
@@ -130,22 +158,16 @@ impl Executor {
             // The schedule decides then who does what when.
             return;
         }
-        assert!(self.group.mailboxes.len() == 1, "only one worker alone always goes the same way");
-        self.disk = Some(disk);
+        assert!(
+            self.jobs.group.mailboxes.len() == 1,
+            "only one worker alone always goes the same way"
+        );
+        self.jobs.disk = Some(disk);
     }
 
-    fn settle(&self) {
-        if let Some(disk) = self.disk.as_ref().filter(|_| !local::on_worker()) {
-            disk.settle();
-        }
-    }
-
-    /// Runs a job on some worker that comes back from its tasks.
-    pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
-        // Relaxed: which worker it is does not matter.
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
-        self.settle();
-        self.group.send_job(number, job)
+    /// The way to them.
+    pub(crate) fn jobs(&self) -> &JobSender {
+        &self.jobs
     }
 
     /// Runs a typed source, which is made there, on one worker to its end.
@@ -156,8 +178,8 @@ impl Executor {
     ) -> Result<SourceHandle, Closed> {
         let (done, receiver) = oneshot::channel();
         let done = UntilRecorded::new(done);
-        self.settle();
-        self.group.send(worker, Message::Source(Box::new(Sending { make, done })))?;
+        self.jobs.settle();
+        self.jobs.group.send(worker, Message::Source(Box::new(Sending { make, done })))?;
         Ok(SourceHandle(receiver))
     }
 
@@ -167,8 +189,8 @@ impl Executor {
 
     /// Lets the workers finish what they have, and waits for their end.
     pub(crate) fn stop(&self) {
-        self.settle();
-        self.group.stop();
+        self.jobs.settle();
+        self.jobs.group.stop();
         // Held until all are joined: whoever else stops them waits as long.
         let mut threads = self.threads.lock();
         for thread in threads.drain(..) {
@@ -183,7 +205,7 @@ impl Drop for Executor {
         if local::on_worker() {
             // A worker cannot wait for itself, nor for one that may be waiting for it. All that
             // the workers need they hold; the last one to end does what is left to do.
-            self.group.stop();
+            self.jobs.group.stop();
         } else {
             self.stop();
         }

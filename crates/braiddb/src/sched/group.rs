@@ -95,6 +95,7 @@ impl WorkerGroup {
         for mailbox in &self.mailboxes {
             mailbox.ring();
         }
+        self.failure.tell();
         local.tell_after_failure();
     }
 

@@ -31,7 +31,9 @@ mod worker;
 
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};
-pub(crate) use executor::{Closed, Executor, ExecutorOptions, Job, SourceHandle, WorkerHandles};
+pub(crate) use executor::{
+    Closed, Executor, ExecutorOptions, Job, JobSender, SourceHandle, WorkerHandles,
+};
 pub use local::Cause;
 pub(crate) use local::on_worker;
 pub(crate) use panics::{

@@ -30,10 +30,18 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{OnceLock, thread};
 
 /// Whether the engine of one database has failed, and of what.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Failure {
     begun: AtomicBool,
     message: OnceLock<Arc<str>>,
+    /// Called once that is recorded.
+    teller: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Failure({:?})", self.message())
+    }
 }
 
 impl Failure {
@@ -48,6 +56,19 @@ impl Failure {
     /// Of what the engine failed, if it did. A caller whose reply was dropped with a worker finds it here.
     pub(crate) fn message(&self) -> Option<&Arc<str>> {
         self.message.get()
+    }
+
+    /// Has it told to those who wait on threads that are none of the workers': a worker that does not come back from a
+    /// user's code would keep the last one from leaving.
+    pub(crate) fn told_by(&self, tell: impl Fn() + Send + Sync + 'static) {
+        _ = self.teller.set(Box::new(tell));
+    }
+
+    /// Tells that it is recorded.
+    pub(super) fn tell(&self) {
+        if let Some(tell) = self.teller.get() {
+            tell();
+        }
     }
 
     fn begin(&self) {

@@ -118,13 +118,13 @@ fn every_policy_runs_every_job() {
             let job: Job = Box::new(move || {
                 Box::pin(async move { _ = sum.fetch_add(walk(hops).await, Ordering::Relaxed) })
             });
-            executor.spawn(job).unwrap();
+            executor.jobs().spawn(job).unwrap();
         }
         executor.stop();
         assert_eq!(sum.load(Ordering::Relaxed), (0..200).sum::<u64>(), "{policy:?}");
         let finished: u64 = executor.counters().iter().map(|c| c.tasks_finished.get()).sum();
         assert_eq!(finished, 200);
-        assert_eq!(executor.spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+        assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
     }
 }
 
@@ -174,8 +174,8 @@ fn undecided_tasks_make_room_for_who_decides() {
             done.send(()).unwrap();
         })
     });
-    executor.spawn(decider).unwrap();
-    executor.spawn(waiter).unwrap();
+    executor.jobs().spawn(decider).unwrap();
+    executor.jobs().spawn(waiter).unwrap();
     pollster::block_on(wait).unwrap();
     executor.stop();
     assert_eq!(decided.load(Ordering::Relaxed), 1);
@@ -195,7 +195,7 @@ fn sources_run_beside_jobs_and_come_back() {
                 reply.send(walk(3).await).unwrap();
             })
         });
-        executor.spawn(job).unwrap();
+        executor.jobs().spawn(job).unwrap();
         let sources = [300, 100].map(|left| {
             let sum = sum.clone();
             executor.run_source(0, move || Walks { left, sum }).unwrap()
@@ -245,7 +245,7 @@ fn wake_ups_from_other_threads_are_not_lost() {
         let (reply, result) = oneshot::channel();
         let job: Job =
             Box::new(move || Box::pin(async move { reply.send(receiver.await.unwrap()).unwrap() }));
-        executor.spawn(job).unwrap();
+        executor.jobs().spawn(job).unwrap();
         if round % 3 == 0 {
             std::thread::yield_now();
         }
@@ -270,7 +270,7 @@ fn spawn_parked(executor: &Executor) -> oneshot::Receiver<()> {
             reply.send(()).unwrap();
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     result
 }
 
@@ -288,7 +288,7 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
             }
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     pollster::block_on(result).unwrap();
     let suspensions = &executor.counters()[0].suspensions;
     assert_eq!(suspensions[Cause::Commit as usize].get(), 1);
@@ -313,7 +313,7 @@ fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
                 task().await;
             })
         });
-        executor.spawn(job).unwrap();
+        executor.jobs().spawn(job).unwrap();
         result
     };
     let mut waiting: Vec<_> =
@@ -328,7 +328,7 @@ fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
         assert!(pollster::block_on(result).is_err(), "its task was dropped");
         assert_eq!(failure.message().map(|message| &**message), Some("on purpose"));
     }
-    assert_eq!(executor.spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+    assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
     pollster::block_on(all_left).unwrap();
     executor.stop();
 }
@@ -343,7 +343,7 @@ fn interleaved_futures_come_back_in_order() {
             reply.send(walks.await).unwrap();
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     assert_eq!(pollster::block_on(result).unwrap(), [7, 0, 3, 100]);
 }
 
@@ -357,7 +357,7 @@ fn foreign_waits_do_not_outlive_the_executor() {
             reply.send(()).unwrap();
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     executor.stop();
     assert!(pollster::block_on(result).is_err());
 }
@@ -381,7 +381,7 @@ fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
             std::future::pending::<()>().await;
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     let (over, stopped) = std::sync::mpsc::channel();
     let stopping = std::thread::spawn(move || {
         executor.stop();

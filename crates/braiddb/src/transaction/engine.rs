@@ -426,6 +426,11 @@ impl Engine {
         self.tables.raise(id);
     }
 
+    /// The least id that no table has had.
+    pub(crate) fn next_table_id(&self) -> TableId {
+        self.tables.next_id()
+    }
+
     /// What eviction is to look at next: see [`Tables::next_stride`].
     pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {
         self.tables.next_stride(most)

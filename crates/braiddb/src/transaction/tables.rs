@@ -2,7 +2,8 @@
 //!
 //! Invariants: a table stays listed as long as its engine, unless its creator aborts: then it is taken
 //! off the list, and its id is given to another one, since nothing that was committed refers to it. An
-//! id is one table's at a time.
+//! id is one table's at a time, and of no other once something of the table was committed: also after a restart, for
+//! checkpoints say which ids were given, and what is replayed of the catalog after them.
 
 use std::sync::Arc;
 
@@ -91,7 +92,12 @@ impl Tables {
     /// Makes sure that ids up to `id` count as taken; for recovery.
     pub(super) fn raise(&self, id: TableId) {
         let mut list = self.list.write();
-        list.next = list.next.max(id.0 + 1);
+        list.next = list.next.max(id.0.saturating_add(1));
+    }
+
+    /// The least id that no table has had.
+    pub(super) fn next_id(&self) -> TableId {
+        TableId(self.list.read().next)
     }
 
     /// Every table there is, in the order of their ids.

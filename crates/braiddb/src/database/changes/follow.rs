@@ -1,20 +1,22 @@
 //! Following the log: from its blocks to the transactions of a feed. On a worker, as a task among the transactions.
 //!
 //! Blocks are met in the order of the log, which is that of commits. The parts of a large transaction are passed over
-//! when they are met, and read again with their commit: so what is kept in memory is one transaction, however many are
-//! being logged at once, and a window of the log.
+//! when they are met, and they alone are read again with their commit: so what is kept in memory is one transaction, however
+//! many are being logged at once, where the parts of the others are, and a window of the log.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::item::{Change, ChangeKind, ChangeTransaction};
 use super::parts::{OpenParts, Sample};
 use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
-use super::token::{ChangeToken, TokenError};
+use super::token::{ChangeToken, TokenError, check_in_log};
 use super::wanted::Wanted;
 use crate::database::expiry::moment;
 use crate::database::run::read_on_worker;
 use crate::database::{Error, Result};
 use crate::log::{Block, BlockFollower, BlockKind, LogHold, Lsn, RecordKind, RecordView};
+use crate::planted::{Bug, is_planted};
 use crate::record::{EXPIRY_BYTES, split_expiry};
 use crate::rid::CATALOG;
 use crate::sched::{self, Cause};
@@ -34,13 +36,14 @@ pub(super) struct Follower {
     /// Reads parts again, which are elsewhere.
     parts: BlockFollower,
     hold: Arc<LogHold>,
-    database: [u8; 16],
+    /// Where the feed began.
+    token: ChangeToken,
+    /// The last block that was met, and its checksum.
+    met: Option<(Lsn, u32)>,
     /// Where the next block starts.
     position: Lsn,
     /// No block was read yet, from where the feed began.
     first: bool,
-    /// What was committed up to this LSN is not to be given.
-    given: Lsn,
     open: OpenParts,
     tables: KnownTables,
     wanted: Wanted,
@@ -74,16 +77,16 @@ impl Follower {
         hold: Arc<LogHold>,
         wanted: Wanted,
     ) -> Self {
-        let ChangeToken { database, resume, given } = token;
+        let resume = token.resume;
         let store = engine.log.cold_store().expect("a log of which something is held");
         Self {
             blocks: BlockFollower::new(store.clone()),
             parts: BlockFollower::new(store),
             hold,
-            database,
+            token,
+            met: None,
             position: resume,
             first: true,
-            given,
             open: OpenParts::new(resume),
             tables: KnownTables::default(),
             wanted,
@@ -98,20 +101,35 @@ impl Follower {
     /// Finds out which tables there were then: from those there are now, by what the catalog's changes since then did.
     ///
     /// # Errors
-    /// As [`Self::follow`].
+    /// As [`Self::follow`]; [`TokenError::OtherLog`]; [`Error::Overloaded`], after which it may be called again.
     pub(super) async fn find_tables(&mut self) -> Result<()> {
-        let (tables, now) = read_on_worker(async |tx| tx.tables().await).await?;
-        WorkerTransactions::current().wait_durable(Lsn(now.0 - 1)).await?;
+        // A row of the catalog that is on disk only is read whoever else reads.
+        let read = sched::upkeep(read_on_worker(async |tx| tx.tables().await));
+        let (tables, now) = read.await?;
+        let worker = WorkerTransactions::current();
+        worker.wait_durable(Lsn(now.0 - 1)).await?;
+        if let Some(files) = worker.engine().log.files() {
+            check_in_log(&files, &self.token).await?;
+        }
         let mut tables = KnownTables::new(&tables);
         let (position, mut events) = (self.position, Vec::new());
+        let mut of_parts: BTreeMap<Lsn, CatalogRows> = BTreeMap::new();
         let mut count = 0_usize;
         while self.position < now {
             let block = self.next_block(now).await?;
-            if let BlockKind::Commit { first_part } = block.kind
-                && block.lsn > self.given
-            {
-                let (rows, _) = self.collect(&block, first_part, false).await?;
-                events.extend(rows.into_events());
+            match block.kind {
+                BlockKind::Part { first_part } => {
+                    add_rows(&block, of_parts.entry(first_part).or_default())?;
+                }
+                BlockKind::Commit { first_part } => {
+                    let parts = first_part.and_then(|first| of_parts.remove(&first));
+                    let mut rows = parts.unwrap_or_default();
+                    if block.lsn > self.token.given {
+                        add_rows(&block, &mut rows)?;
+                        events.extend(rows.into_events());
+                    }
+                }
+                BlockKind::Moved | BlockKind::Skip => {}
             }
             count += 1;
             if count.is_multiple_of(TURN) {
@@ -131,20 +149,26 @@ impl Follower {
         let worker = WorkerTransactions::current();
         let engine = worker.engine();
         let (mut transactions, mut bytes, begin) = (Vec::new(), 0, self.position);
-        let until = engine.log.durable();
+        let until = match is_planted(Bug::FedAheadOfDurable) {
+            true => engine.log.tail(),
+            false => engine.log.durable(),
+        };
         let mut count = 0_usize;
         while self.position < until
             && bytes < GIVEN_BYTES
             && self.position.0 - begin.0 < PASSED_BYTES
         {
             let block = self.next_block(until).await?;
+            self.met = Some((block.lsn, block.sum));
             self.open.settle(self.position, || sample(engine));
             match block.kind {
-                BlockKind::Part { first_part } => self.open.meet_part(first_part),
+                BlockKind::Part { first_part } => {
+                    self.open.meet_part(first_part, (block.lsn, block.end));
+                }
                 BlockKind::Commit { first_part } => {
-                    first_part.iter().for_each(|first| self.open.meet_commit(*first));
-                    if block.lsn > self.given
-                        && let Some(transaction) = self.transaction(&block, first_part).await?
+                    let parts = first_part.map(|first| (first, self.open.meet_commit(first)));
+                    if block.lsn > self.token.given
+                        && let Some(transaction) = self.transaction(&block, parts).await?
                     {
                         bytes += transaction.changes.iter().map(bytes_of).sum::<usize>();
                         transactions.push(transaction);
@@ -174,9 +198,13 @@ impl Follower {
 
     /// Where a feed goes on that was given what was met.
     fn token(&self) -> ChangeToken {
-        // What is at the position is not given yet.
-        let given = self.given.max(Lsn(self.position.0 - 1));
-        ChangeToken { database: self.database, resume: self.open.needed_from(self.position), given }
+        let resume = self.open.needed_from(self.position);
+        match self.met {
+            Some((given, sum)) if given > self.token.given => {
+                ChangeToken { resume, given, sum, ..self.token }
+            }
+            _ => ChangeToken { resume, ..self.token },
+        }
     }
 
     /// The next block, which is passed then.
@@ -215,9 +243,9 @@ impl Follower {
     async fn transaction(
         &mut self,
         commit: &Block,
-        first_part: Option<Lsn>,
+        parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
     ) -> Result<Option<ChangeTransaction>> {
-        let (rows, records) = self.collect(commit, first_part, true).await?;
+        let (rows, records) = self.collect(commit, parts).await?;
         let mut changes = Vec::with_capacity(records.len());
         for event in rows.into_events() {
             self.tables.apply(&event);
@@ -232,11 +260,8 @@ impl Follower {
             let (expires_at, value) = value_of(known, &kind, stored, commit.lsn)?;
             changes.push(Change { table, table_id, kind, key, value, expires_at });
         }
-        let token = ChangeToken {
-            database: self.database,
-            resume: self.open.needed_from(commit.end),
-            given: commit.lsn,
-        };
+        let resume = self.open.needed_from(commit.end);
+        let token = ChangeToken { resume, given: commit.lsn, sum: commit.sum, ..self.token };
         let (commit_lsn, token) = (commit.lsn.0, Some(token));
         let given = ChangeTransaction { commit_lsn, snapshot: false, changes, token };
         Ok((!given.changes.is_empty()).then_some(given))
@@ -257,33 +282,33 @@ impl Follower {
         is_wanted.then(|| Change::of_table(name, id, kind))
     }
 
-    /// What a transaction wrote to the catalog, and, if they are wanted, the records of tables that may be the feed's.
+    /// What a transaction wrote to the catalog, and the records of tables that may be the feed's; `parts` says where its
+    /// first part is, and which of its parts were met.
     async fn collect(
         &mut self,
         commit: &Block,
-        first_part: Option<Lsn>,
-        with_records: bool,
+        parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
     ) -> Result<(CatalogRows, Vec<Pending>)> {
         let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
-        let (mut at, mut count) = (first_part.unwrap_or(commit.lsn), 0_usize);
-        while at < commit.lsn {
-            self.refuse_if_over()?;
-            count += 1;
-            if count.is_multiple_of(TURN) {
-                sched::yield_now(Cause::Memory).await;
+        if let Some((first, parts)) = parts {
+            if parts.first().is_none_or(|(start, _)| *start != first) {
+                // No token of this log begins amid the parts of what it has still to give.
+                return Err(TokenError::OtherLog { token: self.token.given.0 }.into());
             }
-            let part = self.parts.block(at, commit.lsn).await;
-            if self.hold.from().is_none() {
-                return Err(self.gone());
-            }
-            let part = part.map_err(OperationError::storage)?;
-            at = part.end;
-            if matches!(part.kind, BlockKind::Part { first_part: first } if Some(first) == first_part)
-            {
-                self.take_records(&part, &mut rows, with_records.then_some(&mut records))?;
+            for (number, part) in parts.into_iter().enumerate() {
+                self.refuse_if_over()?;
+                if number % TURN == TURN - 1 {
+                    sched::yield_now(Cause::Memory).await;
+                }
+                let part = self.parts.block_again(part).await;
+                if self.hold.from().is_none() {
+                    return Err(self.gone());
+                }
+                let part = part.map_err(OperationError::storage)?;
+                self.take_records(&part, &mut rows, &mut records)?;
             }
         }
-        self.take_records(commit, &mut rows, with_records.then_some(&mut records))?;
+        self.take_records(commit, &mut rows, &mut records)?;
         Ok((rows, records))
     }
 
@@ -291,7 +316,7 @@ impl Follower {
         &self,
         block: &Block,
         rows: &mut CatalogRows,
-        mut records: Option<&mut Vec<Pending>>,
+        records: &mut Vec<Pending>,
     ) -> Result<()> {
         for (_, record) in block.records() {
             let RecordView { table, kind, key, value, .. } = record;
@@ -299,7 +324,6 @@ impl Follower {
                 rows.add(kind, key, value)?;
                 continue;
             }
-            let Some(records) = &mut records else { continue };
             // A table's row is logged before what its creator writes to it.
             let is_wanted = match self.tables.get(table.0) {
                 Some(known) => self.wanted.has(known.id, &known.name),
@@ -318,6 +342,12 @@ impl Follower {
         }
         Ok(())
     }
+}
+
+/// Adds what a block has of the catalog.
+fn add_rows(block: &Block, rows: &mut CatalogRows) -> Result<()> {
+    let mut of_catalog = block.records().filter(|(_, record)| record.table == CATALOG);
+    Ok(of_catalog.try_for_each(|(_, record)| rows.add(record.kind, record.key, record.value))?)
 }
 
 /// What is known now of the transactions that are being logged in parts.

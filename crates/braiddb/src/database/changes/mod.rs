@@ -65,7 +65,8 @@ impl From<ChangeToken> for ChangesFrom {
 type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>>;
 
 /// A change feed: a stream of transactions. It ends with an error, after which nothing comes: [`Error::Closed`] when the
-/// database is closed.
+/// database is closed. Only after [`Error::Overloaded`] it goes on, when it is asked again: there was no room for the snapshot
+/// that it is to begin with.
 ///
 /// It can be polled on any executor. What waits for the next item may be given up at any moment, and nothing is lost or given
 /// twice by it.
@@ -121,7 +122,7 @@ impl Database {
     /// # Errors
     /// Of the stream: [`Error::LogGone`] if what it needs of the log was freed; [`Error::ChangeToken`];
     /// [`Error::ChangeSlotNotFound`]; [`Error::Options`] if nothing is logged, and for a snapshot as
-    /// [`Database::snapshot`]; [`Error::ReadOnlyDatabase`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`].
+    /// [`Database::snapshot`], [`Error::Overloaded`] among it, which does not end the stream; [`Error::ReadOnlyDatabase`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`].
     pub fn changes(&self, from: ChangesFrom) -> Changes {
         let progress = Progress::default();
         let source = match self.begin_feed(&from, progress.clone()) {
@@ -143,7 +144,7 @@ impl Database {
                 self.refuse_snapshots()?;
                 Stage::BeforeSnapshot
             }
-            _ => Stage::BeforeLog,
+            _ => Stage::before_log(),
         };
         Ok(Feed {
             source: Source::new(self),
@@ -188,9 +189,9 @@ fn begin_now(engine: &Engine, files: &LogFiles, most: u64) -> (ChangeToken, LogH
         let follow_from = follow::sample(engine);
         // If transactions that were being logged in parts are over since, where they began may be freed.
         if let Ok(hold) = files.hold(follow_from.bound, most) {
-            let given = Lsn(follow_from.tail.0 - 1);
             let (database, resume) = (files.database(), follow_from.bound);
-            return (ChangeToken { database, resume, given }, hold);
+            let token = ChangeToken { database, resume, given: resume, sum: 0 };
+            return (token.given_before(follow_from.tail), hold);
         }
     }
 }
@@ -255,7 +256,7 @@ impl Changes {
         self
     }
 
-    /// The next transaction. After the error with which the feed ends, `None`.
+    /// The next transaction. After the error with which the feed ends, `None`; after [`Error::Overloaded`] it goes on.
     ///
     /// If the future is dropped, nothing is lost: the next call gives what this one would have given.
     ///
@@ -285,7 +286,8 @@ impl Stream for Changes {
                 State::Begun(feed) => self.source = State::Running(run(*feed)),
                 State::Running(mut transactions) => {
                     let next = transactions.as_mut().poll_next(context);
-                    if matches!(next, Poll::Pending | Poll::Ready(Some(Ok(_)))) {
+                    let over = |error: &Error| !matches!(error, Error::Overloaded);
+                    if !matches!(&next, Poll::Ready(Some(Err(error))) if over(error)) {
                         self.source = State::Running(transactions);
                     }
                     return next;
@@ -295,12 +297,14 @@ impl Stream for Changes {
     }
 }
 
-/// The feed as a stream, which ends with its first error.
+/// The feed as a stream, which ends with its first error that is not [`Error::Overloaded`].
 fn run(feed: Feed) -> Transactions {
     Box::pin(unfold(Some(feed), async |feed| {
         let mut feed = feed?;
         match feed.next().await {
             Ok(transaction) => Some((Ok(transaction), Some(feed))),
+            // It is where it was.
+            Err(Error::Overloaded) => Some((Err(Error::Overloaded), Some(feed))),
             Err(error) => Some((Err(error), None)),
         }
     }))

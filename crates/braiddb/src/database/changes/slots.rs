@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::token::ChangeToken;
+use super::token::{ChangeToken, check_in_log};
 use super::{begin_now, check_token};
 use crate::database::catalog::TableOptions;
 use crate::database::run::commit_on_worker;
 use crate::database::{Database, Error, Result, Table, Transaction};
 use crate::log::{LogFiles, LogHold, Lsn};
+use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 use crate::transaction::WorkerTransactions;
 
@@ -49,6 +50,9 @@ struct State {
     /// Numbers of slots of which one of two things is still to come: that it is entered, after it was removed; or
     /// removed, after another took its place.
     half_gone: BTreeSet<u64>,
+    /// By their numbers, slots that are being created, and how far they were advanced meanwhile: their rows can be seen
+    /// before they are durable.
+    coming: BTreeMap<u64, SlotRow>,
 }
 
 #[derive(Debug)]
@@ -60,7 +64,26 @@ struct Slot {
     hold: Option<LogHold>,
 }
 
-/// What is stored of a slot: four numbers, little-endian.
+impl Slot {
+    fn advance(&mut self, row: &SlotRow) {
+        self.row = self.row.advanced(&row.token([0; 16]));
+        self.hold.iter().for_each(|hold| hold.advance(self.row.resume));
+    }
+}
+
+/// That a slot is being created.
+struct Coming<'s> {
+    slots: &'s Slots,
+    number: u64,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.slots.0.lock().coming.remove(&self.number);
+    }
+}
+
+/// What is stored of a slot: five numbers, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotRow {
     /// Random: tells it from later ones of its name.
@@ -68,12 +91,15 @@ struct SlotRow {
     resume: Lsn,
     given: Lsn,
     max_bytes: u64,
+    /// As a token has it.
+    sum: u32,
 }
 
 impl SlotRow {
-    fn encode(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        let numbers = [self.number, self.resume.0, self.given.0, self.max_bytes];
+    fn encode(&self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        let numbers =
+            [self.number, self.resume.0, self.given.0, self.max_bytes, u64::from(self.sum)];
         for (into, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
             *into = number.to_le_bytes();
         }
@@ -81,22 +107,25 @@ impl SlotRow {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let (&[number, resume, given, max_bytes], []) = bytes.as_chunks::<8>() else {
-            return Err(crate::types::DecodeError::new("a slot").into());
+        let malformed = || crate::types::DecodeError::new("a slot");
+        let (&[number, resume, given, max_bytes, sum], []) = bytes.as_chunks::<8>() else {
+            return Err(malformed().into());
         };
-        let [number, resume, given, max_bytes] =
-            [number, resume, given, max_bytes].map(u64::from_le_bytes);
-        Ok(Self { number, resume: Lsn(resume), given: Lsn(given), max_bytes })
+        let [number, resume, given, max_bytes, sum] =
+            [number, resume, given, max_bytes, sum].map(u64::from_le_bytes);
+        let sum = u32::try_from(sum).map_err(|_| malformed())?;
+        Ok(Self { number, resume: Lsn(resume), given: Lsn(given), max_bytes, sum })
     }
 
     /// With what a token gave besides.
     fn advanced(self, token: &ChangeToken) -> Self {
-        let (resume, given) = (self.resume.max(token.resume), self.given.max(token.given));
-        Self { resume, given, ..self }
+        let further = self.token(token.database).further(token);
+        let ChangeToken { resume, given, sum, .. } = further;
+        Self { resume, given, sum, ..self }
     }
 
-    fn token(&self, files: &LogFiles) -> ChangeToken {
-        ChangeToken { database: files.database(), resume: self.resume, given: self.given }
+    fn token(&self, database: [u8; 16]) -> ChangeToken {
+        ChangeToken { database, resume: self.resume, given: self.given, sum: self.sum }
     }
 }
 
@@ -106,7 +135,7 @@ impl Slots {
         let state = self.0.lock();
         let slot = state.by_name.get(name);
         let slot = slot.ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
-        Ok((slot.row.token(files), slot.row.max_bytes))
+        Ok((slot.row.token(files.database()), slot.row.max_bytes))
     }
 
     /// Whether some of what it needs was freed. Not of one that is being entered.
@@ -116,9 +145,18 @@ impl Slots {
         slot.is_some_and(|slot| slot.hold.as_ref().is_none_or(|hold| hold.from().is_none()))
     }
 
+    /// Says that a slot is being created, which is entered before the result is dropped, or never.
+    fn expect(&self, row: SlotRow) -> Coming<'_> {
+        self.0.lock().coming.insert(row.number, row);
+        Coming { slots: self, number: row.number }
+    }
+
     /// Enters a slot whose creation is durable.
-    fn enter(&self, name: String, slot: Slot) {
+    fn enter(&self, name: String, mut slot: Slot) {
         let state = &mut *self.0.lock();
+        if let Some(row) = state.coming.remove(&slot.row.number) {
+            slot.advance(&row);
+        }
         if state.half_gone.remove(&slot.row.number) {
             return;
         }
@@ -130,13 +168,14 @@ impl Slots {
     }
 
     /// Moves a slot on, whose row is durable.
-    fn advance(&self, name: &str, row: SlotRow) {
-        let mut state = self.0.lock();
-        let slot = state.by_name.get_mut(name);
-        if let Some(slot) = slot.filter(|slot| slot.row.number == row.number) {
-            slot.row.resume = slot.row.resume.max(row.resume);
-            slot.row.given = slot.row.given.max(row.given);
-            slot.hold.iter().for_each(|hold| hold.advance(slot.row.resume));
+    fn advance(&self, name: &str, row: &SlotRow) {
+        let state = &mut *self.0.lock();
+        if let Some(coming) = state.coming.get_mut(&row.number) {
+            *coming = coming.advanced(&row.token([0; 16]));
+        } else if let Some(slot) = state.by_name.get_mut(name)
+            && slot.row.number == row.number
+        {
+            slot.advance(row);
         }
     }
 
@@ -226,7 +265,7 @@ impl Database {
         let Some(files) = engine.log.readable_files() else { return Ok(Vec::new()) };
         let end = engine.log.tail();
         let described = rows.into_iter().map(|(name, row)| ChangeSlot {
-            token: row.token(&files),
+            token: row.token(files.database()),
             max_bytes: row.max_bytes,
             behind_bytes: end.0.saturating_sub(row.resume.0),
             lost: !engine.read_only && self.shared.slots.is_lost(&name, row.number),
@@ -265,8 +304,8 @@ async fn create(
 ) -> Result<ChangeToken> {
     let worker = WorkerTransactions::current();
     let (token, hold) = begin_now(worker.engine(), files, max_bytes);
-    let ChangeToken { resume, given, .. } = token;
-    let row = SlotRow { number: fastrand::Rng::new().u64(..), resume, given, max_bytes };
+    let ChangeToken { resume, given, sum, .. } = token;
+    let row = SlotRow { number: fastrand::Rng::new().u64(..), resume, given, max_bytes, sum };
     let insert = async |tx: &Transaction| {
         let table = tx.slots_table().await?;
         match tx.insert(&table, &name, &row.encode()).await {
@@ -274,6 +313,7 @@ async fn create(
             inserted => inserted,
         }
     };
+    let _coming = (!is_planted(Bug::AdvanceLost)).then(|| slots.expect(row));
     let ((), lsn) = commit_on_worker(insert).await?;
     worker.wait_durable(lsn).await?;
     slots.enter(name, Slot { row, created: lsn, hold: Some(hold) });
@@ -286,6 +326,7 @@ async fn advance(
     name: &str,
     token: &ChangeToken,
 ) -> Result<()> {
+    check_in_log(files, token).await?;
     let advance = async |tx: &Transaction| {
         let (table, row) = tx.slot(name).await?;
         if slots.is_lost(name, row.number) {
@@ -301,8 +342,10 @@ async fn advance(
     // Before what it no longer needs may be freed: after a crash the row is there. Where nothing was written, what was
     // read was committed before.
     let lsn = if wrote { lsn } else { Lsn(lsn.0 - 1) };
-    WorkerTransactions::current().wait_durable(lsn).await?;
-    slots.advance(name, row);
+    if !is_planted(Bug::SlotNotDurable) {
+        WorkerTransactions::current().wait_durable(lsn).await?;
+    }
+    slots.advance(name, &row);
     Ok(())
 }
 
@@ -350,33 +393,74 @@ impl Transaction {
 mod tests {
     use super::*;
 
-    /// What becomes durable is told in any order: slots of one name that are made and dropped one after another, the
-    /// last of which may stay.
+    fn slot(number: u64, created: u64) -> Slot {
+        let row = SlotRow { number, resume: Lsn(1), given: Lsn(1), max_bytes: 1, sum: 0 };
+        Slot { row, created: Lsn(created), hold: None }
+    }
+
+    fn advanced_to(number: u64, to: u64) -> SlotRow {
+        SlotRow { resume: Lsn(to), given: Lsn(to), ..slot(number, 0).row }
+    }
+
+    /// What becomes durable is told in any order: slots of one name that are made, advanced and dropped one after
+    /// another, the last of which may stay.
     #[test]
-    fn a_slot_is_there_in_the_end_if_its_row_is() {
-        let slot = |number, created| {
-            let row = SlotRow { number, resume: Lsn(1), given: Lsn(1), max_bytes: 1 };
-            Slot { row, created: Lsn(created), hold: None }
-        };
+    fn a_slot_is_there_in_the_end_if_its_row_is_and_where_that_is() {
+        #[derive(Clone, Copy, Debug)]
+        enum Told {
+            Made,
+            Advanced(u64),
+            Dropped,
+        }
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             let (count, stays) = (random.u64(1..5), random.bool());
-            let mut told: Vec<_> = (0..count).flat_map(|n| [(n, true), (n, false)]).collect();
+            let mut told = Vec::new();
+            for number in 0..count {
+                told.push((number, Told::Made));
+                let advances = 2..random.u64(2..5);
+                told.extend(advances.map(|to| (number, Told::Advanced(to))));
+                told.push((number, Told::Dropped));
+            }
             if stays {
                 told.pop();
             }
+            let furthest = |number| {
+                let to = |(of, told): &(u64, Told)| match told {
+                    Told::Advanced(to) if *of == number => Some(*to),
+                    _ => None,
+                };
+                told.iter().filter_map(to).max().unwrap_or(1)
+            };
+            let furthest = furthest(count - 1);
             random.shuffle(&mut told);
             let slots = Slots::default();
-            for (number, made) in &told {
-                match made {
-                    true => slots.enter("s".to_owned(), slot(*number, 10 * number)),
-                    false => slots.remove("s", *number),
+            let mut coming: Vec<_> =
+                (0..count).map(|number| Some(slots.expect(slot(number, 0).row))).collect();
+            for (number, what) in &told {
+                match what {
+                    Told::Made => {
+                        slots.enter("s".to_owned(), slot(*number, 10 * number));
+                        coming[*number as usize] = None;
+                    }
+                    Told::Advanced(to) => slots.advance("s", &advanced_to(*number, *to)),
+                    Told::Dropped => slots.remove("s", *number),
                 }
             }
             let state = slots.0.lock();
-            let there = state.by_name.get("s").map(|slot| slot.row.number);
-            assert_eq!(there, stays.then(|| count - 1), "{told:?}");
-            assert!(state.half_gone.is_empty(), "{told:?}");
+            let there = state.by_name.get("s").map(|slot| (slot.row.number, slot.row.given));
+            assert_eq!(there, stays.then(|| (count - 1, Lsn(furthest))), "{told:?}");
+            assert!(state.half_gone.is_empty() && state.coming.is_empty(), "{told:?}");
         }
+    }
+
+    /// One whose creation fails is forgotten.
+    #[test]
+    fn a_slot_that_is_not_made_after_all_leaves_nothing() {
+        let slots = Slots::default();
+        drop(slots.expect(slot(1, 0).row));
+        slots.advance("s", &advanced_to(1, 5));
+        let state = slots.0.lock();
+        assert!(state.by_name.is_empty() && state.half_gone.is_empty() && state.coming.is_empty());
     }
 }

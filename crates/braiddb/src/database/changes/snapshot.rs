@@ -7,11 +7,12 @@ use super::item::{Change, ChangeKind};
 use super::tables::{KnownTable, KnownTables};
 use super::wanted::Wanted;
 use crate::database::expiry::moment;
-use crate::database::{Database, InteractiveTransaction, Result, Transaction};
+use crate::database::workers::Workers;
+use crate::database::{Error, InteractiveTransaction, Result, Transaction};
 use crate::log::Lsn;
 use crate::record::{EXPIRY_BYTES, split_expiry};
 use crate::rid::TableId;
-use crate::sched::engine_code;
+use crate::sched::{self, engine_code};
 use crate::transaction::{Bounds, WorkerTransactions};
 use crate::types::KeyBuffer;
 
@@ -23,6 +24,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) struct SnapshotScan {
     transaction: InteractiveTransaction,
     lsn: Lsn,
+    tables: KnownTables,
     /// Those that were not read to their ends.
     left: VecDeque<KnownTable>,
     /// The last record that was read of the first of them.
@@ -34,24 +36,22 @@ pub(super) struct SnapshotScan {
 type Some = (Vec<Change>, Option<KeyBuffer>);
 
 impl SnapshotScan {
-    /// Takes a snapshot; and what tables there are in it.
+    /// Takes a snapshot.
     ///
     /// # Errors
-    /// As [`Database::snapshot`].
-    pub(super) async fn begin(db: Database, wanted: &Wanted) -> Result<(Self, KnownTables)> {
-        let (transaction, lsn) = db.begin_unlimited().await?;
-        // The feed does not keep the database open.
-        drop(db);
+    /// As [`Database::snapshot`](crate::Database::snapshot).
+    pub(super) async fn begin(workers: &Workers, wanted: &Wanted) -> Result<Self> {
+        let (transaction, lsn) = workers.begin_unlimited().await?;
         let tables = async move |tx: &Transaction| {
             // Whatever the database's durability is, nothing is given that a crash may take back.
             WorkerTransactions::current().wait_durable(Lsn(lsn.0 - 1)).await?;
-            tx.tables().await
+            sched::upkeep(tx.tables()).await
         };
         let tables = transaction.step(tables).await?;
         let wants = |table: &KnownTable| wanted.has(table.id, &table.name);
         let left = tables.iter().map(KnownTable::from).filter(wants).collect();
         let tables = KnownTables::new(&tables);
-        Ok((Self { transaction, lsn, left, last: None, begun: false }, tables))
+        Ok(Self { transaction, lsn, tables, left, last: None, begun: false })
     }
 
     /// What was committed before this is in it.
@@ -59,28 +59,36 @@ impl SnapshotScan {
         self.lsn
     }
 
-    /// The next piece, one at least; `None` after the last.
+    /// The next piece, which is not to be asked for after the last. Only where there are no tables it is without
+    /// changes, and the only one.
     ///
     /// # Errors
     /// As [`InteractiveTransaction::step`].
-    pub(super) async fn next(&mut self) -> Result<Option<Vec<Change>>> {
-        let first = !std::mem::replace(&mut self.begun, true);
-        let Some(table) = self.left.front().cloned() else {
-            return Ok(first.then(Vec::new));
-        };
+    pub(super) async fn next(&mut self) -> Result<Vec<Change>> {
+        self.begun = true;
+        let Some(table) = self.left.front().cloned() else { return Ok(Vec::new()) };
         let mut changes = match self.last {
             None => vec![Change::of_table(table.name.clone(), table.id, ChangeKind::TableCreated)],
             Some(_) => Vec::new(),
         };
         let after = self.last.take();
-        let step = async move |tx: &Transaction| read_some(tx, &table, after).await;
+        let step = async move |tx: &Transaction| match read_some(tx, &table, after.clone()).await {
+            // Reads are shed. This one is in the place of many, and is not to begin anew.
+            Err(Error::Overloaded) => sched::upkeep(read_some(tx, &table, after)).await,
+            read => read,
+        };
         let (some, last) = self.transaction.step(step).await?;
         changes.extend(some);
         self.last = last;
         if self.last.is_none() {
             self.left.pop_front();
         }
-        Ok(Some(changes))
+        Ok(changes)
+    }
+
+    /// The tables there are in the snapshot.
+    pub(super) fn into_tables(self) -> KnownTables {
+        self.tables
     }
 
     /// Whether the last piece was given.
@@ -89,20 +97,25 @@ impl SnapshotScan {
     }
 }
 
-/// The records of a table after a key, some of them.
+/// The records of a table after a key, some of them; if there are more, one at least comes after them.
 async fn read_some(tx: &Transaction, table: &KnownTable, after: Option<KeyBuffer>) -> Result<Some> {
     let records = tx.engine().table(TableId(table.id));
     let now = tx.core().time_for(&records);
     let low = after.map_or(Bound::Unbounded, Bound::Excluded);
     let mut scan = tx.core().scan(&records, Bounds { low, high: Bound::Unbounded });
-    let (mut changes, mut bytes) = (Vec::new(), 0);
+    let (mut changes, mut bytes, mut last) = (Vec::new(), 0, None);
     while engine_code(scan.load()).await? {
         let (key, stored) = scan.current().expect("loaded");
-        let key = key.clone();
         let expiry = now.map(|now| (now, split_expiry(stored).0));
         if expiry.is_none_or(|(now, expiry)| expiry > now) {
+            if bytes >= PIECE_BYTES {
+                return Ok((changes, last));
+            }
             let value = stored[if expiry.is_some() { EXPIRY_BYTES } else { 0 }..].to_vec();
             bytes += size_of::<Change>() + key.len() + value.len();
+            if bytes >= PIECE_BYTES {
+                last = Some(key.clone());
+            }
             changes.push(Change {
                 table: table.name.clone(),
                 table_id: table.id,
@@ -113,9 +126,6 @@ async fn read_some(tx: &Transaction, table: &KnownTable, after: Option<KeyBuffer
             });
         }
         scan.pass();
-        if bytes >= PIECE_BYTES {
-            return Ok((changes, Some(key)));
-        }
     }
     Ok((changes, None))
 }

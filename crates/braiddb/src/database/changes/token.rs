@@ -2,25 +2,29 @@
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
-//! | 0 | 1 | 1: the version of this layout |
+//! | 0 | 1 | 2: the version of this layout |
 //! | 1 | 16 | database id |
 //! | 17 | 8 | from where on the log is read, little-endian |
 //! | 25 | 8 | what was committed up to this LSN was given, little-endian |
-//! | 33 | 4 | CRC-32C of what is before, little-endian |
+//! | 33 | 4 | checksum of the block at that LSN, little-endian; 0 if none is known |
+//! | 37 | 4 | CRC-32C of what is before, little-endian |
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::log::Lsn;
+use crate::database::Result;
+use crate::log::{LogFiles, Lsn};
+use crate::transaction::{OperationError, WorkerTransactions};
 
-const VERSION: u8 = 1;
-const SUMMED_BYTES: usize = 33;
+const VERSION: u8 = 2;
+const SUMMED_BYTES: usize = 37;
 
 /// Where a change feed goes on. It is kept as bytes or as text, beside what was made of the changes, best in one transaction
 /// with it.
 ///
 /// It holds two LSNs: the last commit that was given, and from where on the log is to be read for what follows. The
-/// latter may be earlier, for a large transaction is logged in parts that precede its commit, among others.
+/// latter may be earlier, for a large transaction is logged in parts that precede its commit, among others. With the former
+/// goes the checksum of what is there in the log, which tells that log from another that has the same LSNs.
 ///
 /// ```
 /// use braiddb::{ChangeToken, Error, TokenError};
@@ -35,6 +39,8 @@ pub struct ChangeToken {
     pub(super) resume: Lsn,
     /// What was committed at an LSN up to this one was given.
     pub(super) given: Lsn,
+    /// The checksum of the block that starts there; 0 if that is not known.
+    pub(super) sum: u32,
 }
 
 /// Why a token is of no use.
@@ -68,13 +74,23 @@ pub enum TokenError {
         /// The token's LSN.
         token: u64,
     },
+    /// The log has something else where the token says what was given last. The database was restored from a backup that is
+    /// older than the token, and has gone on since.
+    #[error(
+        "at LSN {token} the log has something else than what was given when the token was made: the database was restored \
+         from an older backup, and went on; begin with a snapshot"
+    )]
+    OtherLog {
+        /// The token's LSN.
+        token: u64,
+    },
 }
 
 impl ChangeToken {
     /// Bytes of an encoded token.
     pub const BYTES: usize = SUMMED_BYTES + 4;
 
-    /// The last commit that was given, or, of a token of a moment, an LSN before which everything was.
+    /// The last commit that was given, or a later LSN up to which everything was.
     #[must_use]
     pub fn commit_lsn(&self) -> u64 {
         self.given.0
@@ -86,6 +102,20 @@ impl ChangeToken {
         self.resume.0
     }
 
+    /// With everything before an LSN given, at which something begins.
+    pub(super) fn given_before(self, lsn: Lsn) -> Self {
+        Self { given: Lsn(lsn.0 - 1), sum: 0, ..self }
+    }
+
+    /// With the later of what was given, and of from where on the log is needed.
+    pub(super) fn further(self, other: &Self) -> Self {
+        let (given, sum) = match other.given > self.given {
+            true => (other.given, other.sum),
+            false => (self.given, self.sum),
+        };
+        Self { resume: self.resume.max(other.resume), given, sum, ..self }
+    }
+
     /// The token as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
@@ -93,7 +123,8 @@ impl ChangeToken {
         bytes[0] = VERSION;
         bytes[1..17].copy_from_slice(&self.database);
         bytes[17..25].copy_from_slice(&self.resume.0.to_le_bytes());
-        bytes[25..SUMMED_BYTES].copy_from_slice(&self.given.0.to_le_bytes());
+        bytes[25..33].copy_from_slice(&self.given.0.to_le_bytes());
+        bytes[33..SUMMED_BYTES].copy_from_slice(&self.sum.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[..SUMMED_BYTES]);
         bytes[SUMMED_BYTES..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -113,8 +144,33 @@ impl ChangeToken {
             Lsn(u64::from_le_bytes(bytes))
         };
         let database = summed[1..17].try_into().expect("sixteen bytes");
-        Ok(Self { database, resume: number(17), given: number(25) })
+        let sum = summed[33..].try_into().expect("four bytes");
+        let sum = u32::from_le_bytes(sum);
+        Ok(Self { database, resume: number(17), given: number(25), sum })
     }
+}
+
+/// Holds what a token says was given last against what the log has there, which is durable. Where the log was freed since, nobody can
+/// tell. On a worker.
+///
+/// # Errors
+/// [`TokenError::OtherLog`]; the log's.
+pub(super) async fn check_in_log(files: &LogFiles, token: &ChangeToken) -> Result<()> {
+    let worker = WorkerTransactions::current();
+    worker.wait_durable(token.given).await?;
+    let log = &worker.engine().log;
+    let Ok(_held) = files.hold(token.given, u64::MAX) else { return Ok(()) };
+    let store = log.cold_store().expect("a log that has files");
+    let sum = async |lsn| store.block_sum(lsn).await.map_err(OperationError::storage);
+    // Without a checksum, at least something begins there, or right after.
+    let next = Lsn(token.given.0 + 1);
+    let is_right = match token.sum {
+        0 => {
+            next == log.durable() || sum(next).await?.is_some() || sum(token.given).await?.is_some()
+        }
+        known => sum(token.given).await? == Some(known),
+    };
+    if is_right { Ok(()) } else { Err(TokenError::OtherLog { token: token.given.0 }.into()) }
 }
 
 impl fmt::Display for ChangeToken {
@@ -150,7 +206,8 @@ mod tests {
 
     #[test]
     fn tokens_keep_what_they_say_and_are_told_from_damage() {
-        let token = ChangeToken { database: [7; 16], resume: Lsn(4096), given: Lsn(1 << 40 | 7) };
+        let (resume, given) = (Lsn(4096), Lsn(1 << 40 | 7));
+        let token = ChangeToken { database: [7; 16], resume, given, sum: 0x1234_5678 };
         let (bytes, text) = (token.to_bytes(), token.to_string());
         assert_eq!(ChangeToken::from_bytes(&bytes), Ok(token));
         assert_eq!(text.parse(), Ok(token));

@@ -1,5 +1,6 @@
 //! The database on simulated disks that misbehave.
 
+mod changes;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod expiry;

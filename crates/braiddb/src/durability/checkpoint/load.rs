@@ -47,6 +47,9 @@ fn load(
 ) -> Result<Checkpoint, RecoveryError> {
     let reader = CheckpointReader::open(files, lsn)?;
     let (records, chunks, end) = (reader.records, reader.chunks, reader.end);
+    if let Some(next) = reader.next_table_id {
+        engine.raise_table_id(TableId(next - 1));
+    }
     let mut input = Input { engine, files, pages, reader, loaded: 0, paged_bytes: 0 };
     let mut last_segment = None;
     while let Some((table, kind)) = input.reader.next_table()? {

@@ -18,6 +18,8 @@ pub(super) struct CheckpointReader {
     pub(super) records: u64,
     /// Where it says it ends.
     pub(super) end: Lsn,
+    /// The least number that no table had when it was written; `None` if it does not say so.
+    pub(super) next_table_id: Option<u32>,
     /// The next chunk.
     number: u32,
     last_table: Option<TableId>,
@@ -30,11 +32,15 @@ impl CheckpointReader {
     /// The operating system's; `Corrupt`, `WrongVersion`.
     pub(super) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
         let file = files.open(&name(lsn), OpenMode::Existing)?;
-        let [records, chunks, end] = files.read_header_sector(&file, MAGIC, lsn)?;
-        let chunks =
-            u32::try_from(chunks).map_err(|_| damaged(file.path(), 0, "it is too large"))?;
+        let [records, chunks, end, next_table_id] = files.read_header_sector(&file, MAGIC, lsn)?;
+        let number =
+            |number| u32::try_from(number).map_err(|_| damaged(file.path(), 0, "it is too large"));
+        let chunks = number(chunks)?;
+        // Earlier builds say nothing of it.
+        let next_table_id = Some(number(next_table_id)?).filter(|next| *next > 0);
         let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-        Ok(Self { file, buffer, chunks, records, end: Lsn(end), number: 0, last_table: None })
+        let (end, number, last_table) = (Lsn(end), 0, None);
+        Ok(Self { file, buffer, chunks, records, end, next_table_id, number, last_table })
     }
 
     /// That there is something wrong with the next chunk.

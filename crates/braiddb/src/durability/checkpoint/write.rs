@@ -88,7 +88,8 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
         worker.wait_durable(Lsn(end.0 - 1)).await?;
     }
     let lsn = if is_planted(Bug::CheckpointRace) { engine.log.durable() } else { lsn };
-    let header = files.header_sector(MAGIC, lsn, [output.records, u64::from(output.chunks), end.0]);
+    let (chunks, next_table) = (u64::from(output.chunks), u64::from(engine.next_table_id().0));
+    let header = files.header_sector(MAGIC, lsn, [output.records, chunks, end.0, next_table]);
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;

@@ -56,7 +56,7 @@ fn the_headers_of_files() {
         // Of a segment, the first says how much of it there is.
         let own = if name == "braid.meta" { 0 } else { SMALL_SEGMENT };
         let sizes =
-            [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("three numbers", own)];
+            [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("four numbers", own)];
         fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
         expected[id].copy_from_slice(&identity.database);
         let sum = crc32c::crc32c(&expected);

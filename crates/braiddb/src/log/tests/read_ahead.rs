@@ -43,7 +43,7 @@ fn read(store: ColdStore, records: Vec<(Lsn, usize)>) -> Vec<Result<Vec<u8>, Log
             }
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     found.iter().collect()
 }
 

@@ -43,7 +43,7 @@ fn steps_until_begun(long: usize, width: Width, steps_each: u32) -> u32 {
                                 begun.send(taken.load(Ordering::SeqCst) - now).unwrap();
                             })
                         });
-                        others.spawn(arrival).unwrap();
+                        others.jobs().spawn(arrival).unwrap();
                     }
                     if steps_each == 1 {
                         step(place).await;
@@ -53,7 +53,7 @@ fn steps_until_begun(long: usize, width: Width, steps_each: u32) -> u32 {
                 }
             })
         });
-        executor.spawn(job).unwrap();
+        executor.jobs().spawn(job).unwrap();
     }
     begins.recv_timeout(Duration::from_secs(60)).unwrap()
 }

@@ -97,7 +97,7 @@ impl Held {
             Box::pin(async move { _ = reply.send(task(file).await) })
                 as Pin<Box<dyn Future<Output = ()>>>
         };
-        self.executor.spawn(Box::new(job)).unwrap();
+        self.executor.jobs().spawn(Box::new(job)).unwrap();
         result
     }
 

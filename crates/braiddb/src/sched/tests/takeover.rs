@@ -14,6 +14,7 @@ fn block(executor: &Executor) -> (mpsc::Sender<()>, usize) {
     let (go_on, waits) = mpsc::channel::<()>();
     let (reply, blocked) = mpsc::channel();
     executor
+        .jobs()
         .spawn(Box::new(move || {
             Box::pin(async move {
                 let worker = local::local(|local| local.unwrap().worker);
@@ -32,8 +33,8 @@ fn jobs_of_a_blocked_worker_are_taken_over() {
     let (reply, answers) = mpsc::channel();
     for _ in 0..5 {
         // As if it had been sent before anybody could know.
-        executor.group.mailboxes[blocked].jobs.push(answering(reply.clone()));
-        executor.group.mailboxes[blocked].ring();
+        executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply.clone()));
+        executor.jobs().group.mailboxes[blocked].ring();
     }
     drop(reply);
     assert_eq!(answers.iter().count(), 5);
@@ -42,8 +43,8 @@ fn jobs_of_a_blocked_worker_are_taken_over() {
     drop(go_on);
     // It comes back, and does what it is sent.
     let (reply, answers) = mpsc::channel();
-    executor.group.mailboxes[blocked].jobs.push(answering(reply));
-    executor.group.mailboxes[blocked].ring();
+    executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
+    executor.jobs().group.mailboxes[blocked].ring();
     assert_eq!(answers.iter().count(), 1);
 }
 
@@ -54,8 +55,8 @@ fn one_worker_takes_over_from_all_others() {
     let blocked: Vec<_> = (0..3).map(|_| block(&executor)).collect();
     let (reply, answers) = mpsc::channel();
     for (_, worker) in &blocked {
-        executor.group.mailboxes[*worker].jobs.push(answering(reply.clone()));
-        executor.group.mailboxes[*worker].ring();
+        executor.jobs().group.mailboxes[*worker].jobs.push(answering(reply.clone()));
+        executor.jobs().group.mailboxes[*worker].ring();
     }
     drop(reply);
     let answers: Vec<_> = answers.iter().collect();
@@ -68,11 +69,11 @@ fn one_worker_takes_over_from_all_others() {
 fn jobs_of_one_worker_stay_with_it() {
     let executor = start(2, Policy::DualQueue, Width::Auto);
     let (go_on, blocked) = block(&executor);
-    let handle = WorkerHandle(executor.group.mailboxes[blocked].clone());
+    let handle = WorkerHandle(executor.jobs().group.mailboxes[blocked].clone());
     let (reply, answers) = mpsc::channel();
     handle.give(answering(reply));
     let (reply, others) = mpsc::channel();
-    executor.group.mailboxes[blocked].jobs.push(answering(reply));
+    executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
     let other = others.recv().unwrap();
     assert!(answers.try_recv().is_err(), "its worker is blocked");
     drop(go_on);
@@ -87,7 +88,7 @@ fn who_stops_does_what_a_blocked_worker_has_not_begun() {
         let executor = start(workers, Policy::DualQueue, Width::Auto);
         let (go_on, blocked) = block(&executor);
         let (reply, answers) = mpsc::channel();
-        let mailbox = &executor.group.mailboxes[blocked];
+        let mailbox = &executor.jobs().group.mailboxes[blocked];
         mailbox.jobs.push(Box::new(move || {
             Box::pin(async move {
                 drop(go_on);

@@ -76,7 +76,7 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
             reply.send(()).unwrap();
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     await_result(&executor, &result);
 }
 
@@ -160,7 +160,7 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
             reply.send(second.await.map_err(|error| error.to_string())).unwrap();
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     assert_eq!(await_result(&executor, &result), Ok(()));
     assert_eq!(submitted.load(Ordering::SeqCst), 2);
 }
@@ -198,7 +198,7 @@ fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
             panic!("on purpose");
         })
     });
-    executor.spawn(job).unwrap();
+    executor.jobs().spawn(job).unwrap();
     await_result(&executor, &all_left);
 }
 
@@ -224,7 +224,7 @@ fn a_task_of_another_worker_is_woken_at_once() {
                 over.store(1, Ordering::SeqCst);
             })
         });
-        let worker = |number: usize| WorkerHandle(executor.group.mailboxes[number].clone());
+        let worker = |number: usize| WorkerHandle(executor.jobs().group.mailboxes[number].clone());
         worker(0).give(task);
         let (reply, result) = mpsc::channel();
         let waking: Job = Box::new(move || {
