@@ -160,7 +160,6 @@ impl Follower {
         {
             let block = self.next_block(until).await?;
             self.met = Some((block.lsn, block.sum));
-            self.open.settle(self.position, || sample(engine));
             match block.kind {
                 BlockKind::Part { first_part } => {
                     self.open.meet_part(first_part, (block.lsn, block.end));
@@ -176,6 +175,8 @@ impl Follower {
                 }
                 BlockKind::Moved | BlockKind::Skip => {}
             }
+            // After the block, which may be the commit of what is forgotten else.
+            self.open.settle(self.position, || sample(engine));
             count += 1;
             if count.is_multiple_of(TURN) {
                 sched::yield_now(Cause::Memory).await;
