@@ -101,6 +101,16 @@ impl StoreArguments {
     }
 }
 
+/// Asks until no checkpoint is in the way: a database that was just opened may write one by itself.
+pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    loop {
+        match ask() {
+            Err(Error::CheckpointUnderWay) => std::thread::sleep(Duration::from_millis(10)),
+            answer => return answer,
+        }
+    }
+}
+
 /// Opens a database, and shows how far it is if that takes a while.
 fn open(directory: &Path, options: Options) -> Result<Database> {
     // Quick openings show nothing.

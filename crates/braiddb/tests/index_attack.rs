@@ -56,7 +56,38 @@ async fn attach(
     db.index(table, name, IndexOptions::default().unique(unique), extract).await
 }
 
-fn open(limit: &Limit, directory: &Path, paged: bool) -> (Database, Records) {
+/// What the table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Hot,
+    Paged,
+    /// Its records expire, and are swept each second.
+    Expiring,
+    PagedExpiring,
+}
+
+impl Kind {
+    fn is_paged(self) -> bool {
+        matches!(self, Self::Paged | Self::PagedExpiring)
+    }
+
+    fn expires(self) -> bool {
+        matches!(self, Self::Expiring | Self::PagedExpiring)
+    }
+
+    fn options(self) -> TableOptions {
+        let options = TableOptions::default();
+        let options = if self.is_paged() { options.paged() } else { options };
+        if self.expires() { options.ttl(Duration::from_secs(2)) } else { options }
+    }
+
+    /// Up to as long as a value on a page may be, with the moment at which it expires.
+    fn longest(self) -> usize {
+        if self.is_paged() { 1_016 } else { 2_000 }
+    }
+}
+
+fn open(limit: &Limit, directory: &Path, kind: Kind) -> (Database, Records) {
     let options = Options::default()
         .workers(WORKERS)
         .pin(false)
@@ -68,8 +99,7 @@ fn open(limit: &Limit, directory: &Path, paged: bool) -> (Database, Records) {
     let db = Database::open(directory, options).unwrap();
     let watched = db.clone();
     limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
-    let options = TableOptions::default();
-    let options = if paged { options.paged() } else { options };
+    let options = kind.options();
     let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", options).await;
     let table = db.run_blocking(open).unwrap();
     (db, table)
@@ -90,7 +120,7 @@ fn poll_at_most<T>(mut future: Pin<&mut impl Future<Output = T>>, polls: u32) ->
 async fn some_writes(
     tx: &Transaction,
     table: &Records,
-    longest: usize,
+    kind: Kind,
     random: &mut Rng,
 ) -> Result<(), Error> {
     let mut savepoint = tx.savepoint();
@@ -98,8 +128,12 @@ async fn some_writes(
         let key = random.u64(0..KEYS);
         let number = if random.u32(0..60) == 0 { BAD } else { random.u64(0..9 * KEYS) };
         let mut value = number.to_le_bytes().to_vec();
-        value.resize(random.usize(8..longest), 7);
+        value.resize(random.usize(8..kind.longest()), 7);
         let written = match random.u32(0..8) {
+            0..3 if kind.expires() && random.bool() => {
+                let life = Duration::from_millis(random.u64(1..100));
+                tx.put_with_ttl(table, &key, &value, life).await
+            }
             0..3 => tx.put(table, &key, &value).await,
             3 => tx.insert(table, &key, &value).await,
             4 => tx.update(table, &key, &value).await,
@@ -163,13 +197,13 @@ fn expected(error: &Error) -> bool {
     )
 }
 
-fn client(db: &Database, table: &Records, longest: usize, counts: &Counts, seed: u64) {
+fn client(db: &Database, table: &Records, kind: Kind, counts: &Counts, seed: u64) {
     let mut random = Rng::with_seed(seed);
     loop {
         let (table, seed, polls) = (table.clone(), random.u64(..), random.u32(1..5));
         let body = async move |tx: &Transaction| {
             let random = &mut Rng::with_seed(seed ^ u64::from(tx.attempt()));
-            some_writes(tx, &table, longest, random).await
+            some_writes(tx, &table, kind, random).await
         };
         let done = match random.u32(0..6) {
             0..3 => Some(block_on(db.run(body))),
@@ -238,10 +272,11 @@ fn changer(db: &Database, table: &Records, counts: &Counts, seed: u64) {
 
 fn upkeep(db: &Database, directory: &Path, counts: &Counts) {
     for number in 0.. {
-        let done = match number % 4 {
+        let done = match number % 5 {
             0 => block_on(db.compact()).map(drop),
             1 => block_on(db.checkpoint()).map(drop),
-            2 => db.backup(directory.join(format!("backup-{number}"))).map(drop),
+            2 => block_on(db.sweep_expired()).map(drop),
+            3 => db.backup(directory.join(format!("backup-{number}"))).map(drop),
             // It may run into what an extractor panics at.
             _ => match db.check() {
                 Ok(report) => {
@@ -311,27 +346,35 @@ fn take_bad_values_away(db: &Database, table: &Records) -> Result<(), Error> {
 
 #[test]
 fn indexes_are_what_their_table_is_whatever_goes_on() {
-    attack(false);
+    attack(Kind::Hot);
 }
 
 #[test]
 fn indexes_of_a_paged_table_are_what_it_is_whatever_goes_on() {
-    attack(true);
+    attack(Kind::Paged);
+}
+
+#[test]
+fn indexes_of_a_table_whose_records_expire_are_what_it_is_whatever_goes_on() {
+    attack(Kind::Expiring);
+}
+
+#[test]
+fn indexes_of_a_paged_table_whose_records_expire_are_what_it_is_whatever_goes_on() {
+    attack(Kind::PagedExpiring);
 }
 
 /// What one takes of memory is held against the budget of the other too.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn attack(paged: bool) {
+fn attack(kind: Kind) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // Up to as long as a value on a page may be.
-    let longest = if paged { 1_024 } else { 2_000 };
     with_limit(LIMIT_SECONDS, move |limit| {
         let directory = tempfile::tempdir().unwrap();
         let counts = Arc::new(Counts::default());
-        let (mut evicted, mut freed) = (0, 0);
+        let (mut evicted, mut freed, mut swept) = (0, 0, 0);
         for round in 0..ROUNDS {
-            let (db, table) = open(limit, &directory.path().join("db"), paged);
+            let (db, table) = open(limit, &directory.path().join("db"), kind);
             all_is_right(&db, &table);
             take_bad_values_away(&db, &table).unwrap();
             all_is_right(&db, &table);
@@ -339,7 +382,7 @@ fn attack(paged: bool) {
                 let (db, table, counts) = (&db, &table, &*counts);
                 let mut threads = Vec::new();
                 for seed in 0..4 {
-                    let client = move || client(db, table, longest, counts, round << 8 | seed);
+                    let client = move || client(db, table, kind, counts, round << 8 | seed);
                     threads.push(scope.spawn(client));
                 }
                 for seed in 0..2 {
@@ -364,8 +407,9 @@ fn attack(paged: bool) {
                 enough(&counts.dropped, 3);
                 enough(&counts.upkeep, 4);
                 let stats = db.stats();
-                (evicted, freed) =
-                    (evicted + stats.versions_evicted, freed + stats.log.segments_freed);
+                evicted += stats.versions_evicted;
+                freed += stats.log.segments_freed;
+                swept += stats.expired_swept;
                 db.close().unwrap();
             });
             drop((db, table));
@@ -373,9 +417,11 @@ fn attack(paged: bool) {
             std::fs::remove_dir_all(backups).unwrap();
         }
         // Neither is there with paged tables, so far.
-        assert_eq!(evicted > 0 && freed > 0, !paged, "{evicted} {freed} {counts:?}");
+        let is_hot = !kind.is_paged();
+        assert_eq!(evicted > 0 && freed > 0, is_hot, "{evicted} {freed} {counts:?}");
+        assert_eq!(swept > 0, kind.expires(), "{counts:?}");
         assert!(counts.given_up.load(Ordering::Relaxed) > 0, "{counts:?}");
-        let (db, table) = open(limit, &directory.path().join("db"), paged);
+        let (db, table) = open(limit, &directory.path().join("db"), kind);
         all_is_right(&db, &table);
         take_bad_values_away(&db, &table).unwrap();
         all_is_right(&db, &table);

@@ -7,10 +7,11 @@ use anyhow::Result;
 use braiddb::Database;
 
 use crate::output::Output;
+use crate::store::once_free;
 
 /// Copies the database into an empty directory.
 pub fn run(db: &Database, directory: &Path, output: &Output) -> Result<ExitCode> {
-    let backup = db.backup(directory)?;
+    let backup = once_free(|| db.backup(directory))?;
     if output.json {
         output.document(&backup)?;
     } else {

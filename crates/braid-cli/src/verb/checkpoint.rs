@@ -6,10 +6,11 @@ use anyhow::Result;
 use braiddb::Database;
 
 use crate::output::Output;
+use crate::store::once_free;
 
 /// Writes a checkpoint and says what is in it.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
-    let written = pollster::block_on(db.checkpoint())?;
+    let written = once_free(|| pollster::block_on(db.checkpoint()))?;
     if output.json {
         output.document(&written)?;
     } else {

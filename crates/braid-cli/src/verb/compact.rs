@@ -6,10 +6,11 @@ use anyhow::Result;
 use braiddb::Database;
 
 use crate::output::Output;
+use crate::store::once_free;
 
 /// Compacts the log and says what that freed.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
-    let compacted = pollster::block_on(db.compact())?;
+    let compacted = once_free(|| pollster::block_on(db.compact()))?;
     if output.json {
         output.document(&compacted)?;
     } else {

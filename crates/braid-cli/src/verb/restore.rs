@@ -11,6 +11,7 @@ use braiddb::CheckReport;
 
 use crate::output::Output;
 use crate::store::StoreArguments;
+use crate::store::once_free;
 
 /// What says that a directory holds a database.
 const IDENTITY: &str = "braid.meta";
@@ -152,7 +153,7 @@ fn copy_file(from: &Path, to: &Path) -> Result<u64> {
 fn check(store: &StoreArguments, copy: &Path) -> Result<CheckReport> {
     let damaged = "the backup cannot be opened; nothing was restored";
     let db = store.open_at(copy).context(damaged)?;
-    let report = db.check().context(damaged)?;
+    let report = once_free(|| db.check()).context(damaged)?;
     db.close()?;
     Ok(report)
 }

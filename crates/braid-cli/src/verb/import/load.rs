@@ -17,6 +17,7 @@ use super::merge::Spilled;
 use super::rows::{Rejected, Rejections, Rows};
 use crate::arguments::Import;
 use crate::codec::ValueType;
+use crate::store::once_free;
 use crate::store::{self, AnyTable, StoreArguments};
 
 /// Rows that one transaction inserts into a table that nobody sees.
@@ -193,7 +194,7 @@ impl<'i> Loader<'i> {
             Target::Staged { db, staged, .. } => {
                 block_on(staged.discard())?;
                 if self.imported > COMPACTED {
-                    block_on(db.compact())?;
+                    once_free(|| block_on(db.compact()))?;
                 }
                 Ok(db.close()?)
             }

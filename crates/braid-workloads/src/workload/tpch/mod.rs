@@ -248,6 +248,11 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
         let (rows, time) = refreshed.get();
         let rate = rows as f64 / time.as_secs_f64();
         report.fact(format!("rows refreshed a second, {name}"), rate, number::scaled(rate));
+        let workers = database.refreshes.database.stats().workers;
+        let longest = workers.iter().map(|worker| worker.longest_stretch).max().unwrap_or_default();
+        let nanos = longest.as_nanos() as u64;
+        let what = format!("longest time for which a worker ran transactions alone, {name}");
+        report.fact(what, nanos as f64, number::nanoseconds(nanos));
     }
     report.fact("pages of the tables", page_bytes as f64, number::bytes(page_bytes));
     report.fact(
