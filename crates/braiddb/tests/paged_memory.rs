@@ -326,3 +326,53 @@ fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
         }
     });
 }
+
+#[test]
+fn a_scan_waits_for_many_pages_at_once_and_reads_none_beyond_its_range() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let options = Options::default().workers(1).page_frames(Some(128));
+        let directory = tempfile::tempdir().unwrap();
+        let db =
+            Database::open(directory.path(), options.durability(Durability::Volatile)).unwrap();
+        limit.watch(&db, Database::stats);
+        let table: Records = create_table(&db, "records", true);
+        for first in (0..RECORDS).step_by(100) {
+            let into = table.clone();
+            let insert = async move |tx: &braiddb::Transaction| {
+                for key in first..(first + 100).min(RECORDS) {
+                    tx.insert(&into, &key, &[7; VALUE_BYTES][..]).await?;
+                }
+                Ok::<_, Error>(())
+            };
+            db.run_blocking(insert).unwrap();
+        }
+        for reverse in [false, true] {
+            let before = db.stats();
+            assert_eq!(contents(&db, &table, reverse).len() as u64, RECORDS);
+            let after = db.stats();
+            let faults = after.pages.faults - before.pages.faults;
+            let waits = after.suspensions.storage - before.suspensions.storage;
+            assert!(faults > 300, "the table is larger than memory: {faults}");
+            assert!(waits < faults / 8, "{waits} waits for {faults} pages, reverse: {reverse}");
+        }
+        // Far from what was read last, and from where the scans before ended.
+        let before = db.stats().pages.faults;
+        let (from, middle) = (table.clone(), RECORDS / 2);
+        for reverse in [false, true] {
+            let (from, range) = (from.clone(), middle..middle + 30);
+            let count = db.run_blocking(async move |tx| {
+                let scan = tx.scan(&from, range.clone())?;
+                let mut scan = if reverse { scan.rev() } else { scan };
+                let mut count = 0;
+                while scan.next().await?.is_some() {
+                    count += 1;
+                }
+                Ok::<_, Error>(count)
+            });
+            assert_eq!(count.unwrap(), 30);
+        }
+        let faults = db.stats().pages.faults - before;
+        assert!(faults < 8, "30 records lie on some five pages, not {faults}");
+        db.close().unwrap();
+    });
+}

@@ -158,6 +158,14 @@ impl PageSpace {
         self.counters.wanted.swap(0, statistic::Ordering::Relaxed)
     }
 
+    /// Pages that an operation may bring to memory at once before it needs them.
+    pub(crate) fn most_ahead(&self) -> usize {
+        /// The rest is for what others need.
+        const PART: u64 = 8;
+        let (_, limit) = self.transit.with_memory();
+        (limit / PART) as usize
+    }
+
     /// How much has ended that was under way and may let more pages leave.
     pub(crate) fn ended(&self) -> u64 {
         self.transit.ended()

@@ -504,6 +504,13 @@ impl PagedCursor<'_> {
         Ok(Some((records, whole)))
     }
 
+    /// What interrupts those who come next to leaves that are on disk, behind the one in which the cursor goes on: `most` at
+    /// most, and no more than there are frames for beside others.
+    pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
+        let most = most.min(self.table.tree().space().most_ahead());
+        self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
+    }
+
     /// Moves behind all of the records that `peek` just looked at.
     pub(crate) fn pass_all(&mut self) {
         self.cursor.pass_all();

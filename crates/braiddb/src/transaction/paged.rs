@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
+
 use super::context::Transaction;
 use super::engine::Durability;
 use super::error::{OperationError, TooLong, TooLongPart};
@@ -320,6 +322,32 @@ impl Near {
                 Ok(())
             }
         }
+    }
+
+    /// The same, with pages that will be needed soon: all are read at once. Whether these are there too; what is wrong with
+    /// them is told to who needs them.
+    ///
+    /// # Errors
+    /// As `bring`.
+    pub(super) async fn bring_ahead(
+        &mut self,
+        transaction: &Transaction,
+        paged: &PagedTable,
+        why: NotNow,
+        ahead: &[Interrupted],
+    ) -> Result<bool, OperationError> {
+        if let (NotNow::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead) {
+            let mut needs = Needs::new(1 + ahead.len());
+            // The last is kept if there are frames for one only.
+            let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
+            all.push(*absent);
+            if let Ok(held) = transaction.gather(paged, &mut needs, &all).await {
+                self.held = Some(held);
+                return Ok(true);
+            }
+        }
+        self.bring(transaction, paged, why).await?;
+        Ok(false)
     }
 }
 

@@ -10,6 +10,9 @@ use crate::reclaim;
 use crate::record::Records;
 use crate::sched::{self, Cause};
 
+/// Leaves that a scan brings to memory at most beside the one that it needs: a disk is about as fast at it as it can be.
+const MOST_AHEAD: usize = 32;
+
 impl<'tx> Scan<'tx> {
     /// As `read_batch`, of a paged table.
     pub(super) async fn read_paged_batch(
@@ -44,8 +47,14 @@ impl<'tx> Scan<'tx> {
                 // It stands behind a leaf in which there was nothing.
                 Err(NotNow::Interrupted(Interrupted::Restart)) => {}
                 Err(why) => {
+                    let ahead = cursor.absent_ahead(self.leaves_ahead);
                     drop(operation);
-                    near.bring(transaction, paged, why).await?;
+                    let brought = near.bring_ahead(transaction, paged, why, &ahead).await?;
+                    // Each time that it waits it reads more at once, unless what lies ahead cannot be had.
+                    self.leaves_ahead = match brought || ahead.is_empty() {
+                        true => (2 * self.leaves_ahead).clamp(1, MOST_AHEAD),
+                        false => 0,
+                    };
                 }
             }
         };

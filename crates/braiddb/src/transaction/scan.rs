@@ -72,6 +72,8 @@ pub(crate) struct Scan<'tx> {
     cursor: Option<Cursor<'tx>>,
     /// The same, of a paged table.
     pub(super) page_cursor: Option<PagedCursor<'tx>>,
+    /// Leaves that it reads at once when it next waits for one, beside that.
+    pub(super) leaves_ahead: usize,
     /// Keys and values of records read and not yet passed, the next one last. The values are in
     /// `copies`, or in versions that stay until the transaction is over.
     pub(super) ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
@@ -127,6 +129,7 @@ impl Transaction {
             batch: BATCH,
             cursor: None,
             page_cursor: None,
+            leaves_ahead: 0,
             ready: Vec::new(),
             copies: Copies::default(),
             ahead: ReadAhead::default(),

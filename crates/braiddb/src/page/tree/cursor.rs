@@ -7,6 +7,8 @@
 
 use std::ops::{Bound, Range};
 
+use smallvec::SmallVec;
+
 use super::descend::Target;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
@@ -15,6 +17,7 @@ use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
 use crate::page::gather::{Held, Needs};
 use crate::page::layout::{KeyBytes, Page};
+use crate::page::map::{PageId, Whereabouts};
 
 /// A position in a range of a tree of pages.
 #[derive(Debug)]
@@ -135,6 +138,38 @@ impl PageCursor<'_> {
         Ok(None)
     }
 
+    /// Leaves that come behind the one in which the cursor goes on, and are on disk: of the same parent, in the order of the
+    /// scan, `most` at most. A hint: it says nothing of what becomes of them meanwhile.
+    pub(crate) fn leaves_ahead(&self, most: usize) -> SmallVec<[PageId; 4]> {
+        let mut ahead = SmallVec::new();
+        let Some(start) = self.next.as_ref().filter(|_| most > 0) else { return ahead };
+        let target = self.target(start);
+        let Ok(path) = self.tree.path_to(target, 1) else { return ahead };
+        let parent = path.last().expect("a path ends in a page");
+        let (page, shape) = (parent.page.page, parent.page.shape());
+        if shape.level != 1 {
+            return ahead;
+        }
+        let place = target.child_place(page, shape);
+        for step in 1..=most {
+            let next = if self.reverse { place.checked_sub(step) } else { Some(place + step) };
+            let Some(next) = next.filter(|next| *next < shape.count) else { break };
+            // What lies between a leaf and the one before it in the order of the scan.
+            let fence = page.key(if self.reverse { next + 1 } else { next });
+            if !self.may_go_on(&fence) {
+                break;
+            }
+            let id = PageId::new(page.child(next));
+            if matches!(self.tree.space.map.get(id), Whereabouts::Place(_)) {
+                ahead.push(id);
+            }
+        }
+        if parent.page.validate(parent.version).is_err() {
+            ahead.clear();
+        }
+        ahead
+    }
+
     /// Moves behind all of the slots that `peek` just showed.
     pub(crate) fn pass_all(&mut self) {
         self.next = self.after.take();
@@ -219,14 +254,19 @@ impl PageCursor<'_> {
         } else {
             page.high_fence()?
         };
-        let may_go_on = match &self.end {
-            Bound::Unbounded => true,
-            Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > *end,
-            Bound::Included(end) => fence <= *end,
-            Bound::Excluded(end) => fence < *end,
-        };
+        let may_go_on = self.may_go_on(&fence);
         let bound = if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) };
         may_go_on.then_some(bound)
+    }
+
+    /// Whether something of the range may lie behind a fence.
+    fn may_go_on(&self, fence: &KeyBytes) -> bool {
+        match &self.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > end,
+            Bound::Included(end) => fence <= end,
+            Bound::Excluded(end) => fence < end,
+        }
     }
 }
 

@@ -53,7 +53,7 @@ impl Target<'_> {
     }
 
     /// The place of the child that is meant, or leads there. Means nothing until validated.
-    fn child_place(self, page: Page<'_>, shape: Shape) -> usize {
+    pub(super) fn child_place(self, page: Page<'_>, shape: Shape) -> usize {
         match self {
             Self::Key(key) => page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)),
             Self::Before(key) => page.lower_bound(shape, key).0.saturating_sub(1),
