@@ -35,7 +35,7 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Import a CSV file with a header, or JSON lines, into a table, all or nothing.
+    /// Import a CSV file with a header, JSON lines, or a Parquet file into a table, all or nothing.
     ///
     /// Each row becomes a JSON object, with its columns in their order. A table that is new may be of any size;
     /// into one that is there already, rows are written in one transaction, which must fit into a quarter of the memory.
@@ -49,7 +49,7 @@ pub enum Verb {
         #[command(flatten)]
         import: Import,
     },
-    /// Write the records of a table to a CSV file or JSON lines, as an import reads them.
+    /// Write the records of a table to a CSV file, JSON lines, or a Parquet file, as an import reads them.
     ///
     /// What was imported with --key, and with --value if it was, comes out with the same: fields of the same text in
     /// the same order, in the order of the keys. Without both, records have a field "key" and a field "value",
@@ -70,6 +70,7 @@ pub enum Verb {
         /// Table to read.
         table: String,
         /// Key to look up.
+        #[arg(allow_negative_numbers = true)]
         key: String,
     },
     /// Give a key a value; makes the table if need be.
@@ -80,8 +81,10 @@ pub enum Verb {
         /// Table to write.
         table: String,
         /// Key to write.
+        #[arg(allow_negative_numbers = true)]
         key: String,
         /// Its new value.
+        #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Delete a key.
@@ -92,6 +95,7 @@ pub enum Verb {
         /// Table to write.
         table: String,
         /// Key to delete.
+        #[arg(allow_negative_numbers = true)]
         key: String,
     },
     /// Print the records of a range of keys, in their order.
@@ -334,16 +338,16 @@ pub struct Scan {
     /// Table to read.
     pub table: String,
     /// First key of the range.
-    #[arg(long, conflicts_with = "after")]
+    #[arg(long, conflicts_with = "after", allow_negative_numbers = true)]
     pub from: Option<String>,
     /// The range starts after this key.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub after: Option<String>,
     /// Last key of the range.
-    #[arg(long, conflicts_with = "before")]
+    #[arg(long, conflicts_with = "before", allow_negative_numbers = true)]
     pub to: Option<String>,
     /// The range ends before this key.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub before: Option<String>,
     /// Only keys that start so.
     #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]

@@ -7,6 +7,7 @@ mod output;
 mod store;
 mod verb;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Verb};
@@ -41,14 +42,20 @@ fn message(error: &anyhow::Error) -> String {
         Some(braiddb::Error::TableNotFound(table)) => {
             format!("there is no table {table:?}; braid tables lists those that are there")
         }
-        Some(braiddb::Error::Log(log)) if matches!(**log, LogError::NotADatabase { .. }) => {
-            format!(
+        Some(braiddb::Error::Log(log)) => match &**log {
+            LogError::NotADatabase { path, .. } if has_nothing(path) => format!(
                 "{log}; say with --db or BRAID_DB where it is; braid import and braid put make one"
-            )
-        }
+            ),
+            log => log.to_string(),
+        },
         _ => cause.to_string(),
     });
     causes.collect::<Vec<_>>().join(": ")
+}
+
+/// Whether a database could be made there: there is nothing, or an empty directory.
+fn has_nothing(path: &Path) -> bool {
+    !path.exists() || path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Simulated disks fail all the time, and the engine says so.

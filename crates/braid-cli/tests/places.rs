@@ -146,3 +146,44 @@ fn shells_and_manuals_are_told_of_every_verb() {
         assert!(page.contains(".TH"), "{page}");
     }
 }
+
+#[test]
+fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    braid.run(&["put", "u", "a", "1"], 0);
+    // A directory with something in it.
+    let there = braid.0.path().to_str().unwrap();
+    let said = braid.run(&["backup", there], 3).1;
+    assert!(said.contains("a backup needs an empty directory") && !said.contains("--db"), "{said}");
+    let said = braid.run(&["rename", "t", "u"], 3).1;
+    assert!(said.contains("give another name") && !said.contains("open it"), "{said}");
+    let file = braid.file("file", "text");
+    let output = program().args(["man", &file]).assert().code(3).get_output().clone();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is a file; name a directory"), "{said}");
+}
+
+#[test]
+fn negative_numbers_are_keys_and_bounds() {
+    let braid = Braid::new();
+    {
+        let db = Database::open(braid.directory(), Default::default()).unwrap();
+        let table = pollster::block_on(db.create_table::<i64, i64>("t")).unwrap();
+        for number in -3..=3 {
+            pollster::block_on(db.put(&table, &number, &-number)).unwrap();
+        }
+        db.close().unwrap();
+    }
+    assert_eq!(braid.run(&["get", "t", "-2"], 0).0, "2\n");
+    braid.run(&["put", "t", "-2", "-20"], 0);
+    assert_eq!(braid.run(&["get", "t", "-2"], 0).0, "-20\n");
+    braid.run(&["delete", "t", "-3"], 0);
+    let keys = |bounds: &[&str]| {
+        let printed = braid.run(&[&["scan", "t"], bounds].concat(), 0).0;
+        printed.lines().count()
+    };
+    assert_eq!(keys(&["--from", "-2", "--to", "-1"]), 2);
+    assert_eq!(keys(&["--after", "-2", "--before", "-1"]), 0);
+    assert_eq!(keys(&["--to", "-1"]), 2);
+}

@@ -296,12 +296,21 @@ fn upkeep(db: &Database, directory: &Path, counts: &Counts) {
 
 /// Attaches each index that can be, creates it if there is none, and holds it against the table.
 fn all_is_right(db: &Database, table: &Records) {
-    for (name, unique) in NAMES {
+    let mut refused = false;
+    // Twice: to make one deletes what has expired, from others too, which are to be attached before.
+    for (attempt, (name, unique)) in NAMES.into_iter().chain(NAMES).enumerate() {
         let index = match block_on(attach(db, table, (name, unique))) {
             Ok(index) => index,
-            Err(Error::DuplicateKey { .. }) if unique => continue,
+            Err(Error::DuplicateKey { .. }) if unique => {
+                refused = true;
+                continue;
+            }
             // There is a value that it panics at.
-            Err(Error::Panicked(_)) => continue,
+            Err(Error::Panicked(_)) => {
+                refused = true;
+                continue;
+            }
+            Err(Error::IndexDetached { .. }) if attempt < NAMES.len() || refused => continue,
             Err(error) => panic!("{name}: {error}"),
         };
         let table = table.clone();

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
@@ -23,6 +23,9 @@ pub fn completions(shell: Shell) -> Result<ExitCode> {
 /// Writes a page of the manual for the command and for each of its verbs.
 pub fn man(directory: &Path, output: &Output) -> Result<ExitCode> {
     let failed = || format!("cannot write to {}", directory.display());
+    if directory.is_file() {
+        bail!("{} is a file; name a directory", directory.display());
+    }
     fs::create_dir_all(directory).with_context(failed)?;
     clap_mangen::generate_to(Arguments::command(), directory).with_context(failed)?;
     let path = directory.join("braid.1");

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use braiddb::Database;
 
 use crate::exit;
@@ -27,7 +27,8 @@ pub fn get(db: &Database, table: &str, key: &str, output: &Output) -> Result<Exi
 /// Gives a key a value.
 pub fn put(db: &Database, table: &str, key: &str, value: &str) -> Result<ExitCode> {
     let opened = store::table(db, table)?;
-    let (key, value) = (opened.key.encode(key)?, opened.value.encode(value)?);
+    let key = opened.key.encode(key).context("the key")?;
+    let value = opened.value.encode(value).context("the value")?;
     db.run_blocking(async move |tx| tx.put(&opened.records, &key, &value).await)?;
     db.close()?;
     Ok(ExitCode::SUCCESS)

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use braiddb::{Database, Error};
 
 use crate::exit;
@@ -26,6 +26,9 @@ fn ended(db: &Database, result: Result<(), Error>) -> Result<ExitCode> {
         Err(Error::TableNotFound(name)) => {
             eprintln!("braid: there is no table {name:?}");
             Ok(exit::not_found())
+        }
+        Err(Error::TableExists(name)) => {
+            bail!("there is a table {name:?} already; drop it first, or give another name")
         }
         Err(error) => Err(error.into()),
     }

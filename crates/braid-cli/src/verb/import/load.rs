@@ -168,6 +168,11 @@ impl<'i> Loader<'i> {
             Target::None => unreachable!("a run was loaded, an empty one at least"),
             Target::Staged { db, staged, .. } => {
                 block_on(staged.publish()).context(taken_back)?;
+                // Else whoever opens the database next replays all that was loaded, and who only reads, each time.
+                if self.imported > COMPACTED {
+                    once_free(|| block_on(db.checkpoint()))
+                        .context("the rows are imported, but no checkpoint could be written")?;
+                }
                 db.close()?;
             }
             Target::Existing(db, table, rows) => {
