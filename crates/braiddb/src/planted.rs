@@ -62,8 +62,6 @@ pub enum Bug {
     LoadWaitersNotWoken,
     FedAheadOfDurable,
     FreedHeldSegment,
-    AdvanceLost,
-    SlotNotDurable,
     // Found by models.
     #[cfg(test)]
     ChainLookedUpAfterValidation,
@@ -137,8 +135,7 @@ impl Bug {
     ];
 
     /// Those of change feeds.
-    pub const FEEDS: [Self; 4] =
-        [Self::FedAheadOfDurable, Self::FreedHeldSegment, Self::AdvanceLost, Self::SlotNotDurable];
+    pub const FEEDS: [Self; 2] = [Self::FedAheadOfDurable, Self::FreedHeldSegment];
 
     /// Those that schedules of several workers find.
     pub const CONCURRENCY: [Self; 17] = [

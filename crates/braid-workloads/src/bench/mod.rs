@@ -13,9 +13,9 @@ use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, blocked, churn, commit, hot_cold, idle, isolation, load, log, overwrite, paged,
-    paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc, tpch, updates,
-    ycsb,
+    airports, all, blocked, changes, churn, commit, hot_cold, idle, isolation, load, log,
+    overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc,
+    tpch, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -133,6 +133,11 @@ workloads! {
         after_help = "A round writes every record once. Needs 25 GB of disk; give --dir to choose it."
     )]
     Overwrite(overwrite::OverwriteArguments),
+    /// Durable commits with and without a change feed that follows them; what a feed gives of a backlog.
+    #[command(
+        after_help = "A round commits, or gives, --records transactions. Give --dir to choose the disk."
+    )]
+    Changes(changes::ChangesArguments),
     /// Open a database: from a checkpoint, and by replaying its log.
     #[command(
         after_help = "A round opens each database once. Needs 8 GB of disk; give --dir to choose it."
@@ -309,6 +314,7 @@ mod tests {
         log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
+        changes: ["changes", "--quick"] => ["nobody follows", "a feed follows", "a feed of what was"];
         reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];
         paged: ["paged", "--quick"] => [
             "in memory", "paged, all cached", "4 times the memory, an eighth is read",

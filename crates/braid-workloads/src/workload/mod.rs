@@ -5,6 +5,7 @@ pub(crate) mod all;
 pub(crate) mod bars;
 pub(crate) mod blocked;
 pub(crate) mod book;
+pub(crate) mod changes;
 pub(crate) mod churn;
 pub(crate) mod commit;
 pub(crate) mod contenders;

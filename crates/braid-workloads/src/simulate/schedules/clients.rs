@@ -14,6 +14,7 @@ use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
 use super::super::work::{ABORTED_ON_PURPOSE, Activity, Tables, WRONG};
+use super::feeds::Feeds;
 use super::histories::Histories;
 use super::indexed::Indexed;
 use super::records::{self, Records};
@@ -33,6 +34,8 @@ pub(super) enum Mix {
     History,
     /// They write to a table with indexes, and create and drop those.
     Indexes,
+    /// They write to a table, and follow its changes.
+    Feeds,
 }
 
 /// One transaction in so many blocks its worker's thread, for so many microseconds: longer than it takes until others take
@@ -44,6 +47,8 @@ const BLOCKED: u64 = 30_000;
 const HISTORIES: u64 = 5;
 /// One in so many is of indexes.
 const INDEXES: u64 = 4;
+/// One in so many is of change feeds.
+const FEEDS: u64 = 8;
 
 impl Mix {
     pub(super) fn draw(seed: u64, random: &mut Rng) -> Self {
@@ -54,10 +59,16 @@ impl Mix {
             return Self::Indexes;
         }
         match random.u32(0..4) {
+            _ if Self::is_of_feeds(seed) => Self::Feeds,
             0 => Self::Turns,
             1 => Self::Records,
             _ => Self::All,
         }
+    }
+
+    /// Whether a seed's schedule is of change feeds.
+    pub(super) fn is_of_feeds(seed: u64) -> bool {
+        seed % FEEDS == FEEDS - 1 && !seed.is_multiple_of(HISTORIES)
     }
 
     /// What is drawn from: see [`Clients::run`].
@@ -68,6 +79,7 @@ impl Mix {
             Self::Records => 22..33,
             Self::History => 33..60,
             Self::Indexes => 60..90,
+            Self::Feeds => 90..120,
         }
     }
 
@@ -75,7 +87,7 @@ impl Mix {
     pub(super) fn steps(self, random: &mut Rng) -> u32 {
         match self {
             Self::All => random.u32(2..7),
-            Self::Turns | Self::Records | Self::History | Self::Indexes => random.u32(4..10),
+            _ => random.u32(4..10),
         }
     }
 }
@@ -88,6 +100,8 @@ pub(super) struct Clients {
     pub(super) records: Records,
     pub(super) histories: Histories,
     pub(super) indexed: Indexed,
+    /// In schedules that are of feeds.
+    pub(super) feeds: Option<Feeds>,
     pub(super) keys: u64,
     pub(super) seed: u64,
     pub(super) workers: usize,
@@ -118,7 +132,7 @@ impl Future for Pause {
 }
 
 impl Clients {
-    fn number(&self) -> Number {
+    pub(super) fn number(&self) -> Number {
         // Relaxed: a number for each.
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -204,9 +218,9 @@ impl Clients {
                 22..24 => self.audit(),
                 24..29 => self.change_own(&mut random, client),
                 29..33 => self.race(&mut random, client),
-                33 | 60 => self.compact(),
-                34 | 61 => self.checkpoint(),
-                35 | 62 => self.check(),
+                33 | 60 | 90..93 => self.compact(),
+                34 | 61 | 93 => self.checkpoint(),
+                35 | 62 | 94 => self.check(),
                 36..60 => self.add_to_history(&mut random),
                 63..76 => self.write_indexed(&mut random),
                 76..81 => self.look_by_index(&mut random),
@@ -215,6 +229,11 @@ impl Clients {
                     self.create_index(&mut random, number);
                 }
                 84..86 => self.drop_index(&mut random),
+                95..102 => _ = self.write_fed(&mut random),
+                102..106 => self.follow_own(&mut random),
+                106..108 => self.follow_token(&mut random),
+                108 => self.follow_snapshot(&mut random),
+                109..120 => self.use_slot(&mut random),
                 _ => self.give_up_index(&mut random),
             }
         }

@@ -1,6 +1,7 @@
 //! `braid simulate --schedules`: several workers in one run, switched wherever the seed says.
 
 mod clients;
+mod feeds;
 mod histories;
 mod indexed;
 mod one;

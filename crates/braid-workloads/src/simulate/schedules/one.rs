@@ -15,6 +15,7 @@ use fastrand::Rng;
 use super::super::oracle::Oracle;
 use super::super::work::{Paged, Scale, Tables, kind};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
+use super::feeds::{self, Feeds};
 use super::histories::{self, Histories};
 use super::indexed::{self, Indexed};
 use super::records::{self, Records};
@@ -51,6 +52,9 @@ pub(super) struct Counts {
     pub(super) page_faults: u64,
     /// Transactions that another worker took over from one that was blocked.
     pub(super) taken_over: u64,
+    /// Transactions that change feeds gave, and how often a slot was advanced.
+    pub(super) followed: u64,
+    pub(super) slots_advanced: u64,
 }
 
 impl Counts {
@@ -76,6 +80,8 @@ impl Counts {
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
         self.taken_over += other.taken_over;
+        self.followed += other.followed;
+        self.slots_advanced += other.slots_advanced;
     }
 }
 
@@ -121,6 +127,7 @@ struct Schedule {
 struct Witness {
     oracle: Arc<Mutex<Oracle>>,
     history: Arc<Mutex<History>>,
+    feeds: Arc<Mutex<feeds::Log>>,
     /// Whether the history is known whole.
     whole: bool,
 }
@@ -129,7 +136,8 @@ impl Witness {
     /// How many replies have been given.
     fn replies(&self) -> Replies {
         let turns = self.oracle.lock().expect(NO_PANIC).replies();
-        Replies { turns, history: self.history.lock().expect(NO_PANIC).len() }
+        let history = self.history.lock().expect(NO_PANIC).len();
+        Replies { turns, history, feeds: self.feeds.lock().expect(NO_PANIC).len() }
     }
 }
 
@@ -138,6 +146,7 @@ impl Witness {
 struct Replies {
     turns: usize,
     history: usize,
+    feeds: usize,
 }
 
 /// A disk as the crash left it, and how many replies had been given by then.
@@ -218,6 +227,8 @@ impl Schedule {
         let checkpoints = [12 << 10, 48 << 10, 1 << 30];
         let budget = (random.u32(0..3) > 0).then_some((32 << 20) + 1);
         let room = if random.u32(0..4) == 0 { random.u64(16 << 10..48 << 10) } else { u64::MAX };
+        // A slot holds the log, however little room there is.
+        let room = if Mix::is_of_feeds(self.seed) { u64::MAX } else { room };
         Options::default()
             .workers(self.workers)
             .policy(policies[random.usize(0..policies.len())])
@@ -254,6 +265,7 @@ impl Schedule {
         if self.paged() > 0 {
             (counts.with_paged_tables, counts.committed_beside_pages) = (1, counts.committed);
         }
+        (counts.followed, counts.slots_advanced) = witness.feeds.lock().expect(NO_PANIC).counts();
         let crash = crash.lock().expect(NO_PANIC).take();
         if let Some((disk, replies)) = crash {
             counts.crashes += 1;
@@ -305,6 +317,10 @@ impl Schedule {
             0
         };
         let records = fill(&db, table, self.clients, filled)?;
+        let feeds = (mix == Mix::Feeds)
+            .then(|| pollster(Feeds::open(&db, witness.feeds.clone())))
+            .transpose()
+            .context("the table that is followed")?;
         disk.set_faults(self.faults);
         let clients = Arc::new(Clients {
             db: db.clone(),
@@ -313,6 +329,7 @@ impl Schedule {
             mix,
             histories: Histories::new(noted, index, witness.history.clone(), certifier),
             indexed,
+            feeds,
             keys: self.keys,
             seed: self.seed,
             workers: self.workers,
@@ -345,6 +362,7 @@ impl Schedule {
         }
         clients.histories.check().map_err(|problem| anyhow!("not serializable: {problem}"))?;
         witness.whole = clients.histories.is_whole();
+        witness.feeds.lock().expect(NO_PANIC).check().map_err(|problem| anyhow!(problem))?;
         if !self.closes_early && !self.fails() {
             self.contents_are_right(&clients).context("at the end")?;
         }
@@ -425,6 +443,12 @@ impl Schedule {
         if let Some(found) = recovered.as_ref().filter(|_| witness.whole) {
             let history = witness.history.lock().expect(NO_PANIC).clone();
             history.recovered(replies.history, found).map_err(|problem| anyhow!(problem))?;
+        }
+        let log = witness.feeds.lock().expect(NO_PANIC).clone();
+        if Mix::is_of_feeds(self.seed)
+            && let Some(problem) = feeds::recovered(&db, &log, replies.feeds)?
+        {
+            bail!(problem);
         }
         if !pollster(db.indexes())?.is_empty()
             && let Some(problem) = indexed::problem(&db)?

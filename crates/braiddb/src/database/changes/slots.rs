@@ -13,7 +13,6 @@ use crate::database::catalog::TableOptions;
 use crate::database::run::commit_on_worker;
 use crate::database::{Database, Error, Result, Table, Transaction};
 use crate::log::{LogFiles, LogHold, Lsn};
-use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 use crate::transaction::WorkerTransactions;
 
@@ -313,7 +312,7 @@ async fn create(
             inserted => inserted,
         }
     };
-    let _coming = (!is_planted(Bug::AdvanceLost)).then(|| slots.expect(row));
+    let _coming = slots.expect(row);
     let ((), lsn) = commit_on_worker(insert).await?;
     worker.wait_durable(lsn).await?;
     slots.enter(name, Slot { row, created: lsn, hold: Some(hold) });
@@ -342,9 +341,7 @@ async fn advance(
     // Before what it no longer needs may be freed: after a crash the row is there. Where nothing was written, what was
     // read was committed before.
     let lsn = if wrote { lsn } else { Lsn(lsn.0 - 1) };
-    if !is_planted(Bug::SlotNotDurable) {
-        WorkerTransactions::current().wait_durable(lsn).await?;
-    }
+    WorkerTransactions::current().wait_durable(lsn).await?;
     slots.advance(name, &row);
     Ok(())
 }
