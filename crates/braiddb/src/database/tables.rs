@@ -27,8 +27,8 @@ impl Database {
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let paged = TableOptions::default().paged();
-    /// let measured: Table<u64, f64> = db.create_table_with("measured", paged).await?;
-    /// db.put(&measured, &1, &0.5).await?;
+    /// let measured: Table<u64, u64> = db.create_table_with("measured", paged).await?;
+    /// db.put(&measured, &1, &5).await?;
     /// # Ok::<_, braiddb::Error>(()) }).unwrap();
     /// ```
     ///
