@@ -6,7 +6,6 @@
 use std::path::Path;
 
 use braiddb::{Database, Error, Options, Table};
-use futures_util::TryStreamExt;
 
 async fn bank(path: &Path) -> Result<(Vec<(u64, u64)>, u64), Error> {
     let db = Database::open(path, Options::default())?;
@@ -20,10 +19,7 @@ async fn bank(path: &Path) -> Result<(Vec<(u64, u64)>, u64), Error> {
         tx.update_with(&table, &2, |cents| cents + 30).await
     })
     .await?;
-    let table = accounts.clone();
-    let first =
-        db.run(async move |tx| tx.scan(&table, 1..=3)?.into_stream().try_collect().await).await?;
-    Ok((first, db.len(&accounts).await?))
+    Ok((db.scan(&accounts, 1..=3).await?, db.len(&accounts).await?))
 }
 
 #[tokio::main]

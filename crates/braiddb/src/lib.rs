@@ -55,8 +55,8 @@ pub use database::{
     ChangesFrom, CheckReport, Checkpoint, Compaction, Contended, Database, Error, FeedTable, Index,
     IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
     InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
-    OpenProgress, OpenStage, Options, Outcome, Overload, PageStats, Recovery, Result, RunOptions,
-    Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
+    OpenProgress, OpenStage, Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result,
+    RunOptions, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
     TableContents, TableDescription, TableOptions, TableSize, TokenError, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;

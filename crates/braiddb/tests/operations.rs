@@ -3,8 +3,9 @@
 mod common;
 
 use std::cmp::Reverse;
+use std::future::IntoFuture;
 
-use braiddb::{Database, Error, MAX_KEY_BYTES, Options, Postcard, Table};
+use braiddb::{Database, DecodeError, Error, MAX_KEY_BYTES, Options, Postcard, Schema, Table};
 use common::with_limit;
 use pollster::block_on;
 
@@ -265,5 +266,168 @@ fn errors_of_closures_are_inferred() {
         assert!(matches!(block_on(take(&db, &left)), Err(Refused::Nothing)));
         db.close().unwrap();
         assert!(matches!(block_on(take(&db, &left)), Err(Refused::Database(Error::Closed))));
+    });
+}
+
+/// What has a memory budget of next to nothing beside the log's ring.
+fn cold(directory: &std::path::Path) -> Database {
+    let options = Options::default()
+        .workers(2)
+        .log_ring_bytes(RING_BYTES as usize)
+        .memory_budget(RING_BYTES + (1 << 20));
+    Database::open(directory, options).unwrap()
+}
+
+#[test]
+fn ranges_are_read_counted_and_deleted_by_one_operation() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = cold(directory.path());
+        let table: Table<(String, u64), [u8]> = block_on(db.create_table("t")).unwrap();
+        let record = |key: u64| (("a".to_owned(), key), vec![key as u8; 10_000]);
+        for (key, value) in (0..1_000).map(record) {
+            block_on(db.put(&table, &key, &value)).unwrap();
+        }
+        assert!(db.stats().versions_evicted > 0, "{:#?}", db.stats());
+        let borrowed = table.borrowed::<(&str, u64)>();
+        let found = block_on(db.scan(&borrowed, ("a", 100)..("a", 900))).unwrap();
+        assert!(found == (100..900).map(record).collect::<Vec<_>>());
+        let found = block_on(db.scan(&borrowed, ..).rev().limit(700).limit(800)).unwrap();
+        assert!(found == (300..1_000).rev().map(record).collect::<Vec<_>>());
+        assert!(block_on(db.scan(&borrowed, ..).limit(0)).unwrap().is_empty());
+        assert!(block_on(db.scan(&borrowed, ("b", 0)..)).unwrap().is_empty());
+        assert!(block_on(db.first(&table)).unwrap() == Some(record(0)));
+        assert!(block_on(db.last(&borrowed)).unwrap() == Some(record(999)));
+
+        assert_eq!(block_on(db.count(&borrowed, ("a", 7)..=("a", 9))).unwrap(), 3);
+        assert_eq!(block_on(db.delete_range(&borrowed, ("a", 7)..)).unwrap(), 993);
+        assert_eq!(block_on(db.delete_range(&borrowed, ("a", 7)..)).unwrap(), 0);
+        assert_eq!(block_on(db.count(&table, ..)).unwrap(), 7);
+        db.close().unwrap();
+
+        // What was answered is there.
+        let db = cold(directory.path());
+        let table: Table<(String, u64), [u8]> = block_on(db.open_table("t")).unwrap();
+        // On a thread of another executor, by a future that borrows nothing.
+        let scan = {
+            let key = "a".to_owned();
+            db.scan(&table.borrowed(), (&*key, 5)..).into_future()
+        };
+        let found = std::thread::spawn(move || block_on(scan).unwrap()).join().unwrap();
+        assert!(found == [record(5), record(6)]);
+        assert_eq!(block_on(db.delete_range(&table, ..)).unwrap(), 7);
+        assert!(block_on(db.first(&table)).unwrap().is_none());
+        assert!(block_on(db.last(&table)).unwrap().is_none());
+        let scan = db.scan(&table, ..);
+        db.close().unwrap();
+        assert!(matches!(block_on(scan), Err(Error::Closed)));
+        assert!(matches!(block_on(db.count(&table, ..)), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn single_changes_from_many_threads_lose_nothing() {
+    const THREADS: u64 = 3;
+    const CHANGES: u64 = 200;
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<str, u64> = block_on(db.create_table("t")).unwrap();
+        assert!(!block_on(db.update_with(&table, "n", |count| count + 1)).unwrap());
+        assert!(block_on(db.compare_and_set(&table, "n", None, Some(&0))).unwrap());
+        assert!(!block_on(db.compare_and_set(&table, "n", None, Some(&7))).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for _ in 0..CHANGES {
+                        if thread == 0 {
+                            let more = |count: Option<u64>| count.map(|count| count + 1);
+                            block_on(db.fetch_update(table, "n", more)).unwrap().unwrap();
+                        } else if thread == 1 {
+                            assert!(block_on(db.update_with(table, "n", |n| n + 1)).unwrap());
+                        } else {
+                            let mut there = block_on(db.get(table, "n")).unwrap();
+                            while !block_on(db.compare_and_set(
+                                table,
+                                "n",
+                                there.as_ref(),
+                                there.map(|count| count + 1).as_ref(),
+                            ))
+                            .unwrap()
+                            {
+                                there = block_on(db.get(table, "n")).unwrap();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let all = Some(THREADS * CHANGES);
+        assert_eq!(block_on(db.fetch_update(&table, "n", |_| None::<u64>)).unwrap(), all);
+        assert_eq!(block_on(db.fetch_update(&table, "n", |_| None::<u64>)).unwrap(), None);
+        assert!(block_on(db.is_empty(&table)).unwrap());
+        assert!(block_on(db.compare_and_set(&table, "n", None, None)).unwrap());
+    });
+}
+
+/// Panics of closures and keys that are too long come back as errors, from what is one operation too.
+#[test]
+fn a_single_change_that_panics_changes_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<str, u64> = block_on(db.create_table("t")).unwrap();
+        block_on(db.put(&table, "n", &1)).unwrap();
+        let panics = db.update_with(&table, "n", |_| -> u64 { panic!("no number") });
+        let Err(Error::Panicked(message)) = block_on(panics) else { panic!("it succeeded") };
+        assert!(message.contains("no number"), "{message}");
+        let panics = db.fetch_update(&table, "n", |_| -> Option<u64> { panic!("no number") });
+        assert!(matches!(block_on(panics), Err(Error::Panicked(_))));
+        assert_eq!(block_on(db.get(&table, "n")).unwrap(), Some(1));
+
+        let long = "n".repeat(MAX_KEY_BYTES + 1);
+        let too_long =
+            |result: Result<bool, Error>| matches!(result, Err(Error::KeyTooLong { .. }));
+        assert!(too_long(block_on(db.update_with(&table, &long, |count| count + 1))));
+        assert!(too_long(block_on(db.compare_and_set(&table, &long, None, Some(&1)))));
+        let absent = db.fetch_update(&table, &long, |_| Some(1));
+        assert!(too_long(block_on(absent).map(|_| true)));
+    });
+}
+
+/// A type of which an older form is still read: what is expected is compared as it would be written today.
+#[test]
+fn what_is_expected_is_compared_across_versions() {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Old(u8);
+
+    impl Schema for Old {
+        const NAME: &'static str = "number";
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct New(u8, u8);
+
+    impl Schema for New {
+        const NAME: &'static str = "number";
+        const VERSION: u32 = 2;
+        const OLDEST: u32 = 1;
+
+        fn upgrade(_version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+            bytes.first().map(|&first| New(first, 0)).ok_or_else(|| DecodeError::new("a number"))
+        }
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let old: Table<u64, Postcard<Old>> = block_on(db.create_table("t")).unwrap();
+        block_on(db.put(&old, &1, &Old(7))).unwrap();
+        let new: Table<u64, Postcard<New>> = block_on(db.open_table("t")).unwrap();
+        let set = |expected: New| {
+            block_on(db.compare_and_set(&new, &1, Some(&expected), Some(&New(8, 8)))).unwrap()
+        };
+        assert!(!set(New(7, 1)));
+        assert!(set(New(7, 0)));
+        assert!(!set(New(7, 0)));
+        assert_eq!(block_on(db.get(&new, &1)).unwrap().map(|number| number.1), Some(8));
     });
 }

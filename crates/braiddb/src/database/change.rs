@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 
 use super::error::Result;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode_checked};
+use super::transaction::{Transaction, encode_checked, encode_range};
 use crate::sched::engine_code;
-use crate::transaction::{Intent, WorkerTransactions};
+use crate::transaction::{Bounds, Intent, WorkerTransactions};
 use crate::types::{TableKey, Value};
 
 impl Transaction {
@@ -38,14 +38,29 @@ impl Transaction {
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
+        self.update_with_encoded(table, &encode_checked(key)?, change).await
+    }
+
+    /// [`Transaction::update_with`] of a key that is encoded.
+    pub(super) async fn update_with_encoded<K, V, T>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+        change: impl FnOnce(V::Ref<'_>) -> T,
+    ) -> Result<bool>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+        T: Borrow<V::Input>,
+    {
         let changed = {
-            let (records, key) = (self.records(table)?, encode_checked(key)?);
-            let Some(found) = engine_code(self.core.get(records, &key)).await? else {
+            let Some(found) = engine_code(self.core.get(self.records(table)?, key)).await? else {
                 return Ok(false);
             };
             change(V::decode(found.bytes())?)
         };
-        self.update(table, key, changed.borrow()).await?;
+        let value = V::encode(changed.borrow())?;
+        self.write_encoded(table, key, Intent::Update(&value)).await?;
         Ok(true)
     }
 
@@ -80,16 +95,28 @@ impl Transaction {
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
+        self.fetch_update_encoded(table, &encode_checked(key)?, change).await
+    }
+
+    /// [`Transaction::fetch_update`] of a key that is encoded.
+    pub(super) async fn fetch_update_encoded<K, V, T>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+        change: impl FnOnce(Option<V::Ref<'_>>) -> Option<T>,
+    ) -> Result<Option<V::Owned>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+        T: Borrow<V::Input>,
+    {
         let (before, after) = {
-            let (records, key) = (self.records(table)?, encode_checked(key)?);
-            let found = engine_code(self.core.get(records, &key)).await?;
+            let found = engine_code(self.core.get(self.records(table)?, key)).await?;
             let decode = || found.as_ref().map(|found| V::decode(found.bytes())).transpose();
             (decode()?.map(V::into_owned), change(decode()?))
         };
-        match after {
-            Some(after) => self.put(table, key, after.borrow()).await?,
-            None => _ = self.delete(table, key).await?,
-        }
+        let after = after.as_ref().map(|after| V::encode(after.borrow())).transpose()?;
+        self.set_encoded(table, key, after.as_deref()).await?;
         Ok(before)
     }
 
@@ -123,11 +150,28 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
+        let key = encode_checked(key)?;
+        let (expected, value) =
+            (expected.map(V::encode).transpose()?, value.map(V::encode).transpose()?);
+        self.compare_and_set_encoded(table, &key, expected.as_deref(), value.as_deref()).await
+    }
+
+    /// [`Transaction::compare_and_set`] of what is encoded.
+    pub(super) async fn compare_and_set_encoded<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        value: Option<&[u8]>,
+    ) -> Result<bool>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         {
-            let (records, key) = (self.records(table)?, encode_checked(key)?);
-            let found = engine_code(self.core.get(records, &key)).await?;
+            let found = engine_code(self.core.get(self.records(table)?, key)).await?;
             let same = match (&found, expected) {
-                (Some(found), Some(expected)) => V::is_encoded_as(expected, found.bytes())?,
+                (Some(found), Some(expected)) => V::is_same(expected, found.bytes())?,
                 (None, None) => true,
                 _ => false,
             };
@@ -135,17 +179,44 @@ impl Transaction {
                 return Ok(false);
             }
         }
-        match value {
-            Some(value) => self.put(table, key, value).await?,
-            None => _ = self.delete(table, key).await?,
-        }
+        self.set_encoded(table, key, value).await?;
         Ok(true)
+    }
+
+    /// Gives a key this value, or none.
+    async fn set_encoded<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let intent = value.map_or(Intent::Delete, Intent::Put);
+        self.write_encoded(table, key, intent).await.map(drop)
     }
 
     /// Deletes the records of a range of keys, and returns how many they were.
     ///
     /// All are deletions of this one transaction, which holds some 100 bytes for each until it is over: delete
     /// millions in several. If the future is dropped, or fails, some are deleted in the transaction.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let log: Table<(u64, u64), str> = pollster::block_on(db.create_table("log"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     for line in 0..5 {
+    ///         tx.put(&log, &(7, line), "a line").await?;
+    ///     }
+    ///     assert_eq!(tx.delete_range(&log, (7, 0)..(7, 3)).await?, 3);
+    ///     assert_eq!(tx.count(&log, ..).await?, 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::delete`].
@@ -158,7 +229,20 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (mut keys, mut deleted) = (self.keys(table, range)?, 0);
+        self.delete_encoded_range(table, encode_range(&range)).await
+    }
+
+    /// [`Transaction::delete_range`] of keys that are encoded.
+    pub(super) async fn delete_encoded_range<K, V>(
+        &self,
+        table: &Table<K, V>,
+        range: Bounds,
+    ) -> Result<u64>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let (mut keys, mut deleted) = (self.encoded_keys(table, range)?, 0);
         while let Some(key) = keys.next_encoded().await? {
             deleted += u64::from(self.write_encoded(table, key, Intent::Delete).await?);
         }

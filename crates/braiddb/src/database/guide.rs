@@ -234,9 +234,11 @@
 //!
 //! # Conditional writes without a transaction of your own
 //!
-//! [`Transaction::fetch_update`](crate::Transaction::fetch_update),
-//! [`compare_and_set`](crate::Transaction::compare_and_set) and
-//! [`update_with`](crate::Transaction::update_with) read and write in one call.
+//! [`Database::fetch_update`](crate::Database::fetch_update), [`compare_and_set`](crate::Database::compare_and_set) and
+//! [`update_with`](crate::Database::update_with) read and write in one call and one transaction, as
+//! [`Transaction`](crate::Transaction) does within a larger one. [`scan`](crate::Database::scan),
+//! [`first`](crate::Database::first), [`count`](crate::Database::count) and
+//! [`delete_range`](crate::Database::delete_range) are of several records.
 //!
 //! # tokio, and other executors
 //!

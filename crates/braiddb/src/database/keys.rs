@@ -3,7 +3,7 @@
 use super::error::Result;
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode};
+use super::transaction::{Transaction, encode_range};
 use crate::transaction::Bounds;
 use crate::types::{KeyBuffer, TableKey, Value};
 
@@ -34,8 +34,19 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (low, high) = range.key_bounds();
-        let bounds = Bounds { low: low.map(encode), high: high.map(encode) };
+        self.encoded_keys(table, encode_range(&range))
+    }
+
+    /// [`Transaction::keys`] of a range that is encoded.
+    pub(super) fn encoded_keys<K, V>(
+        &self,
+        table: &Table<K, V>,
+        bounds: Bounds,
+    ) -> Result<Keys<'_, K>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
         let mut core = self.core.scan(self.records(table)?, bounds);
         core.set_keys_only();
         Ok(Keys(Scan::of(core)))

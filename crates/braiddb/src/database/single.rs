@@ -1,5 +1,6 @@
 //! Transactions of one operation each.
 
+use std::borrow::Borrow;
 use std::future::Future;
 
 use super::Database;
@@ -190,6 +191,119 @@ impl Database {
         V: Value + ?Sized,
     {
         self.write(EncodedWrite::delete(table, key))
+    }
+
+    /// Gives a record the value that `change` makes of the one it has, in a transaction of its own; `false` if there is
+    /// no record. After a conflict `change` is called again, with what is there then.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let visits: Table<str, u64> = db.create_table("visits").await?;
+    /// db.put(&visits, "home", &1).await?;
+    /// assert!(db.update_with(&visits, "home", |count| count + 1).await?);
+    /// assert_eq!(db.get(&visits, "home").await?, Some(2));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::update_with`] and [`Database::run`].
+    pub fn update_with<K, V, T, F>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        change: F,
+    ) -> impl Future<Output = Result<bool>> + Send + use<K, V, T, F>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+        T: Borrow<V::Input>,
+        F: Fn(V::Ref<'_>) -> T + Send + 'static,
+    {
+        let (db, table, key) = (self.clone(), table.stored(), encode_checked(key));
+        async move {
+            let key = key?;
+            db.run(async move |tx| tx.update_with_encoded(&table, &key, &change).await).await
+        }
+    }
+
+    /// Replaces a record by what `change` makes of it, in a transaction of its own, and returns what there was. `change`
+    /// is given `None` if there is no record, and returns `None` if there is to be none; after a conflict it is called
+    /// again, with what is there then.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let visits: Table<str, u64> = db.create_table("visits").await?;
+    /// let one_more = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
+    /// assert_eq!(db.fetch_update(&visits, "home", one_more).await?, None);
+    /// assert_eq!(db.fetch_update(&visits, "home", one_more).await?, Some(1));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::fetch_update`] and [`Database::run`].
+    pub fn fetch_update<K, V, T, F>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        change: F,
+    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<K, V, T, F>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+        T: Borrow<V::Input>,
+        F: Fn(Option<V::Ref<'_>>) -> Option<T> + Send + 'static,
+    {
+        let (db, table, key) = (self.clone(), table.stored(), encode_checked(key));
+        async move {
+            let key = key?;
+            db.run(async move |tx| tx.fetch_update_encoded(&table, &key, &change).await).await
+        }
+    }
+
+    /// Replaces the value of a record if it is the expected one, as [`Transaction::compare_and_set`] does, in a
+    /// transaction of its own; `false` if it is another, and nothing is changed then.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let leader: Table<str, str> = db.create_table("leader").await?;
+    /// assert!(db.compare_and_set(&leader, "shard 7", None, Some("a")).await?);
+    /// assert!(!db.compare_and_set(&leader, "shard 7", None, Some("b")).await?);
+    /// assert_eq!(db.get(&leader, "shard 7").await?.as_deref(), Some("a"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::compare_and_set`] and [`Database::run`].
+    pub fn compare_and_set<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        expected: Option<&V::Input>,
+        value: Option<&V::Input>,
+    ) -> impl Future<Output = Result<bool>> + Send + use<K, V>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let encode = |value: Option<&V::Input>| -> Result<Option<Vec<u8>>> {
+            Ok(value.map(V::encode).transpose()?.map(|value| value.to_vec()))
+        };
+        let (db, table) = (self.clone(), table.stored());
+        let (key, expected, value) = (encode_checked(key), encode(expected), encode(value));
+        async move {
+            let (key, expected, value) = (key?, expected?, value?);
+            let body = async move |tx: &Transaction| {
+                let (expected, value) = (expected.as_deref(), value.as_deref());
+                tx.compare_and_set_encoded(&table, &key, expected, value).await
+            };
+            db.run(body).await
+        }
     }
 
     /// A write in a transaction of its own; `false` if it was a deletion of a record that does not exist.

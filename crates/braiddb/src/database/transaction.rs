@@ -291,8 +291,8 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (low, high) = range.key_bounds();
-        self.scan_encoded(table, low.map(encode), high.map(encode))
+        let Bounds { low, high } = encode_range(&range);
+        self.scan_encoded(table, low, high)
     }
 
     pub(super) fn scan_encoded<K, V>(
@@ -356,6 +356,12 @@ pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
     let mut buffer = KeyBuffer::new();
     key.encode_key(&mut buffer);
     buffer
+}
+
+/// The encodings of a range of keys.
+pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> Bounds {
+    let (low, high) = range.key_bounds();
+    Bounds { low: low.map(encode), high: high.map(encode) }
 }
 
 /// A key's encoding, if a record can have it.

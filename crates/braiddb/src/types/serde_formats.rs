@@ -34,13 +34,12 @@ macro_rules! serde_value {
         }
 
         /// What was written in an older form of the type is compared as it would be written today.
-        fn is_encoded_as(value: &T, bytes: &[u8]) -> Result<bool, EncodeError> {
-            let wanted = Self::encode(value)?;
-            if *wanted == *bytes {
+        fn is_same(encoded: &[u8], stored: &[u8]) -> Result<bool, EncodeError> {
+            if encoded == stored {
                 return Ok(true);
             }
-            match Self::decode(bytes) {
-                Ok(stored) => Ok(*Self::encode(&stored)? == *wanted),
+            match Self::decode(stored) {
+                Ok(value) => Ok(*Self::encode(&value)? == *encoded),
                 Err(_) => Ok(false),
             }
         }

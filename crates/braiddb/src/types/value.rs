@@ -127,13 +127,14 @@ pub trait Value: 'static {
     /// When they encode none.
     fn decode(bytes: &[u8]) -> Result<Self::Ref<'_>, DecodeError>;
 
-    /// Whether `bytes` encode `value`, for whoever replaces one value by another: as provided, if they are its
-    /// encoding. A type whose equal values have several encodings, such as a hash map, says more by itself.
+    /// Whether `stored` bytes encode the value that `encoded` was just made of, for whoever replaces one value by
+    /// another: as provided, if the bytes are the same. A type whose equal values have several encodings, such as one
+    /// that still reads an older form, says more by itself.
     ///
     /// # Errors
-    /// When the value has no encoding.
-    fn is_encoded_as(value: &Self::Input, bytes: &[u8]) -> Result<bool, EncodeError> {
-        Ok(*Self::encode(value)? == *bytes)
+    /// When what is stored cannot be compared.
+    fn is_same(encoded: &[u8], stored: &[u8]) -> Result<bool, EncodeError> {
+        Ok(encoded == stored)
     }
 
     /// The value that `bytes` encode, which may be gone when this returns; `keep` gives a copy of them
