@@ -42,6 +42,10 @@ fn message(error: &anyhow::Error) -> String {
         Some(braiddb::Error::TableNotFound(table)) => {
             format!("there is no table {table:?}; braid tables lists those that are there")
         }
+        // By the names of the engine's options.
+        Some(braiddb::Error::Options(said)) if said.contains("memory_budget") => {
+            format!("{said}; --memory sets the budget here, in MiB")
+        }
         Some(braiddb::Error::Log(log)) => match &**log {
             LogError::NotADatabase { path, .. } if has_nothing(path) => format!(
                 "{log}; say with --db or BRAID_DB where it is; braid import and braid put make one"

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use braiddb::{Database, Durability, Error, LogError, OpenStage, Options, Table, Transaction};
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -13,6 +14,11 @@ use crate::codec::{KeyType, ValueType};
 /// The tables that this command makes.
 pub type TextTable = Table<str, str>;
 
+/// MiB that `--memory` takes at least: the log's buffer, where memory is little, and one for records.
+const LEAST_MEMORY: u64 = 33;
+/// As many bytes as numbers count.
+const MOST_MEMORY: u64 = u64::MAX >> 20;
+
 /// Which database, and how to open it.
 #[derive(Args, Debug)]
 pub struct StoreArguments {
@@ -20,14 +26,14 @@ pub struct StoreArguments {
     #[arg(long, env = "BRAID_DB", default_value = "braid.db")]
     pub db: PathBuf,
     /// Worker threads; by default one a core.
-    #[arg(long = "threads", value_name = "N")]
+    #[arg(long = "threads", value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub threads: Option<usize>,
     /// When a write counts as done.
     #[arg(long, default_value = "group")]
     pub durability: DurabilityArgument,
     /// MiB of memory for records, indexes and the log's buffer (64 MiB, or 32 in less than 256); records beyond stay on
     /// disk. By default half of what the machine, or the control group, has.
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(LEAST_MEMORY..=MOST_MEMORY))]
     pub memory: Option<u64>,
 }
 

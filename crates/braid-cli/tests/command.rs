@@ -116,6 +116,16 @@ fn json_lines() {
         said.contains("line 2") && said.contains("line 3") && said.contains("line 4"),
         "{said}"
     );
+    // One number of a line each, that of the file.
+    assert!(
+        said.contains("bad.jsonl line 2: rejected: key must be a string, at column 2"),
+        "{said}"
+    );
+    assert!(!said.contains("at line 1"), "{said}");
+    let file = braid.file("end.jsonl", "{\"id\": \"b\"}\n{\"id\": \n{\"id\": \"c\"");
+    let (_, said) = braid.import(&file, &[], 4);
+    assert!(said.contains("end.jsonl line 2: ") && said.contains("end.jsonl line 3: "), "{said}");
+    assert!(!said.contains("at line"), "{said}");
     braid.run(&["get", "t", "b"], 1);
 }
 

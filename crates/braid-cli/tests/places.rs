@@ -127,8 +127,10 @@ fn statistics_are_shown_over_and_over() {
     // Whoever reads no further ends it.
     drop(lines);
     assert!(ended(&mut child).success());
-    let (_, said) = braid.run(&["stats", "--watch=-1"], 3);
-    assert!(said.contains("--watch takes a number of seconds"), "{said}");
+    for pause in ["--watch=-1", "--watch=0", "--watch=0.001", "--watch=nan"] {
+        let (_, said) = braid.run(&["stats", pause], 3);
+        assert!(said.contains("--watch takes a number of seconds, 0.01 at least"), "{said}");
+    }
 }
 
 #[test]
@@ -162,6 +164,49 @@ fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
     let output = program().args(["man", &file]).assert().code(3).get_output().clone();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("is a file; name a directory"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
+    let braid = Braid::new();
+    {
+        let db = Database::open(braid.directory(), Default::default()).unwrap();
+        pollster::block_on(db.create_table::<i64, [u8]>("numbers")).unwrap();
+        db.close().unwrap();
+    }
+    let place = braid.directory();
+    for (flag, value) in [("--threads", "0"), ("--memory", "1"), ("--memory", "99999999999999")] {
+        let words = ["get", "numbers", "1", flag, value];
+        let output = program().args(words).arg("--db").arg(&place).assert().code(2);
+        let said = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        assert!(said.contains(flag) && said.contains(" is not in "), "{said}");
+        assert!(!said.contains("workers") && !said.contains("memory_budget"), "{said}");
+    }
+    // Which of the two words it is about.
+    let said = braid.run(&["put", "numbers", "1", "zz"], 3).1;
+    assert!(said.starts_with("braid: the value: "), "{said}");
+    let said = braid.run(&["put", "numbers", "zz", "0x00"], 3).1;
+    assert!(said.starts_with("braid: the key: "), "{said}");
+
+    let shell = |script: &'static str, code: i32| {
+        let output = braid.command(&["shell"]).write_stdin(script).assert().code(code);
+        String::from_utf8(output.get_output().stderr.clone()).unwrap()
+    };
+    let said = shell("put numbers -7 0x01\nput numbers 1 zz\n", 3);
+    assert!(said.starts_with("braid: line 2: the value: "), "{said}");
+    assert_eq!(braid.run(&["get", "numbers", "-7"], 0).0, "0x01\n");
+    let said = shell("gets numbers 1\n", 3);
+    assert_eq!(
+        said,
+        "braid: line 1: unrecognized subcommand 'gets'; tip: a similar subcommand exists: 'get'; \
+         help lists the commands\n"
+    );
+    let said = shell("get numbers\n", 3);
+    assert!(said.contains("not provided: <KEY>; it is used as get <TABLE> <KEY>; help"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let said = shell("begin\nput numbers 8 0x01\n", 0);
+    assert!(said.contains("is taken back"), "{said}");
+    braid.run(&["get", "numbers", "8"], 1);
 }
 
 #[test]

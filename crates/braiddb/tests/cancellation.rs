@@ -10,6 +10,8 @@ mod polls;
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::ops::ControlFlow;
+use std::pin::pin;
 use std::task::Poll;
 
 use braiddb::simulation::{Faults, SimulatedDisk};
@@ -18,6 +20,7 @@ use braiddb::{
 };
 use common::with_limit;
 use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt};
 use polls::poll_at_most;
 use pollster::block_on;
 
@@ -285,5 +288,103 @@ fn a_dropped_operation_has_not_happened() {
         });
         let counts = counts.unwrap();
         assert!(counts.cancelled > 500, "{counts:?}");
+    });
+}
+
+/// Errors of the disk while a scan is a stream, or visits: what was given before is right, the stream is over, and
+/// its transaction goes on.
+#[test]
+fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (disk, db, table, model) = on_disk(5, &Options::default(), 4000);
+        let watched = db.clone();
+        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
+        let faults = Faults { errors: 20, most_delay: 5, ..Faults::default() };
+        let within = disk.clone();
+        let counts = db.run_blocking(async move |tx| {
+            let (mut failed, mut given) = (Counts::default(), 0);
+            let mut attempt = 0;
+            while attempt < 40 || given == 0 {
+                attempt += 1;
+                within.set_faults(faults);
+                let mut expected = model.iter();
+                let error = if attempt % 2 == 0 {
+                    let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
+                    let error = loop {
+                        match stream.next().await {
+                            Some(Ok((key, value))) => {
+                                assert!(expected.next() == Some((&key, &value)), "{key}");
+                                given += 1;
+                            }
+                            Some(Err(error)) => break Some(error),
+                            None => break None,
+                        }
+                    };
+                    assert!(stream.next().await.is_none(), "it has ended");
+                    error
+                } else {
+                    let each = |key: u64, value: &[u8]| {
+                        let (wanted, bytes) = expected.next().expect("no more than there are");
+                        assert!((key, value) == (*wanted, &bytes[..]), "{key}");
+                        given += 1;
+                        ControlFlow::<()>::Continue(())
+                    };
+                    tx.scan(&table, ..)?.visit(each).await.err()
+                };
+                within.set_faults(Faults::default());
+                match error {
+                    Some(Error::Log(_)) => failed.failed += 1,
+                    Some(error) => return Err(error),
+                    None => assert!(expected.next().is_none(), "all were given"),
+                }
+            }
+            // Nothing of it is left behind.
+            let mut expected = model.iter();
+            let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
+            while let Some(record) = stream.next().await {
+                let (key, value) = record?;
+                assert!(expected.next() == Some((&key, &value)), "{key}");
+            }
+            assert!(expected.next().is_none());
+            tx.put(&table, &1, b"new").await?;
+            Ok(failed)
+        });
+        assert!(counts.unwrap().failed > 5);
+        assert!(disk.counts().read_errors > 5, "{:?}", disk.counts());
+        db.close().unwrap();
+    });
+}
+
+/// A stream that is dropped at each of its polls, the read for it under way, leaves nothing behind.
+#[test]
+fn a_stream_is_dropped_while_it_reads() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (disk, db, table, model) = on_disk(6, &Options::default(), 1500);
+        let watched = db.clone();
+        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
+        disk.set_faults(Faults { short_transfers: 10, most_delay: 5, ..Faults::default() });
+        let dropped = db.run_blocking(async move |tx| {
+            let mut dropped = 0;
+            for polls in 1.. {
+                let scan =
+                    if polls % 2 == 0 { tx.scan(&table, ..)? } else { tx.scan(&table, ..)?.rev() };
+                give_way().await;
+                let collected = scan.into_stream().try_collect::<Vec<_>>();
+                let Some(found) = poll_at_most(collected, polls).await else {
+                    dropped += 1;
+                    continue;
+                };
+                let (mut found, wanted) = (found?, model.clone().into_iter().collect::<Vec<_>>());
+                if polls % 2 != 0 {
+                    found.reverse();
+                }
+                assert!(found == wanted);
+                break;
+            }
+            Ok(dropped)
+        });
+        let dropped = dropped.unwrap();
+        assert!(dropped > 20, "{dropped}");
+        db.close().unwrap();
     });
 }

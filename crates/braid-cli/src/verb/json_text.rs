@@ -17,7 +17,11 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// If the text is no JSON object, or it or an object within it has two fields of one name.
     pub fn parse(text: &'a str) -> Result<Self, String> {
-        let fields: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let fields: Self = serde_json::from_str(text).map_err(|error| match error.line() {
+            // The only line there is, whose number in its file the caller knows.
+            1 => format!("{}, at column {}", reason(&error), error.column()),
+            _ => error.to_string(),
+        })?;
         fields.0.iter().try_for_each(|(_, value)| check(value))?;
         Ok(fields)
     }
@@ -36,11 +40,14 @@ impl<'a> Fields<'a> {
 /// Looks into objects and arrays for two fields of one name.
 fn check(value: &RawValue) -> Result<(), String> {
     let text = value.get();
-    let told = |error: serde_json::Error| error.to_string();
     match text.as_bytes().first() {
-        Some(b'{') => Fields::parse(text).map(drop),
+        Some(b'{') => {
+            let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
+            fields.0.iter().try_for_each(|(_, value)| check(value))
+        }
         Some(b'[') => {
-            let values: Vec<&RawValue> = serde_json::from_str(text).map_err(told)?;
+            let values: Vec<&RawValue> =
+                serde_json::from_str(text).map_err(|error| reason(&error))?;
             values.into_iter().try_for_each(check)
         }
         _ => Ok(()),
@@ -83,7 +90,14 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 /// # Errors
 /// If it is none.
 pub fn unquoted(json: &str) -> Result<String, String> {
-    serde_json::from_str(json).map_err(|error| error.to_string())
+    serde_json::from_str(json).map_err(|error| reason(&error))
+}
+
+/// What an error says, without the place in the text that was parsed, which may be a part of what the reader knows.
+fn reason(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    said.strip_suffix(&place).map_or_else(|| said.clone(), str::to_owned)
 }
 
 /// JSON text without the blanks between its parts.

@@ -14,6 +14,9 @@ use serde::Serialize;
 use crate::output::Output;
 use crate::store::StoreArguments;
 
+/// Between two looks at the statistics.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+
 /// A table, and how large it is.
 #[derive(Serialize)]
 struct SizedTable {
@@ -90,7 +93,8 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
 /// Shows the statistics, once or every so many seconds, of the database as it is then.
 pub fn stats(store: &StoreArguments, watch: Option<f64>, output: &Output) -> Result<ExitCode> {
     let every = watch.map(Duration::try_from_secs_f64).transpose();
-    let every = every.context("--watch takes a number of seconds")?;
+    let every = every.ok().filter(|every| every.is_none_or(|every| every >= LEAST_PAUSE));
+    let every = every.context("--watch takes a number of seconds, 0.01 at least")?;
     loop {
         stats_of(&store.open_to_read()?, output)?;
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };

@@ -17,7 +17,7 @@ use crate::store::{AnyTable, TextTable};
 
 const HISTORY: &str = ".braid_history";
 
-/// One line of the shell.
+/// The commands of the shell, one a line.
 #[derive(Debug, Parser)]
 #[command(multicall = true, disable_version_flag = true)]
 struct Line {
@@ -28,11 +28,25 @@ struct Line {
 #[derive(Debug, Subcommand)]
 enum Step {
     /// Print the value of a key.
-    Get { table: String, key: String },
+    Get {
+        table: String,
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+    },
     /// Give a key a value.
-    Put { table: String, key: String, value: String },
+    Put {
+        table: String,
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+        #[arg(allow_negative_numbers = true)]
+        value: String,
+    },
     /// Delete a key.
-    Delete { table: String, key: String },
+    Delete {
+        table: String,
+        #[arg(allow_negative_numbers = true)]
+        key: String,
+    },
     /// Print the records of a range.
     Scan(Scan),
     /// List the tables.
@@ -62,6 +76,9 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
                 break;
             }
         }
+    }
+    if shell.open.is_some() {
+        eprintln!("braid: the transaction that was open at the end is taken back");
     }
     drop(shell);
     db.close()?;
@@ -115,7 +132,7 @@ impl Shell<'_> {
         }
         let step = match Line::try_parse_from(words) {
             Ok(line) => line.step,
-            Err(error) if error.use_stderr() => bail!("{}", error.render()),
+            Err(error) if error.use_stderr() => bail!("{}", wrong_usage(&error)),
             Err(help) => {
                 self.output.line(&help.render().to_string())?;
                 return Ok(true);
@@ -183,7 +200,8 @@ impl Shell<'_> {
             }
             opened => opened?,
         };
-        let (key, value) = (table.key.encode(key)?, table.value.encode(value)?);
+        let key = table.key.encode(key).context("the key")?;
+        let value = table.value.encode(value).context("the value")?;
         self.transact(async move |tx| tx.put(&table.records, &key, &value).await)
     }
 
@@ -200,6 +218,23 @@ impl Shell<'_> {
             None => scan::run(self.db, scan, self.output).map(drop),
         }
     }
+}
+
+/// What is wrong with a line, in one: the usage of the whole command, and where its help is, help nobody here.
+fn wrong_usage(error: &clap::Error) -> String {
+    let said = error.render().to_string();
+    let paragraphs = said.split("\n\n").map(|words| words.split_whitespace().collect::<Vec<_>>());
+    let told: Vec<String> = paragraphs
+        .map(|words| words.join(" "))
+        .filter(|words| !words.is_empty() && !words.starts_with("For more information"))
+        .map(|words| match words.strip_prefix("Usage: ") {
+            Some(usage) => format!("it is used as {usage}"),
+            None => words.strip_prefix("error: ").unwrap_or(&words).to_owned(),
+        })
+        // Of a line that is no command, the usage is that of the shell.
+        .filter(|words| !words.contains("<COMMAND>"))
+        .collect();
+    format!("{}; help lists the commands", told.join("; "))
 }
 
 fn is_missing(error: &anyhow::Error) -> bool {

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
 
 use futures_core::Stream;
+use futures_util::StreamExt;
 use futures_util::stream::unfold;
 
 use super::error::Result;
@@ -137,7 +138,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Ok(count)
     }
 
-    /// The records as a stream, each with a value of its own; it ends after the first error.
+    /// The records as a stream, each with a value of its own; it ends after the first error, and
+    /// whoever asks it again is told that it has ended.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -165,6 +167,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
             };
             Some((item, Some(scan)))
         })
+        .fuse()
     }
 
     /// The next key as it is stored.
