@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table, Transaction};
+use braiddb::{
+    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, RunOptions,
+    Table, Transaction,
+};
 use common::with_limit;
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -211,7 +215,7 @@ fn dropping_the_future_aborts() {
 #[test]
 fn conflicts_are_bounded_and_reported() {
     const WRITTEN_FIRST: &str =
-        r#"other transactions wrote the same records first: table "records", key key"#;
+        r#"other transactions wrote the same records first: table "records", key "key""#;
     with_limit(LIMIT_SECONDS, |limit| {
         let (db, table) = open();
         limit.watch(&db, Database::stats);
@@ -233,7 +237,7 @@ fn conflicts_are_bounded_and_reported() {
         let Error::Conflict { attempts: 1, record: Some(record) } = &stepped else {
             panic!("{stepped}");
         };
-        assert_eq!(record.to_string(), r#"table "records", key key"#);
+        assert_eq!(record.to_string(), r#"table "records", key "key""#);
         let ended = block_on(other.commit()).unwrap_err();
         assert_eq!(ended.to_string(), stepped.to_string());
         block_on(holder.commit()).unwrap();
@@ -452,5 +456,79 @@ fn a_record_that_stays_written_for_long_is_waited_for() {
         assert!((13..64).contains(&attempts), "{attempts}");
         assert!(db.stats().suspensions.back_off > 0);
         assert_eq!(get(&db, &table, "key"), Some(2));
+    });
+}
+
+#[test]
+fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
+    /// A key of the program's own, that says nothing of how it is shown.
+    struct Own;
+
+    impl Key for Own {
+        type Owned = Own;
+
+        fn type_name() -> String {
+            "own".to_owned()
+        }
+
+        fn encode(&self, out: &mut KeyBuffer) {
+            out.push(7);
+        }
+
+        fn decode(_: &[u8]) -> Result<Own, DecodeError> {
+            Ok(Own)
+        }
+
+        fn decode_part(bytes: &[u8]) -> Result<(Own, &[u8]), DecodeError> {
+            Ok((Own, &bytes[1..]))
+        }
+    }
+
+    fn shown<K: Key>(db: &Database, name: &str, key: &K) -> String {
+        let table: Table<K, u64> = block_on(db.open_or_create_table(name)).unwrap();
+        let (holder, other) = (block_on(db.begin()).unwrap(), block_on(db.begin()).unwrap());
+        block_on(holder.put(&table, key, &1)).unwrap();
+        let Err(Error::Conflict { record: Some(record), .. }) =
+            block_on(other.put(&table, key, &2))
+        else {
+            panic!("no conflict about a key of {name}");
+        };
+        record.to_string()
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        assert_eq!(shown(&db, "a", &7_u64), r#"table "a", key 7"#);
+        assert_eq!(shown(&db, "b", &("a\0b".to_owned(), -7_i32)), r#"table "b", key ("a\0b", -7)"#);
+        assert_eq!(shown(&db, "c", &(vec![0_u8, 255], true)), r#"table "c", key (0x00ff, true)"#);
+        assert_eq!(
+            shown(&db, "d", &(Some(1.5), None::<u8>)),
+            r#"table "d", key (Some(1.5), None)"#
+        );
+        assert_eq!(shown(&db, "e", &(Reverse(7_u8),)), r#"table "e", key (Reverse(7),)"#);
+        // What is not known is shown as bytes.
+        assert_eq!(shown(&db, "f", &Own), r#"table "f", key \x07"#);
+        assert_eq!(shown(&db, "g", &(Own, 1_u8)), r#"table "g", key \x07\x01"#);
+        // Whoever opens the table with keys as they are stored knows no better.
+        block_on(db.run(async |tx| tx.open_encoded_table("a").await.map(drop))).unwrap();
+        assert_eq!(shown(&db, "a", &8_u64), r#"table "a", key 8"#);
+    });
+}
+
+/// What a transaction read as a range, and failed for, is shown so too.
+#[test]
+fn a_range_that_changed_is_shown_by_the_type_of_its_keys() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+        let reader = block_on(db.begin()).unwrap();
+        let kept = table.clone();
+        let counted = block_on(reader.step(async move |tx| tx.count(&kept, 7..9).await));
+        assert_eq!(counted.unwrap(), 0);
+        block_on(db.put(&table, &8, &1)).unwrap();
+        block_on(reader.put(&table, &100, &1)).unwrap();
+        let failed = block_on(reader.commit()).unwrap_err();
+        let Error::NotSerializable { read, .. } = &failed else { panic!("{failed}") };
+        assert_eq!(read.to_string(), r#"table "t", keys from 7 to 9 (left out)"#);
     });
 }

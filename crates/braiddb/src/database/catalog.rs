@@ -352,7 +352,7 @@ impl Transaction {
         match created {
             Ok(core) => {
                 options.apply_to(&core, self.engine());
-                Ok(Table::new(name, core))
+                Ok(Table::of_its_types(name, core))
             }
             Err(OperationError::KeyExists) => Err(Error::TableExists(name.to_owned())),
             Err(error) => Err(error.into()),
@@ -496,7 +496,11 @@ impl Transaction {
     {
         let core = self.engine().table(TableId(description.id));
         core.set_caches(description.options.cache_cold);
-        Table::new(&description.name, core)
+        match description.key_type == K::key_type_name() {
+            true => Table::of_its_types(&description.name, core),
+            // With keys as they are stored.
+            false => Table::new(&description.name, core),
+        }
     }
 }
 

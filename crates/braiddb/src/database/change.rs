@@ -267,6 +267,19 @@ impl Transaction {
 
     /// Whether a table has no record.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     assert!(tx.is_empty(&names).await?);
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     assert!(!tx.is_empty(&names).await?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::get`].
     pub async fn is_empty<K, V>(&self, table: &Table<K, V>) -> Result<bool>
@@ -278,6 +291,20 @@ impl Transaction {
     }
 
     /// How many records a range of keys has; they are visited one by one, their values are not read.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
+    ///         tx.put(&names, name, &number).await?;
+    ///     }
+    ///     assert_eq!(tx.count(&names, "b"..).await?, 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// When the table belongs to another database.

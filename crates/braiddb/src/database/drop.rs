@@ -134,6 +134,17 @@ impl Database {
     /// Gives a table another name, in a transaction of its own. Handles of the table stay good, and go on
     /// calling it by the name that they were opened with.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("citys").await?;
+    /// db.rename_table("citys", "cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// assert_eq!(db.tables().await?[0].name, "cities");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableNotFound`]; [`Error::TableExists`] if there is another table of the new name;
     /// [`Error::TableName`]; [`Error::IndexBusy`] while an index of the table is created or dropped; as
@@ -147,6 +158,17 @@ impl Database {
     /// Deletes all records of a table, some in a transaction, and returns how many they were. Transactions
     /// that go on meanwhile see some of them deleted, and what they write into what this has passed stays; if the
     /// future is dropped, or fails, some are deleted.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// assert_eq!(db.clear(&cities).await?, 1);
+    /// assert!(db.is_empty(&cities).await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::delete`] and [`Database::run`].

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::changes::TokenError;
 use crate::log::LogError;
+use crate::record::ShowKey;
 use crate::transaction::{IndexError, NamedKeys, OperationError, TooLong, TooLongPart};
 use crate::types::{DecodeError, EncodeError};
 
@@ -408,27 +409,29 @@ pub struct Contended {
     pub table: String,
     /// Between which keys, as they are encoded; both bounds are the key, if it was one.
     pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    show_key: ShowKey,
 }
 
 impl From<NamedKeys> for Contended {
     fn from(records: NamedKeys) -> Self {
-        let NamedKeys { table, keys } = records;
-        Self { table, keys }
+        let NamedKeys { table, keys, show_key } = records;
+        Self { table, keys, show_key }
     }
 }
 
+/// Keys are shown as their type says ([`Key::shown`](crate::Key::shown)), or as their bytes.
 impl std::fmt::Display for Contended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "table {:?}", self.table)?;
         match &self.keys {
             (Bound::Unbounded, Bound::Unbounded) => Ok(()),
             (Bound::Included(low), Bound::Included(high)) if low == high => {
-                write!(f, ", key {}", low.escape_ascii())
+                write!(f, ", key {}", self.show_key.show(low))
             }
             (low, high) => {
                 let key = |bound: &Bound<Vec<u8>>, unbounded: &str| match bound {
-                    Bound::Included(key) => key.escape_ascii().to_string(),
-                    Bound::Excluded(key) => format!("{} (left out)", key.escape_ascii()),
+                    Bound::Included(key) => self.show_key.show(key),
+                    Bound::Excluded(key) => format!("{} (left out)", self.show_key.show(key)),
                     Bound::Unbounded => unbounded.to_owned(),
                 };
                 let (low, high) = (key(low, "the first"), key(high, "the last"));

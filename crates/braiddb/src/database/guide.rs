@@ -46,6 +46,11 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
+//! A closure that borrows a table, `&Table`, does not compile ("borrowed data escapes", "does not live long enough"): clone the
+//! table before it. A value of text or bytes that a read gives is lent until the transaction is over; one that is to leave
+//! it ("lifetime may not live long enough") is made the closure's own by `.to_owned()`:
+//! `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) gives such a value at once.
+//!
 //! What is cloned inside the closure (`article.clone()` above) is cloned because an attempt that meets a
 //! conflict runs again, and must find everything as it was.
 //!
@@ -53,7 +58,7 @@
 //!
 //! [`Database::run`](crate::Database::run) is for closures whose error is [`Error`](crate::Error).
 //! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
-//! turned into; `?` works for both. An error aborts the transaction and comes back as it is; it is not tried
+//! turned into; `?` works for both. "Expected `Error`, found" another type means that `run` should be `try_run`. An error aborts the transaction and comes back as it is; it is not tried
 //! again.
 //!
 //! ```
@@ -172,7 +177,76 @@
 //! must not change, and nobody can tell if they do; [what is stored, and what may change](derive@crate::Key) says all of it.
 //! Before you turn a tuple into a struct: tables are of the one or the other, and only tuples are scanned by their first
 //! parts and looked up by borrowed ones. What `derive` cannot do, generic types above all, implements the
-//! [trait](trait@crate::Key) by hand: it encodes its parts in the order in which they are to compare.
+//! [trait](trait@crate::Key) by hand: it encodes its parts in the order in which they are to compare. What a table relies on
+//! then is for a test of yours: `keeps_the_contract` here fits any type.
+//!
+//! ```
+//! use std::marker::PhantomData;
+//!
+//! use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
+//!
+//! /// The number of a `T`, which no number of anything else is taken for.
+//! struct Id<T>(u64, PhantomData<fn() -> T>);
+//!
+//! impl<T: 'static> Key for Id<T> {
+//!     type Owned = Self;
+//!
+//!     fn type_name() -> String {
+//!         "shop.id".to_owned()
+//!     }
+//!
+//!     fn encode(&self, out: &mut KeyBuffer) {
+//!         self.0.encode(out);
+//!     }
+//!
+//!     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+//!         Ok(Id(u64::decode(bytes)?, PhantomData))
+//!     }
+//!
+//!     fn decode_part(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+//!         let (number, rest) = u64::decode_part(bytes)?;
+//!         Ok((Id(number, PhantomData), rest))
+//!     }
+//! }
+//!
+//! /// `keys` are all different, and in their order; none is encoded by `wrong`.
+//! fn keeps_the_contract<K: Key>(keys: &[K], same: fn(&K, &K::Owned) -> bool, wrong: &[u8]) {
+//!     let whole = |key: &K| {
+//!         let mut bytes = KeyBuffer::new();
+//!         key.encode(&mut bytes);
+//!         bytes
+//!     };
+//!     // As in a tuple, where something follows.
+//!     let before = |key: &K, next: u8| {
+//!         let mut bytes = KeyBuffer::new();
+//!         key.encode_part(&mut bytes);
+//!         bytes.push(next);
+//!         bytes
+//!     };
+//!     for pair in keys.windows(2) {
+//!         assert!(whole(&pair[0]) < whole(&pair[1]), "encodings compare as keys do");
+//!         assert!(before(&pair[0], 255) < before(&pair[1], 0), "whatever follows");
+//!     }
+//!     for key in keys {
+//!         assert!(K::decode(&whole(key)).is_ok_and(|found| same(key, &found)), "and are decoded");
+//!         let part = before(key, 7);
+//!         let (found, rest) = K::decode_part(&part).unwrap();
+//!         assert!(same(key, &found) && rest == [7], "a part takes its own bytes");
+//!     }
+//!     assert!(K::decode(wrong).is_err(), "what is no key is told");
+//! }
+//!
+//! struct Article;
+//! let ids = [0, 1, 255, 256, u64::MAX].map(|number| Id::<Article>(number, PhantomData));
+//! keeps_the_contract(&ids, |one, other| one.0 == other.0, b"seven");
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let stock: Table<(Id<Article>, u64), u64> = db.create_table("stock").await?;
+//! db.put(&stock, &(Id(7, PhantomData), 1), &40).await?;
+//! assert_eq!(db.get(&stock, &(Id(7, PhantomData), 1)).await?, Some(40));
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
 //!
 //! # Types that change
 //!
@@ -228,7 +302,47 @@
 //! ```
 //!
 //! With the features `json` and `messagepack`, `Json` and `MessagePack` name the fields in each record: there a new field needs
-//! `#[serde(default)]` and no version, at the price of larger records.
+//! `#[serde(default)]` and no version, at the price of larger records:
+//!
+//! ```
+//! # #[cfg(feature = "json")]
+//! # fn main() -> Result<(), braiddb::Error> {
+//! use braiddb::{Database, Error, Json, Options, Schema, Table};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct ArticleOfLastYear {
+//!     name: String,
+//! }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Article {
+//!     name: String,
+//!     #[serde(default)]
+//!     pieces: u64,
+//! }
+//!
+//! impl Schema for ArticleOfLastYear {
+//!     const NAME: &'static str = "article";
+//! }
+//!
+//! impl Schema for Article {
+//!     const NAME: &'static str = "article";
+//! }
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let old: Table<u64, Json<ArticleOfLastYear>> = db.create_table("articles").await?;
+//! db.put(&old, &7, &ArticleOfLastYear { name: "nails".to_owned() }).await?;
+//!
+//! let articles: Table<u64, Json<Article>> = db.open_table("articles").await?;
+//! let nails = db.get(&articles, &7).await?.unwrap();
+//! assert_eq!((nails.name.as_str(), nails.pieces), ("nails", 0));
+//! # Ok(()) })
+//! # }
+//! # #[cfg(not(feature = "json"))]
+//! # fn main() {}
+//! ```
 //!
 //! Key types have names too, and no versions: a table with other keys is another table.
 //!
@@ -247,6 +361,40 @@
 //! closure that waits for something outside keeps its transaction open, and what it wrote locked against other
 //! writers: wait before the transaction, or after it, where you can.
 //!
+//! ```
+//! use std::time::Duration;
+//!
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Error> {
+//!     let db = Database::in_memory(Options::default().workers(1))?;
+//!     let visits: Table<str, u64> = db.create_table("visits").await?;
+//!     // Many at once, from tasks of tokio's; each awaits its own commit, and holds no thread meanwhile.
+//!     let mut tasks = tokio::task::JoinSet::new();
+//!     for _ in 0..10 {
+//!         let (db, visits) = (db.clone(), visits.clone());
+//!         tasks.spawn(async move {
+//!             let more = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
+//!             db.fetch_update(&visits, "home", more).await
+//!         });
+//!     }
+//!     while let Some(done) = tasks.join_next().await {
+//!         done.expect("it does not panic")?;
+//!     }
+//!     // What is of tokio's works within a transaction too.
+//!     let count = db
+//!         .run(async move |tx| {
+//!             tokio::time::sleep(Duration::from_millis(1)).await;
+//!             tx.get(&visits, "home").await
+//!         })
+//!         .await?;
+//!     assert_eq!(count, Some(10));
+//!     // Waits for what is under way: off the threads on which tokio runs its tasks.
+//!     tokio::task::spawn_blocking(move || db.close()).await.expect("it does not panic")
+//! }
+//! ```
+//!
 //! A closure that *blocks* (`std::thread::sleep`, a blocking client, long computation) stops its worker, and
 //! everything that worker has begun. Do that before the transaction, or on a thread for it. What was sent to the worker
 //! and has not begun is taken over by another one within some 20 ms ([`WorkerStats::taken_over`](crate::WorkerStats)).
@@ -259,6 +407,60 @@
 //! caller who no longer waits cannot know which. `tokio::time::timeout(limit, db.run(...))` is how a request gets a
 //! deadline; whoever must know what became of it writes a record of its own in the transaction (a request's number, say),
 //! and looks for it.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use braiddb::{Database, Error, Options, Table};
+//! use tokio::time::timeout;
+//!
+//! #[derive(Clone)]
+//! struct Bank {
+//!     db: Database,
+//!     balances: Table<u64, u64>,
+//!     /// The requests that were carried out, by their numbers.
+//!     paid: Table<u64, u64>,
+//! }
+//!
+//! impl Bank {
+//!     /// Pays in, once, however often a request is sent; `false` if it was carried out before.
+//!     async fn pay_in(&self, request: u64, account: u64, cents: u64) -> Result<bool, Error> {
+//!         let bank = self.clone();
+//!         self.db
+//!             .run(async move |tx| {
+//!                 match tx.insert(&bank.paid, &request, &cents).await {
+//!                     Err(Error::KeyExists) => return Ok(false),
+//!                     inserted => inserted?,
+//!                 }
+//!                 let more = |there: Option<u64>| Some(there.unwrap_or(0) + cents);
+//!                 tx.fetch_update(&bank.balances, &account, more).await?;
+//!                 Ok(true)
+//!             })
+//!             .await
+//!     }
+//! }
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Error> {
+//!     let db = Database::in_memory(Options::default().workers(1))?;
+//!     let balances = db.create_table("balances").await?;
+//!     let bank = Bank { paid: db.create_table("paid").await?, balances, db };
+//!     // Whether this one was in time or not, the next one knows.
+//!     _ = timeout(Duration::from_micros(1), bank.pay_in(1, 7, 100)).await;
+//!     bank.pay_in(1, 7, 100).await?;
+//!     assert_eq!(bank.db.get(&bank.balances, &7).await?, Some(100));
+//!
+//!     // What is given up before it ends has not happened.
+//!     let within = bank.clone();
+//!     let given_up = bank.db.run(async move |tx| {
+//!         tx.put(&within.balances, &7, &0).await?;
+//!         std::future::pending::<Result<(), Error>>().await
+//!     });
+//!     assert!(timeout(Duration::from_millis(1), given_up).await.is_err());
+//!     assert_eq!(bank.db.get(&bank.balances, &7).await?, Some(100));
+//!     Ok(())
+//! }
+//! ```
 //!
 //! # Transactions that span requests
 //!

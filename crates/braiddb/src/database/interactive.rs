@@ -141,6 +141,20 @@ async fn next_request(
 impl Database {
     /// Begins a transaction whose steps come one by one. If the future is dropped, none is left.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let carts: Table<str, u64> = db.create_table("carts").await?;
+    /// let tx = db.begin().await?;
+    /// tx.put(&carts, "ada", &1).await?;
+    /// // Nobody else sees it yet.
+    /// assert_eq!(db.get(&carts, "ada").await?, None);
+    /// tx.commit().await?;
+    /// assert_eq!(db.get(&carts, "ada").await?, Some(1));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Overloaded`] at once, if the worker has as many open as it may have
     /// ([`Options::max_open`](crate::Options::max_open)).
@@ -150,6 +164,19 @@ impl Database {
 
     /// As [`Database::begin`], for a transaction that only reads: it refuses to write
     /// ([`Error::ReadOnly`]), and never fails because of others.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let carts: Table<str, u64> = db.create_table("carts").await?;
+    /// let tx = db.begin_read_only().await?;
+    /// db.put(&carts, "ada", &1).await?;
+    /// // As it was when it began.
+    /// assert_eq!(tx.get(&carts, "ada").await?, None);
+    /// assert!(matches!(tx.put(&carts, "ada", &2).await, Err(Error::ReadOnly)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Database::begin`].

@@ -131,6 +131,21 @@ impl Database {
     ///
     /// With [`Durability::Volatile`] what is in the directory is read, and nothing is written.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("database");
+    /// let db = Database::open(&path, Options::default())?;
+    /// let names: Table<str, u64> = pollster::block_on(db.open_or_create_table("names"))?;
+    /// pollster::block_on(db.put(&names, "ada", &7))?;
+    /// db.close()?;
+    ///
+    /// let db = Database::open(&path, Options::default())?;
+    /// let names: Table<str, u64> = pollster::block_on(db.open_table("names"))?;
+    /// assert_eq!(pollster::block_on(db.get(&names, "ada"))?, Some(7));
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Options`]; [`Error::Log`] if the directory is in use, is not a database's, is
     /// damaged, or cannot be read or written; [`Error::Panicked`] if `watch` of

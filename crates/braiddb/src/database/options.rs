@@ -204,6 +204,15 @@ setters! { log_room_bytes: u64 }
 
 impl Options {
     /// Sets [`Options::memory_budget`]: a number of bytes, `None` for no bound, or a [`MemoryBudget`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Options};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path();
+    /// let db = Database::open(path, Options::default().memory_budget(256 << 20))?;
+    /// # Ok::<_, braiddb::Error>(())
+    /// ```
     #[must_use]
     pub fn memory_budget(mut self, memory_budget: impl Into<MemoryBudget>) -> Self {
         self.memory_budget = memory_budget.into();
@@ -211,6 +220,15 @@ impl Options {
     }
 
     /// Sets [`Options::log_ring_bytes`]: a number of bytes, or `None` for the default.
+    ///
+    /// ```
+    /// use braiddb::{Database, Options};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path();
+    /// let db = Database::open(path, Options::default().log_ring_bytes(32 << 20).memory_budget(96 << 20))?;
+    /// # Ok::<_, braiddb::Error>(())
+    /// ```
     #[must_use]
     pub fn log_ring_bytes(mut self, log_ring_bytes: impl Into<Option<usize>>) -> Self {
         self.log_ring_bytes = log_ring_bytes.into();
@@ -290,6 +308,18 @@ impl Default for RunOptions {
 
 impl RunOptions {
     /// Sets [`RunOptions::max_attempts`]; at least one attempt is made.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, RunOptions, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = db.create_table("names").await?;
+    /// let once = RunOptions::default().max_attempts(1);
+    /// let outcome = db.run_with(once, async move |tx| tx.put(&names, "ada", &7).await).await?;
+    /// assert_eq!(outcome.attempts, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = max_attempts.max(1);
@@ -304,6 +334,18 @@ impl RunOptions {
     }
 
     /// Sets [`RunOptions::read_only`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, RunOptions, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<str, u64> = db.create_table("names").await?;
+    /// let reading = RunOptions::default().read_only(true);
+    /// let count = db.run_with(reading, async move |tx| tx.count(&names, ..).await).await?;
+    /// assert_eq!(count.value, 0);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;

@@ -38,6 +38,21 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// From the largest key to the smallest instead; to be called before the first `next`.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
+    ///         tx.put(&names, name, &number).await?;
+    ///     }
+    ///     let mut scan = tx.scan(&names, .."c")?.rev();
+    ///     assert_eq!(scan.next().await?, Some(("ben".to_owned(), 2)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.core.set_direction(Direction::Reverse);
@@ -45,6 +60,20 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// At most `count` records.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     for (name, number) in [("ada", 1), ("ben", 2), ("cleo", 3)] {
+    ///         tx.put(&names, name, &number).await?;
+    ///     }
+    ///     assert_eq!(tx.scan(&names, ..)?.limit(2).count().await?, 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
         self.core.limit(count);

@@ -83,6 +83,15 @@ impl Database {
 
     /// Whether a table has no record, in a transaction of its own.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// assert!(db.is_empty(&cities).await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::is_empty`] and [`Database::run`].
     pub fn is_empty<K, V>(
@@ -101,6 +110,16 @@ impl Database {
     }
 
     /// Whether `key` has a record, in a transaction of its own.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// assert!(db.contains(&cities, "Ljubljana").await? && !db.contains(&cities, "Ljublana").await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::contains`] and [`Database::run`].
@@ -125,6 +144,16 @@ impl Database {
 
     /// Makes a record, in a transaction of its own.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.insert(&cities, "Ljubljana", &285_604).await?;
+    /// assert!(matches!(db.insert(&cities, "Ljubljana", &0).await, Err(Error::KeyExists)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::insert`] and [`Database::run`].
     pub fn insert<K, V>(
@@ -142,6 +171,17 @@ impl Database {
     }
 
     /// Makes a record, or gives the one there is a new value, in a transaction of its own.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// db.put(&cities, "Ljubljana", &285_605).await?;
+    /// assert_eq!(db.get(&cities, "Ljubljana").await?, Some(285_605));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::put`] and [`Database::run`].
@@ -161,6 +201,17 @@ impl Database {
 
     /// Gives a record a new value, in a transaction of its own.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// assert!(matches!(db.update(&cities, "Ljubljana", &1).await, Err(Error::KeyNotFound)));
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// db.update(&cities, "Ljubljana", &285_605).await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::update`] and [`Database::run`].
     pub fn update<K, V>(
@@ -178,6 +229,17 @@ impl Database {
     }
 
     /// Deletes a record, in a transaction of its own; `false` if there was none.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// assert!(db.delete(&cities, "Ljubljana").await?);
+    /// assert!(!db.delete(&cities, "Ljubljana").await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::delete`] and [`Database::run`].

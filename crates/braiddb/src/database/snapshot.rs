@@ -49,6 +49,18 @@ pub struct Snapshot {
 impl Database {
     /// The database as it is now, to be read later: what is committed when this is called is in it.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let stock: Table<str, u64> = db.create_table("stock").await?;
+    /// db.put(&stock, "nails", &7).await?;
+    /// let snapshot = db.snapshot().await?;
+    /// db.delete(&stock, "nails").await?;
+    /// assert_eq!(snapshot.get(&stock, "nails").await?, Some(7));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::begin`]; [`Error::Options`] where
     /// [`Certifier::SerialSafetyNet`](crate::Certifier) certifies, whose serial order has no snapshots.

@@ -153,7 +153,7 @@ impl Transaction {
         let core = engine_code(self.core().create_table(&catalog, row, paged)).await?;
         wanted.options.apply_to(&core, self.engine());
         let id = core.id.0;
-        Ok((Table::new(&wanted.name, core), id))
+        Ok((Table::of_its_types(&wanted.name, core), id))
     }
 
     /// Lists a staged table by its name.

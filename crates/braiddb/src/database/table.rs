@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 use std::sync::Arc;
 
-use crate::record;
-use crate::types::{TableKey, Value};
+use crate::record::{self, ShowKey};
+use crate::types::{Key, TableKey, Value};
 
 /// A table with keys of type `K` and values of type `V`; cheap to clone, and good for as long as
 /// its database is open.
@@ -27,6 +27,12 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     pub(super) fn new(name: &str, core: Arc<record::Records>) -> Self {
         core.set_name(name);
         Self { name: name.into(), core, types: PhantomData }
+    }
+
+    /// A handle by the types with which the table was made.
+    pub(super) fn of_its_types(name: &str, core: Arc<record::Records>) -> Self {
+        core.set_show_key(ShowKey(|bytes| K::Stored::shown(&K::decode_key(bytes).ok()?)));
+        Self::new(name, core)
     }
 }
 

@@ -9,6 +9,16 @@ use crate::types::{TableKey, Value};
 impl Database {
     /// Creates a table, in a transaction of its own.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// assert!(matches!(db.create_table::<str, u64>("cities").await, Err(Error::TableExists(_))));
+    /// # _ = cities;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::create_table`](crate::Transaction::create_table) and [`Database::run`].
     pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
@@ -49,6 +59,18 @@ impl Database {
 
     /// Opens a table, in a transaction of its own.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// db.create_table::<str, u64>("cities").await?;
+    /// let cities: Table<str, u64> = db.open_table("cities").await?;
+    /// // By other types than it was made with, it is refused.
+    /// assert!(db.open_table::<u64, u64>("cities").await.is_err());
+    /// # _ = cities;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::open_table`](crate::Transaction::open_table) and [`Database::run`].
     pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
@@ -61,6 +83,17 @@ impl Database {
     }
 
     /// Opens a table, or creates it, in a transaction of its own.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cities: Table<str, u64> = db.open_or_create_table("cities").await?;
+    /// let again: Table<str, u64> = db.open_or_create_table("cities").await?;
+    /// db.put(&cities, "Ljubljana", &285_604).await?;
+    /// assert_eq!(db.len(&again).await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::open_or_create_table`](crate::Transaction::open_or_create_table) and [`Database::run`].
@@ -90,6 +123,18 @@ impl Database {
     }
 
     /// The tables there are, in the order of their names.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// db.create_table::<(String, u64), u64>("b").await?;
+    /// db.create_table::<u64, str>("a").await?;
+    /// let tables = db.tables().await?;
+    /// let types = tables.iter().map(|table| (&*table.name, &*table.key_type, &*table.value_type));
+    /// assert!(types.eq([("a", "u64", "str"), ("b", "(str, u64)", "u64")]));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::tables`](crate::Transaction::tables) and [`Database::run`].

@@ -82,6 +82,19 @@ impl Transaction {
 
     /// The value of `key`.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     assert_eq!(tx.get(&names, "ada").await?, Some(7));
+    ///     assert_eq!(tx.get(&names, "ben").await?, None);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the stored bytes do not decode, the table belongs to another database, or the key is too long
     /// for any record to have it.
@@ -151,6 +164,18 @@ impl Transaction {
 
     /// Whether `key` has a record.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     assert!(tx.contains(&names, "ada").await? && !tx.contains(&names, "ben").await?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the table belongs to another database, or the key is too long for any record to have it.
     pub async fn contains<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
@@ -184,6 +209,18 @@ impl Transaction {
 
     /// Makes a record.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.insert(&names, "ada", &7).await?;
+    ///     assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::KeyExists`] if there is one; [`Error::Conflict`]; a key or value that is too long.
     pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
@@ -197,6 +234,19 @@ impl Transaction {
     }
 
     /// Makes a record, or gives the one there is a new value.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     tx.put(&names, "ada", &8).await?;
+    ///     assert_eq!(tx.get(&names, "ada").await?, Some(8));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Conflict`]; a key or value that is too long.
@@ -212,6 +262,19 @@ impl Transaction {
 
     /// Gives a record a new value.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound)));
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     tx.update(&names, "ada", &8).await?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::KeyNotFound`] if there is none; [`Error::Conflict`]; a value that is too long.
     pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
@@ -225,6 +288,18 @@ impl Transaction {
     }
 
     /// Deletes a record; `false` if there was none.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     assert!(tx.delete(&names, "ada").await? && !tx.delete(&names, "ada").await?);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Conflict`].
@@ -311,6 +386,20 @@ impl Transaction {
 
     /// The records whose keys start with `prefix`, in key order: a text, bytes, or the first parts of a tuple.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     for (name, number) in [("ada", 1), ("adam", 2), ("ben", 3)] {
+    ///         tx.put(&names, name, &number).await?;
+    ///     }
+    ///     assert_eq!(tx.scan_prefix(&names, "ada")?.count().await?, 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the table belongs to another database.
     pub fn scan_prefix<K, V, P>(&self, table: &Table<K, V>, prefix: &P) -> Result<Scan<'_, K, V>>
@@ -327,6 +416,20 @@ impl Transaction {
 
     /// The record with the smallest key.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     assert_eq!(tx.first(&names).await?, None);
+    ///     tx.put(&names, "ben", &2).await?;
+    ///     tx.put(&names, "ada", &1).await?;
+    ///     assert_eq!(tx.first(&names).await?, Some(("ada".to_owned(), 1)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::get`].
     pub async fn first<K, V>(&self, table: &Table<K, V>) -> Result<Option<(K::Decoded, V::Ref<'_>)>>
@@ -338,6 +441,19 @@ impl Transaction {
     }
 
     /// The record with the largest key.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&names, "ben", &2).await?;
+    ///     tx.put(&names, "ada", &1).await?;
+    ///     assert_eq!(tx.last(&names).await?, Some(("ben".to_owned(), 2)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::get`].

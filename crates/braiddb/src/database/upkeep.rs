@@ -96,6 +96,18 @@ impl Database {
     /// Writes a checkpoint, so that the next opening need not replay the log before it.
     /// Transactions go on meanwhile. If the future is dropped, the checkpoint is written all the same.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("database");
+    /// let db = Database::open(&path, Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// pollster::block_on(db.put(&names, "ada", &7))?;
+    /// // The next opening replays only what comes after it.
+    /// assert!(pollster::block_on(db.checkpoint())?.records > 0);
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; [`Error::Closed`]; [`Error::Failed`]; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
@@ -124,6 +136,18 @@ impl Database {
     /// records. Of paged tables that their records are found on their pages, in order; what is durable of them
     /// is in the newest checkpoint, all of which is read and checked, and in the log's blocks. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
     /// no old version is held back. Blocks until it is done.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("database");
+    /// let db = Database::open(&path, Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// pollster::block_on(db.put(&names, "ada", &7))?;
+    /// let report = db.check()?;
+    /// assert!(report.problems.is_empty(), "{:?}", report.problems);
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
@@ -164,6 +188,22 @@ impl Database {
     /// Copies the database into an empty directory, which then opens as one: all that was committed
     /// before one LSN, and nothing else. Transactions go on meanwhile; blocks until it is done. To
     /// restore, open the copy, or a copy of it.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("database");
+    /// let db = Database::open(&path, Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// pollster::block_on(db.put(&names, "ada", &7))?;
+    /// let copy = directory.path().join("copy");
+    /// db.backup(&copy)?;
+    /// // It opens as a database.
+    /// let copied = Database::open(&copy, Options::default().workers(1))?;
+    /// let names: Table<str, u64> = pollster::block_on(copied.open_table("names"))?;
+    /// assert_eq!(pollster::block_on(copied.get(&names, "ada"))?, Some(7));
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;

@@ -22,6 +22,7 @@ mod records;
 mod relocate;
 mod rids;
 mod secondary;
+mod show_key;
 mod write;
 
 pub(crate) use access::wait;
@@ -37,4 +38,5 @@ pub(crate) use records::{Records, RecordsRef};
 pub(crate) use relocate::{Kept, Newest};
 pub(crate) use rids::TableFull;
 pub(crate) use secondary::{ChangingIndexes, IndexCode, Secondary};
+pub(crate) use show_key::ShowKey;
 pub(crate) use write::{Base, Refusal};

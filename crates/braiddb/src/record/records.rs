@@ -11,6 +11,7 @@ use super::expiry::Lifetime;
 use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
+use super::show_key::ShowKey;
 use crate::index::Index;
 use crate::log::{ColdStore, Lsn};
 use crate::memory::MemoryCounters;
@@ -44,6 +45,8 @@ pub(crate) struct Records {
     pub(super) lifetime: Lifetime,
     /// As errors call it; known once somebody has opened it.
     name: RwLock<Arc<str>>,
+    /// How errors show its keys.
+    show_key: RwLock<ShowKey>,
     pub(super) secondaries: Secondaries,
     array: IndirectionArray,
     /// Who last read its records, where the serial safety net certifies.
@@ -78,12 +81,14 @@ impl Records {
         let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
         let users = AtomicU64::new(ALL);
         let (name, secondaries) = (RwLock::new("".into()), Secondaries::default());
+        let show_key = RwLock::new(ShowKey(|_| None));
         Self {
             id,
             index,
             paged: None,
             lifetime: Lifetime::default(),
             name,
+            show_key,
             secondaries,
             array,
             access: None,
@@ -192,6 +197,16 @@ impl Records {
     /// What errors call the table.
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.read().clone()
+    }
+
+    /// Says how errors show the table's keys.
+    pub(crate) fn set_show_key(&self, show_key: ShowKey) {
+        *self.show_key.write() = show_key;
+    }
+
+    /// How errors show the table's keys.
+    pub(crate) fn show_key(&self) -> ShowKey {
+        *self.show_key.read()
     }
 
     /// Says whether records read from the log stay in memory.

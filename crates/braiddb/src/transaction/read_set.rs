@@ -15,7 +15,7 @@
 use std::cell::RefCell;
 use std::ops::{Bound, Range};
 
-use crate::record::{Records, RecordsRef};
+use crate::record::{Records, RecordsRef, ShowKey};
 use crate::rid::Rid;
 use crate::sched::Contained;
 
@@ -82,13 +82,27 @@ pub(crate) struct NamedKeys {
     pub(crate) table: String,
     /// Between which encoded keys they are; anywhere, if points were not named.
     pub(crate) keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    /// How to show them.
+    pub(crate) show_key: ShowKey,
 }
 
 impl NamedKeys {
     /// One record.
     pub(super) fn record(table: &Records, key: &[u8]) -> Self {
         let key = Bound::Included(key.to_vec());
-        Self { table: table.name().to_string(), keys: (key.clone(), key) }
+        Self::between(table, (key.clone(), key))
+    }
+
+    /// Those of a range.
+    fn between(table: &Records, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
+        Self { table: table.name().to_string(), keys, show_key: table.show_key() }
+    }
+
+    /// Those of a table that a transaction read.
+    fn read(table: RecordsRef, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
+        // SAFETY: tables live as long as the engine, which the transaction with this read set holds, or are
+        // that transaction's own.
+        Self::between(unsafe { table.get() }, keys)
     }
 }
 
@@ -226,7 +240,7 @@ impl ReadSet {
         let reads = self.0.borrow();
         let projection = &reads.projections[number];
         let key = Bound::Included(reads.keys[projection.key.clone()].to_vec());
-        NamedKeys { table: name(projection.point.table), keys: (key.clone(), key) }
+        NamedKeys::read(projection.point.table, (key.clone(), key))
     }
 
     /// Calls `look` with a range and its bounds, if it counts.
@@ -246,8 +260,7 @@ impl ReadSet {
         let reads = self.0.borrow();
         let key = reads.point_keys.get(number).map(|key| reads.keys[key.clone()].to_vec());
         let bound = key.map_or(Bound::Unbounded, Bound::Included);
-        let keys = (bound.clone(), bound);
-        NamedKeys { table: name(reads.points[number].table), keys }
+        NamedKeys::read(reads.points[number].table, (bound.clone(), bound))
     }
 
     /// Names a range.
@@ -256,7 +269,7 @@ impl ReadSet {
         let range = &reads.ranges[number];
         let [low, high] =
             [&range.low, &range.high].map(|bound| reads.bound(bound).map(<[u8]>::to_vec));
-        NamedKeys { table: name(range.table), keys: (low, high) }
+        NamedKeys::read(range.table, (low, high))
     }
 
     /// Empties the set and keeps its memory, unless one transaction made it very large.
@@ -276,11 +289,4 @@ impl ReadSet {
         reads.names_points = false;
         reads.pages = false;
     }
-}
-
-/// The name of a table that a transaction read.
-fn name(table: RecordsRef) -> String {
-    // SAFETY: tables live as long as the engine, which the transaction with this read set holds, or are
-    // that transaction's own.
-    unsafe { table.get() }.name().to_string()
 }

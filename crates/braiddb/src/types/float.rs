@@ -26,6 +26,10 @@ macro_rules! floats {
                 decode_whole::<Self>(bytes)
             }
 
+            fn shown(key: &$float) -> Option<String> {
+                Some(key.to_string())
+            }
+
             fn decode_part(bytes: &[u8]) -> Result<($float, &[u8]), DecodeError> {
                 let (part, rest) = split(bytes, <Self as Key>::type_name)?;
                 let ordered = <$bits>::from_be_bytes(part);

@@ -23,6 +23,10 @@ macro_rules! stored_as {
                 decode_whole::<Self>(bytes)
             }
 
+            fn shown(key: &$key) -> Option<String> {
+                Some(key.to_string())
+            }
+
             fn decode_part(bytes: &[u8]) -> Result<($key, &[u8]), DecodeError> {
                 let (stored, rest) = <$stored>::decode_part(bytes)?;
                 let from: fn($stored) -> Option<$key> = $from;

@@ -24,6 +24,10 @@ macro_rules! integers {
                 decode_whole::<Self>(bytes)
             }
 
+            fn shown(key: &$integer) -> Option<String> {
+                Some(key.to_string())
+            }
+
             fn decode_part(bytes: &[u8]) -> Result<($integer, &[u8]), DecodeError> {
                 let (part, rest) = split(bytes, <Self as Key>::type_name)?;
                 Ok(((<$unsigned>::from_be_bytes(part) ^ $flip) as $integer, rest))

@@ -46,6 +46,13 @@ pub trait Key: 'static {
     /// When they encode none.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
 
+    /// A key as errors show it to people, [`Contended`](crate::Contended) for one: `7`, `("a", 7)`. As provided, they show
+    /// its bytes.
+    fn shown(key: &Self::Owned) -> Option<String> {
+        _ = key;
+        None
+    }
+
     /// Appends the encoding for a place before the last of a tuple, from which its end can be told.
     fn encode_part(&self, out: &mut KeyBuffer) {
         self.encode(out);
@@ -110,6 +117,10 @@ fn unescape(bytes: &[u8], expected: fn() -> String) -> Result<(Vec<u8>, &[u8]), 
     }
 }
 
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold("0x".to_owned(), |shown, byte| format!("{shown}{byte:02x}"))
+}
+
 fn text(bytes: Vec<u8>) -> Result<String, DecodeError> {
     String::from_utf8(bytes).map_err(|_| DecodeError::new("text in UTF-8"))
 }
@@ -127,6 +138,10 @@ impl Key for [u8] {
 
     fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
         Ok(bytes.to_vec())
+    }
+
+    fn shown(key: &Vec<u8>) -> Option<String> {
+        Some(hexadecimal(key))
     }
 
     fn encode_part(&self, out: &mut KeyBuffer) {
@@ -151,6 +166,10 @@ impl Key for str {
 
     fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
         text(bytes.to_vec())
+    }
+
+    fn shown(key: &String) -> Option<String> {
+        Some(format!("{key:?}"))
     }
 
     fn encode_part(&self, out: &mut KeyBuffer) {
@@ -181,6 +200,10 @@ macro_rules! as_borrowed {
                 <$borrowed>::decode(bytes)
             }
 
+            fn shown(key: &$owned) -> Option<String> {
+                <$borrowed as Key>::shown(key)
+            }
+
             fn encode_part(&self, out: &mut KeyBuffer) {
                 <$borrowed as Key>::encode_part(self, out);
             }
@@ -209,6 +232,10 @@ impl<const N: usize> Key for [u8; N] {
         decode_whole::<Self>(bytes)
     }
 
+    fn shown(key: &[u8; N]) -> Option<String> {
+        Some(hexadecimal(key))
+    }
+
     fn decode_part(bytes: &[u8]) -> Result<([u8; N], &[u8]), DecodeError> {
         split(bytes, Self::type_name)
     }
@@ -227,6 +254,10 @@ impl Key for bool {
 
     fn decode(bytes: &[u8]) -> Result<bool, DecodeError> {
         decode_whole::<Self>(bytes)
+    }
+
+    fn shown(key: &bool) -> Option<String> {
+        Some(key.to_string())
     }
 
     fn decode_part(bytes: &[u8]) -> Result<(bool, &[u8]), DecodeError> {
@@ -257,6 +288,13 @@ impl<K: Key> Key for Option<K> {
             [0] => Ok(None),
             [1, rest @ ..] => Ok(Some(K::decode(rest)?)),
             _ => Err(DecodeError::new(Self::type_name())),
+        }
+    }
+
+    fn shown(key: &Self::Owned) -> Option<String> {
+        match key {
+            None => Some("None".to_owned()),
+            Some(key) => Some(format!("Some({})", K::shown(key)?)),
         }
     }
 

@@ -30,6 +30,10 @@ impl<K: Key> Key for Reverse<K> {
         }
     }
 
+    fn shown(key: &Self::Owned) -> Option<String> {
+        Some(format!("Reverse({})", K::shown(&key.0)?))
+    }
+
     fn decode_part(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), DecodeError> {
         let complement: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
         let (key, rest) = K::decode_part(&complement)?;

@@ -37,6 +37,7 @@ use super::key::Key;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's key",
     label = "not a key",
+    note = "text and bytes that are borrowed are given as what they borrow: `str` for `&str`, `[u8]` for `&[u8]`",
     note = "keys are what implements `Key`; in tuples of up to four parts texts and bytes may be borrowed: `(&str, u64)`",
     note = "for an enum or a struct of your own: `#[derive(braiddb::Key)]` with `#[key(name = \"...\")]`"
 )]

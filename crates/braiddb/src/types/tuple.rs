@@ -28,6 +28,14 @@ macro_rules! tuples {
                 Ok(($($part,)* $last::decode(rest)?,))
             }
 
+            fn shown(key: &Self::Owned) -> Option<String> {
+                let parts = [$($part::shown(&key.$place)?,)* $last::shown(&key.$last_place)?];
+                Some(match &parts[..] {
+                    [one] => format!("({one},)"),
+                    parts => format!("({})", parts.join(", ")),
+                })
+            }
+
             fn encode_part(&self, out: &mut KeyBuffer) {
                 $(self.$place.encode_part(out);)*
                 self.$last_place.encode_part(out);

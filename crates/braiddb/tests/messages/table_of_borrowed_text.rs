@@ -1,0 +1,10 @@
+//! A table with `&str` as its keys, which is one of `str`.
+
+use braiddb::{Database, Error, Table};
+
+async fn open(db: &Database) -> Result<(), Error> {
+    let _names: Table<&str, u64> = db.open_or_create_table("names").await?;
+    Ok(())
+}
+
+fn main() {}
