@@ -58,7 +58,8 @@
 //!
 //! [`Database::run`](crate::Database::run) is for closures whose error is [`Error`](crate::Error).
 //! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
-//! turned into; `?` works for both. "Expected `Error`, found" another type means that `run` should be `try_run`. An error aborts the transaction and comes back as it is; it is not tried
+//! turned into; `?` works for both. That "`?` couldn't convert the error to `braiddb::Error`"
+//! means that `run` should be `try_run`. An error aborts the transaction and comes back as it is; it is not tried
 //! again.
 //!
 //! ```
