@@ -17,7 +17,7 @@ use super::error::{Error, Result};
 use super::options::RunOptions;
 use super::run::send;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode, encode_checked};
+use super::transaction::{Transaction, encode_checked, encode_range};
 use super::workers::Workers;
 use super::write::EncodedWrite;
 use crate::log::Lsn;
@@ -441,16 +441,9 @@ impl InteractiveTransaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (low, high) = range.key_bounds();
-        let (table, low, high) = (table.stored(), low.map(encode), high.map(encode));
+        let (table, bounds) = (table.stored(), encode_range(&range));
         self.step(async move |tx: &Transaction| {
-            let scan = tx.scan_encoded(&table, low, high)?.limit(limit);
-            let mut scan = if reverse { scan.rev() } else { scan };
-            let mut records = Vec::new();
-            while let Some((key, value)) = scan.next().await? {
-                records.push((key, V::into_owned(value)));
-            }
-            Ok(records)
+            tx.collect_range(&table, bounds, reverse, limit).await
         })
         .await
     }

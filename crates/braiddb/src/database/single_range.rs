@@ -40,16 +40,32 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> OwnedScan<K, V> {
     async fn collect(self) -> Result<Vec<(K::Decoded, V::Owned)>> {
         let Self { db, table, bounds, reverse, limit } = self;
         let body = async move |tx: &Transaction| {
-            let Bounds { low, high } = bounds.clone();
-            let scan = tx.scan_encoded(&table, low, high)?.limit(limit);
-            let mut scan = if reverse { scan.rev() } else { scan };
-            let mut records = Vec::new();
-            while let Some((key, value)) = scan.next().await? {
-                records.push((key, V::into_owned(value)));
-            }
-            Ok(records)
+            tx.collect_range(&table, bounds.clone(), reverse, limit).await
         };
         Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+    }
+}
+
+impl Transaction {
+    /// The records of a range that is encoded, each with a value of its own.
+    pub(super) async fn collect_range<K, V>(
+        &self,
+        table: &Table<K, V>,
+        Bounds { low, high }: Bounds,
+        reverse: bool,
+        limit: u64,
+    ) -> Result<Vec<(K::Decoded, V::Owned)>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let scan = self.scan_encoded(table, low, high)?.limit(limit);
+        let mut scan = if reverse { scan.rev() } else { scan };
+        let mut records = Vec::new();
+        while let Some((key, value)) = scan.next().await? {
+            records.push((key, V::into_owned(value)));
+        }
+        Ok(records)
     }
 }
 
