@@ -136,7 +136,11 @@ pub enum Verb {
         /// Show it again every so many seconds, as it is then, until the command is interrupted.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
         watch: Option<f64>,
-        /// Which database.
+        /// Not of a database that this command opens, but of the last line of a file to which a running program writes its
+        /// statistics as JSON (see braid top).
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+        /// Which database, without --from.
         #[command(flatten)]
         store: StoreArguments,
     },
@@ -231,6 +235,33 @@ pub enum Verb {
     /// Crash a simulated disk at its operations, and check what is recovered.
     #[cfg(braid_simulation)]
     Simulate(braid_workloads::simulate::Command),
+}
+
+impl Verb {
+    /// The database that it works on, if it works on one.
+    pub fn store(&self) -> Option<&StoreArguments> {
+        match self {
+            Self::Import { store, .. }
+            | Self::Export { store, .. }
+            | Self::Get { store, .. }
+            | Self::Put { store, .. }
+            | Self::Delete { store, .. }
+            | Self::Scan { store, .. }
+            | Self::Tables { store, .. }
+            | Self::Drop { store, .. }
+            | Self::Rename { store, .. }
+            | Self::Stats { store, .. }
+            | Self::Top { store, .. }
+            | Self::Checkpoint { store, .. }
+            | Self::Compact { store, .. }
+            | Self::Backup { store, .. }
+            | Self::Restore { store, .. }
+            | Self::Log { store, .. }
+            | Self::Check { store, .. }
+            | Self::Shell { store, .. } => Some(store),
+            _ => None,
+        }
+    }
 }
 
 /// A live screen.
@@ -349,7 +380,7 @@ pub struct Scan {
     /// The range ends before this key.
     #[arg(long, allow_negative_numbers = true)]
     pub before: Option<String>,
-    /// Only keys that start so.
+    /// Only keys that start so: with a text, with bytes (0x00ff), or with these parts ('["eu"]').
     #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]
     pub prefix: Option<String>,
     /// At most so many records.

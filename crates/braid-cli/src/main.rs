@@ -5,6 +5,7 @@ mod codec;
 mod exit;
 mod output;
 mod store;
+mod trace;
 mod verb;
 
 use std::path::Path;
@@ -26,7 +27,11 @@ fn main() -> ExitCode {
         .with_target(false)
         .init();
     let output = Output::new(arguments.json);
-    match run(arguments, &output) {
+    let done = run(&arguments, &output).and_then(|code| {
+        arguments.verb.store().map_or(Ok(()), |store| store.trace.write())?;
+        Ok(code)
+    });
+    match done {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -73,38 +78,38 @@ fn simulates(verb: &Verb) -> bool {
     }
 }
 
-fn run(arguments: Arguments, output: &Output) -> anyhow::Result<ExitCode> {
-    match arguments.verb {
-        Verb::Import { store, import } => verb::import::run(&import, &store, output),
-        Verb::Export { store, export } => {
-            verb::export::run(&store.open_to_read()?, &export, output)
-        }
+fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
+    match &arguments.verb {
+        Verb::Import { store, import } => verb::import::run(import, store, output),
+        Verb::Export { store, export } => verb::export::run(&store.open_to_read()?, export, output),
         Verb::Get { store, table, key } => {
-            verb::point::get(&store.open_to_read()?, &table, &key, output)
+            verb::point::get(&store.open_to_read()?, table, key, output)
         }
         Verb::Put { store, table, key, value } => {
-            verb::point::put(&store.open_or_create()?, &table, &key, &value)
+            verb::point::put(&store.open_or_create()?, table, key, value)
         }
         Verb::Delete { store, table, key } => {
-            verb::point::delete(&store.open_existing()?, &table, &key)
+            verb::point::delete(&store.open_existing()?, table, key)
         }
-        Verb::Scan { store, scan } => verb::scan::run(&store.open_to_read()?, &scan, output),
+        Verb::Scan { store, scan } => verb::scan::run(&store.open_to_read()?, scan, output),
         Verb::Tables { store } => verb::overview::tables(&store.open_to_read()?, output),
-        Verb::Drop { store, table } => verb::table::drop(&store.open_existing()?, &table),
+        Verb::Drop { store, table } => verb::table::drop(&store.open_existing()?, table),
         Verb::Rename { store, table, to } => {
-            verb::table::rename(&store.open_existing()?, &table, &to)
+            verb::table::rename(&store.open_existing()?, table, to)
         }
-        Verb::Stats { watch, store } => verb::overview::stats(&store, watch, output),
-        Verb::Top { top, store } => verb::top::run(&top, &store),
+        Verb::Stats { watch, from, store } => {
+            verb::overview::stats(store, from.as_deref(), *watch, output)
+        }
+        Verb::Top { top, store } => verb::top::run(top, store),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
         Verb::Backup { directory, store } => {
-            verb::backup::run(&store.open_existing()?, &directory, output)
+            verb::backup::run(&store.open_existing()?, directory, output)
         }
-        Verb::Restore { backup, store } => verb::restore::run(&backup, &store, output),
-        Verb::Completions { shell } => verb::generate::completions(shell),
-        Verb::Man { directory } => verb::generate::man(&directory, output),
+        Verb::Restore { backup, store } => verb::restore::run(backup, store, output),
+        Verb::Completions { shell } => verb::generate::completions(*shell),
+        Verb::Man { directory } => verb::generate::man(directory, output),
         Verb::Log { from, limit, store } => {
-            verb::log::run(&store.open_to_read()?, from, limit, output)
+            verb::log::run(&store.open_to_read()?, *from, *limit, output)
         }
         Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
         Verb::Check { store } => verb::check::run(&store.open_to_read()?, output),

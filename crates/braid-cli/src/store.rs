@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::codec::{KeyType, ValueType};
+use crate::trace::TraceArguments;
 
 /// The tables that this command makes.
 pub type TextTable = Table<str, str>;
@@ -35,6 +36,9 @@ pub struct StoreArguments {
     /// disk. By default half of what the machine, or the control group, has.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(LEAST_MEMORY..=MOST_MEMORY))]
     pub memory: Option<u64>,
+
+    #[command(flatten)]
+    pub trace: TraceArguments,
 }
 
 /// When a write counts as done.
@@ -74,7 +78,7 @@ impl StoreArguments {
 
     /// Opens the database in another directory than the arguments say.
     pub fn open_at(&self, directory: &Path) -> Result<Database> {
-        open(directory, self.options().create(false))
+        self.trace.keep(|| open(directory, self.options().create(false)))
     }
 
     /// What `--memory` says.
@@ -99,11 +103,11 @@ impl StoreArguments {
         if let Some(threads) = self.threads {
             options = options.workers(threads);
         }
-        options
+        self.trace.options(options)
     }
 
     fn open_with(&self, options: Options) -> Result<Database> {
-        open(&self.db, options)
+        self.trace.keep(|| open(&self.db, options))
     }
 }
 

@@ -425,3 +425,29 @@ fn indexes_of_a_program_are_listed_and_checked_and_not_broken() {
     let (stats, _) = braid.run(&["stats"], 0);
     assert!(stats.contains("index_entries"), "{stats}");
 }
+
+#[test]
+fn a_trace_of_a_command_is_written() {
+    let braid = Braid::new();
+    let file = braid.0.path().join("trace.json");
+    let trace = file.to_str().unwrap();
+    braid.run(&["put", "names", "ada", "1815", "--trace", trace], 0);
+    let events = || {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+        trace["traceEvents"].as_array().unwrap().clone()
+    };
+    let is = |name: &'static str| move |event: &serde_json::Value| event["name"] == name;
+    assert!(events().iter().any(is("commit")) && events().iter().any(is("ends")));
+    // A command that only reads waits for no commit.
+    braid.run(&["get", "names", "ada", "--trace", trace], 0);
+    assert!(!events().iter().any(is("commit")) && events().iter().any(is("ends")));
+    // Nor is an import kept from opening its database again and closing it.
+    let airports = airports();
+    let import = ["import", airports.to_str().unwrap(), "--table", "airports", "--key", "icao"];
+    braid.run(&[&import[..], &["--trace", trace]].concat(), 0);
+    assert!(events().iter().any(is("ends")));
+    let nowhere = braid.0.path().join("none/trace.json");
+    let (_, said) = braid.run(&["get", "names", "ada", "--trace", nowhere.to_str().unwrap()], 3);
+    assert!(said.contains("cannot write the trace") && said.contains("none"), "{said}");
+}

@@ -220,6 +220,30 @@ fn a_file_of_many_runs_is_imported_whole_or_not_at_all() {
     assert_eq!(braid.run(&["scan", "t"], 0).0, scanned_again);
 }
 
+/// Fields that are too long for a page come out of a table on pages as they went in, of a copy of the database too.
+#[test]
+fn long_fields_come_out_of_a_paged_table_again() {
+    let braid = Braid::new();
+    let text = (0..8_usize).fold("id,n\n".to_owned(), |mut text, row| {
+        let long = row.to_string().repeat(row * row * 10_000);
+        writeln!(text, "{row},x{long}").unwrap();
+        text
+    });
+    let file = braid.file("long.csv", text.clone());
+    braid.import(&file, &["--paged"], 0);
+    let out = braid.path("out.csv");
+    braid.run(&["export", &out, "--table", "t", "--key", "id"], 0);
+    assert!(std::fs::read_to_string(&out).unwrap() == text);
+    let (backup, restored) = (braid.path("backup"), braid.path("restored"));
+    braid.run(&["backup", &backup], 0);
+    let restore = ["restore", &backup, "--db", &restored];
+    common::program().args(restore).assert().code(0);
+    let export = ["export", &out, "--table", "t", "--key", "id", "--db", &restored];
+    common::program().args(export).assert().code(0);
+    assert!(std::fs::read_to_string(&out).unwrap() == text);
+    braid.run(&["check"], 0);
+}
+
 /// Into a table on pages, and every command works on it.
 #[test]
 fn an_import_into_a_paged_table_is_whole_and_comes_out_again() {

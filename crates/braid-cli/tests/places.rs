@@ -133,6 +133,29 @@ fn statistics_are_shown_over_and_over() {
     }
 }
 
+/// What a program writes of itself is shown, and not a database that the command opens.
+#[test]
+fn statistics_of_a_running_program_are_read_from_its_file() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let (stats, _) = braid.run(&["stats", "--json"], 0);
+    let mut stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    stats["committed"] = 4_711.into();
+    let file = braid.path("stats.json");
+    std::fs::write(&file, format!("{stats}\n")).unwrap();
+    let (shown, _) = braid.run(&["stats", "--json", "--from", &file], 0);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["committed"], &shown["lsn"]), (&4_711.into(), &stats["lsn"]));
+    let (shown, _) = braid.run(&["stats", "--from", &file], 0);
+    assert!(shown.contains("4711"), "{shown}");
+    std::fs::write(&file, "").unwrap();
+    let (_, said) = braid.run(&["stats", "--from", &file], 3);
+    assert!(said.contains("has no statistics yet"), "{said}");
+    std::fs::write(&file, "{}\n").unwrap();
+    let (_, said) = braid.run(&["stats", "--from", &file], 3);
+    assert!(said.contains("is no statistics of a database"), "{said}");
+}
+
 #[test]
 fn shells_and_manuals_are_told_of_every_verb() {
     let braid = Braid::new();

@@ -3,6 +3,7 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Fields, Member, Type};
 
@@ -22,6 +23,7 @@ pub fn of(shape: &Shape<'_>) -> TokenStream {
     let ident = shape.ident;
     let type_name = type_name(shape);
     let [encode, encode_part] = [Place::Last, Place::Before].map(|place| encode(shape, place));
+    let shown = shown(shape);
     let [decode, decode_part] = [Place::Last, Place::Before].map(|place| decode(shape, place));
     quote! {
         #[automatically_derived]
@@ -38,6 +40,10 @@ pub fn of(shape: &Shape<'_>) -> TokenStream {
 
             fn decode(bytes: &[u8]) -> ::core::result::Result<Self, ::braiddb::DecodeError> {
                 #decode
+            }
+
+            fn shown(key: &Self) -> ::core::option::Option<::std::string::String> {
+                #shown
             }
 
             fn encode_part(&self, out: &mut ::braiddb::KeyBuffer) {
@@ -79,6 +85,45 @@ fn bindings(fields: &Fields) -> (Vec<Member>, Vec<Ident>) {
     let members: Vec<Member> = fields.members().collect();
     let names = (0..members.len()).map(|place| format_ident!("field_{place}")).collect();
     (members, names)
+}
+
+/// As `Debug` would, with the fields as keys are shown; unknown if one of them is.
+fn shown(shape: &Shape<'_>) -> TokenStream {
+    let arm = |path: TokenStream, ident: &Ident, fields: &Fields| {
+        let (members, names) = bindings(fields);
+        let name = ident.unraw().to_string();
+        let parts: Vec<String> = members
+            .iter()
+            .map(|member| match member {
+                Member::Named(field) => format!("{}: {{}}", field.unraw()),
+                Member::Unnamed(_) => "{}".to_owned(),
+            })
+            .collect();
+        let text = match fields {
+            Fields::Unit => name,
+            Fields::Named(_) if parts.is_empty() => name,
+            Fields::Named(_) => format!("{name} {{{{ {} }}}}", parts.join(", ")),
+            Fields::Unnamed(_) => format!("{name}({})", parts.join(", ")),
+        };
+        let fields = fields.iter().zip(&names).map(|(field, name)| {
+            let shown = method(&field.ty, "shown");
+            quote!(#shown(#name)?)
+        });
+        quote! {
+            #path { #(#members: #names),* } => ::core::option::Option::Some(::std::format!(#text #(, #fields)*))
+        }
+    };
+    let arms: Vec<TokenStream> = match &shape.kind {
+        Kind::Struct(fields) => vec![arm(quote!(Self), shape.ident, fields)],
+        Kind::Enum(cases) => {
+            let arms = cases.iter().map(|case| {
+                let ident = case.ident;
+                arm(quote!(Self::#ident), ident, case.fields)
+            });
+            arms.collect()
+        }
+    };
+    quote!(match key { #(#arms),* })
 }
 
 fn encode(shape: &Shape<'_>, place: Place) -> TokenStream {

@@ -51,20 +51,21 @@ pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Backup, Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes,
-    ChangesFrom, CheckReport, Checkpoint, Compaction, Contended, Database, Error, FeedTable, Index,
-    IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage,
-    InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats,
-    OpenProgress, OpenStage, Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result,
-    RunOptions, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table,
-    TableContents, TableDescription, TableOptions, TableSize, TokenError, Transaction, WorkerStats,
+    AbortStats, Activity, Backup, Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction,
+    Changes, ChangesFrom, CheckReport, Checkpoint, Compaction, Contended, Database, EncodedKey,
+    Error, FeedTable, Index, IndexDescription, IndexEntries, IndexKeys, IndexOptions,
+    IndexProgress, IndexScan, IndexStage, InteractiveTransaction, KeyRange, Keys, LogBlock,
+    LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage, Options, Outcome, Overload,
+    OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint, Scan, Snapshot, SourceRun,
+    StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription, TableOptions,
+    TableSize, TokenError, Trace, TraceSlice, Transaction, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
 #[cfg(any(test, braid_experiment, braid_simulation))]
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
-pub use sched::{Policy, Width};
+pub use sched::{Cause as WaitCause, Policy, Width};
 pub use transaction::{Certifier, Durability, Isolation, WallClock};
 #[cfg(feature = "json")]
 pub use types::Json;

@@ -166,8 +166,13 @@ fn primitives_come_through_one_door() {
             continue;
         }
         looked_at += 1;
-        let code = text.split("#[cfg(all(test").next().unwrap();
-        for (number, line) in code.lines().enumerate() {
+        let lines: Vec<&str> = text.lines().collect();
+        // Tests at the end of a file; a declaration of a module of tests hides nothing behind it.
+        let is_of_tests = |number: usize| {
+            lines[number].starts_with("#[cfg(all(test") && lines[number + 1].ends_with(" {")
+        };
+        let tests = (0..lines.len()).find(|number| is_of_tests(*number)).unwrap_or(lines.len());
+        for (number, line) in lines[..tests].iter().enumerate() {
             if let Some(found) = bypass(line) {
                 panic!("{}:{}: {found} comes through crate::sync", path.display(), number + 1);
             }

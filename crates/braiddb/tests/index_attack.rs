@@ -81,9 +81,14 @@ impl Kind {
         if self.expires() { options.ttl(Duration::from_secs(2)) } else { options }
     }
 
-    /// Up to as long as a value on a page may be, with the moment at which it expires.
-    fn longest(self) -> usize {
-        if self.is_paged() { 1_016 } else { 2_000 }
+    /// Of paged tables up to as long as there is room on a page, with the moment at which it expires; now and then longer.
+    fn value_bytes(self, random: &mut Rng) -> usize {
+        let is_longer = random.u32(0..16) == 0;
+        random.usize(match self.is_paged() {
+            false => 8..2_000,
+            true if is_longer => 1_000..10_000,
+            true => 8..1_016,
+        })
     }
 }
 
@@ -128,7 +133,7 @@ async fn some_writes(
         let key = random.u64(0..KEYS);
         let number = if random.u32(0..60) == 0 { BAD } else { random.u64(0..9 * KEYS) };
         let mut value = number.to_le_bytes().to_vec();
-        value.resize(random.usize(8..kind.longest()), 7);
+        value.resize(kind.value_bytes(random), 7);
         let written = match random.u32(0..8) {
             0..3 if kind.expires() && random.bool() => {
                 let life = Duration::from_millis(random.u64(1..100));

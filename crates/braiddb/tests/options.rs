@@ -53,6 +53,7 @@ fn all_cases() -> Vec<Case> {
         cases("hot_width", [1, 1024], &[], |o, v| o.hot_width(Width::Fixed(v as usize))),
         cases("cold_width", [1, 1 << 14], &[], |o, v| o.cold_width(v as usize)),
         cases("read_depth", [1, 1 << 12], &[], |o, v| o.read_depth(v as usize)),
+        cases("trace", [0, 1 << 24], &[], |o, v| o.trace(v as usize)),
         cases("max_open", [64, 1 << 14], &[], |o, v| o.max_open(v as usize)),
         cases("log_ring_bytes", RING, &[65 << 20], |o, v| o.log_ring_bytes(v as usize)),
         cases("log_segment_bytes", SEGMENT, &odd_segments, |o, v| o.log_segment_bytes(v)),

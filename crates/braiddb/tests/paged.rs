@@ -7,11 +7,12 @@ mod table_kind;
 use std::collections::BTreeMap;
 
 use braiddb::{
-    Certifier, Database, Error, IndexOptions, Options, RunOptions, Table, TableOptions, Transaction,
+    Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Options, RunOptions, Table,
+    TableOptions, Transaction,
 };
 use common::with_limit;
 use pollster::block_on;
-use table_kind::create_table;
+use table_kind::{create_table, value_of_any_size};
 
 const LIMIT_SECONDS: u64 = 180;
 
@@ -52,7 +53,7 @@ fn records_of_many_pages_grow_shrink_and_go() {
                         let deleted = tx.delete(&table, &key).await?;
                         assert_eq!(deleted, model.remove(&key).is_some());
                     } else {
-                        let value = vec![random.u8(..); random.usize(..1025)];
+                        let value = value_of_any_size(&mut random);
                         tx.put(&table, &key, &value[..]).await?;
                         model.insert(key, value);
                     }
@@ -225,11 +226,13 @@ fn what_paged_tables_cannot_do_is_told() {
             let table = table.clone();
             db.run_blocking(async move |tx| tx.put(&table, &vec![1; key], &vec![2; value]).await)
         };
-        put(512, 1024).unwrap();
+        put(512, 1025).unwrap();
         assert!(matches!(put(513, 1), Err(Error::KeyTooLong { bytes: 513, limit: 512 })));
-        assert!(matches!(put(1, 1025), Err(Error::ValueTooLong { bytes: 1025, limit: 1024 })));
+        let (most, more) = (MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1);
+        let told = |error| matches!(error, Error::ValueTooLong { bytes, limit } if (bytes, limit) == (more, most));
+        assert!(told(put(1, more).unwrap_err()));
         assert_eq!(block_on(db.get(&table, &vec![1; 513])).unwrap(), None);
-        assert_eq!(block_on(db.get(&table, &vec![1; 512])).unwrap(), Some(vec![2; 1024]));
+        assert_eq!(block_on(db.get(&table, &vec![1; 512])).unwrap(), Some(vec![2; 1025]));
         let refused = block_on(db.index::<u64, _, _, _>(
             &table,
             "by_length",

@@ -484,6 +484,26 @@ fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
         }
     }
 
+    #[derive(Key)]
+    #[key(name = "test.order")]
+    struct Order {
+        shop: String,
+        r#number: u64,
+    }
+
+    #[derive(Key)]
+    #[key(name = "test.queue")]
+    enum Queue {
+        Urgent,
+        Late(u8, Option<bool>),
+    }
+
+    #[derive(Key)]
+    #[key(name = "test.of_own")]
+    struct OfOwn {
+        _own: Own,
+    }
+
     fn shown<K: Key>(db: &Database, name: &str, key: &K) -> String {
         let table: Table<K, u64> = block_on(db.open_or_create_table(name)).unwrap();
         let (holder, other) = (block_on(db.begin()).unwrap(), block_on(db.begin()).unwrap());
@@ -506,7 +526,17 @@ fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
             r#"table "d", key (Some(1.5), None)"#
         );
         assert_eq!(shown(&db, "e", &(Reverse(7_u8),)), r#"table "e", key (Reverse(7),)"#);
+        assert_eq!(
+            shown(&db, "h", &Order { shop: "eu".to_owned(), r#number: 7 }),
+            r#"table "h", key Order { shop: "eu", number: 7 }"#
+        );
+        assert_eq!(
+            shown(&db, "i", &(Queue::Late(3, Some(true)), 7_u8)),
+            r#"table "i", key (Late(3, Some(true)), 7)"#
+        );
+        assert_eq!(shown(&db, "j", &Queue::Urgent), r#"table "j", key Urgent"#);
         // What is not known is shown as bytes.
+        assert_eq!(shown(&db, "k", &OfOwn { _own: Own }), r#"table "k", key \x07"#);
         assert_eq!(shown(&db, "f", &Own), r#"table "f", key \x07"#);
         assert_eq!(shown(&db, "g", &(Own, 1_u8)), r#"table "g", key \x07\x01"#);
         // Whoever opens the table with keys as they are stored knows no better.

@@ -73,7 +73,9 @@ impl<'de> Visitor<'de> for ObjectVisitor {
         let (mut fields, mut names) = (Vec::new(), HashSet::new());
         while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format!("two fields are called {name:?}")));
+                return Err(A::Error::custom(format!(
+                    "two fields are called {name:?}: rename or remove one"
+                )));
             }
             fields.push((name, value));
         }

@@ -1,16 +1,18 @@
 //! `tables` and `stats`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use braiddb::{Database, Stats, TableContents, TableDescription, TableSize};
 use comfy_table::{Table, presets};
 use pollster::block_on;
 use serde::Serialize;
 
+use super::top;
 use crate::output::Output;
 use crate::store::StoreArguments;
 
@@ -90,13 +92,26 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows the statistics, once or every so many seconds, of the database as it is then.
-pub fn stats(store: &StoreArguments, watch: Option<f64>, output: &Output) -> Result<ExitCode> {
+/// Shows the statistics, once or every so many seconds, of the database as it is then, or those that a program has
+/// written to a file by then.
+pub fn stats(
+    store: &StoreArguments,
+    from: Option<&Path>,
+    watch: Option<f64>,
+    output: &Output,
+) -> Result<ExitCode> {
     let every = watch.map(Duration::try_from_secs_f64).transpose();
     let every = every.ok().filter(|every| every.is_none_or(|every| every >= LEAST_PAUSE));
     let every = every.context("--watch takes a number of seconds, 0.01 at least")?;
     loop {
-        stats_of(&store.open_to_read()?, output)?;
+        match from {
+            Some(file) => match top::read(file)? {
+                Some(sample) => show(&sample.stats, output)?,
+                None if every.is_some() => {}
+                None => bail!("{} has no statistics yet", file.display()),
+            },
+            None => stats_of(&store.open_to_read()?, output)?,
+        }
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
         thread::sleep(every);
     }
@@ -132,7 +147,7 @@ fn table_figures(db: &Database) -> Result<BTreeMap<String, TableFigures>> {
     Ok(sized_tables(db)?.into_iter().map(figures).collect())
 }
 
-fn show(stats: &Overview, output: &Output) -> Result<()> {
+fn show(stats: &impl Serialize, output: &Output) -> Result<()> {
     if output.json {
         return output.document(stats);
     }
@@ -144,7 +159,7 @@ fn show(stats: &Overview, output: &Output) -> Result<()> {
 }
 
 /// Every figure of a snapshot under its dotted name.
-fn rows(stats: &Overview) -> Result<Vec<(String, String)>> {
+fn rows(stats: &impl Serialize) -> Result<Vec<(String, String)>> {
     fn flatten(name: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
         let join =
             |part: &str| if name.is_empty() { part.to_owned() } else { format!("{name}.{part}") };

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use braiddb::{Database, InteractiveTransaction};
 use pollster::block_on;
 
@@ -42,16 +42,10 @@ fn range(scan: &Scan, table: &AnyTable) -> Result<Range> {
             (None, None) => Bound::Unbounded,
         })
     };
-    if scan.prefix.is_some() && !table.key.is_text() {
-        bail!(
-            "--prefix is for keys of text, and those of {:?} are not; use --from and --to",
-            scan.table
-        );
-    }
     Ok(Range {
         low: bound(&scan.from, &scan.after)?,
         high: bound(&scan.to, &scan.before)?,
-        prefix: scan.prefix.as_ref().map(encode).transpose()?,
+        prefix: scan.prefix.as_ref().map(|word| table.key.encode_prefix(word)).transpose()?,
         limit: scan.limit.unwrap_or(u64::MAX),
         reverse: scan.reverse,
     })

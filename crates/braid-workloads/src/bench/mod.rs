@@ -15,7 +15,7 @@ use crate::workload::trackers;
 use crate::workload::{
     airports, all, blocked, changes, churn, commit, hot_cold, idle, isolation, load, log,
     overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc,
-    tpch, updates, ycsb,
+    tpch, trace, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -156,6 +156,9 @@ workloads! {
         after_help = "One round of --seconds is run. Needs 15 GB of disk; give --dir to choose it."
     )]
     Timeline(timeline::TimelineArguments),
+    /// What a trace costs; pictures of what slots run and wait for.
+    #[command(after_help = "Pictures are drawn into the directory of --out.")]
+    Trace(trace::TraceArguments),
     @ braid_experiment;
     /// The log's hole trackers alone, with 1 to 64 threads.
     #[command(after_help = "--records and --transactions say nothing here.")]
@@ -189,7 +192,7 @@ impl Command {
     /// # Errors
     /// When the engine fails, the scale does not fit the machine, or a file cannot be written; and
     /// [`Error::BarsMissed`] under `--check`.
-    pub fn run(self, json: bool) -> Result<(), Error> {
+    pub fn run(&self, json: bool) -> Result<(), Error> {
         let document = self.measure()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
         if json {
@@ -313,6 +316,7 @@ mod tests {
         load: ["load", "--quick"] => ["in key order", "from an iterator"];
         log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];
+        trace: ["trace", "--quick"] => ["without a trace", "traced"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         changes: ["changes", "--quick"] => ["nobody follows", "a feed follows", "a feed of what was"];
         reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];

@@ -4,23 +4,14 @@ use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 
+use super::lanes::draw_lanes;
 use super::number;
+use super::palette::hue;
 use super::report::{LineChart, Report};
 use super::rounds::Measured;
 use crate::error::Error;
 
 const SIZE: (u32, u32) = (860, 420);
-/// Colour-blind safe hues (Okabe and Ito), in the order subjects come.
-const HUES: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(90, 90, 90),
-];
-
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Draws all charts of `report` into `directory` (made if missing), and notes their paths in it.
@@ -44,12 +35,11 @@ pub fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
     for chart in &report.lines {
         figure(&chart.name, &|path| draw_lines(path, chart))?;
     }
+    for chart in &report.lanes {
+        figure(&chart.name, &|path| draw_lanes(path, chart))?;
+    }
     report.figures = figures;
     Ok(())
-}
-
-fn hue(i: usize) -> RGBColor {
-    HUES[i % HUES.len()]
 }
 
 /// One horizontal bar a subject, with a whisker from its least to its greatest round.
@@ -137,7 +127,7 @@ fn draw_lines(path: &Path, chart: &LineChart) -> Drawn {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Line;
+    use super::super::report::{Lane, LaneChart, Line, Stretch};
     use super::super::spread::Spread;
     use super::*;
 
@@ -162,10 +152,24 @@ mod tests {
             y: "bytes".into(),
             lines: vec![Line { name: "rss".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] }],
         });
+        let stretches = [Stretch { begin: 0.0, end: 1.0, what: "runs" }].into();
+        report.lanes.push(LaneChart {
+            name: "slots".into(),
+            title: "slots".into(),
+            x: "s".into(),
+            right: 2.0,
+            kinds: vec!["runs"],
+            lanes: vec![Lane { name: "slot 7".into(), stretches }],
+        });
         draw(&mut report, &directory.path().join("charts")).unwrap();
-        assert_eq!(report.figures.len(), 2);
+        assert_eq!(report.figures.len(), 3);
         let svg = std::fs::read_to_string(&report.figures[0]).unwrap();
         assert!(svg.contains("<svg"), "it is an SVG file");
         assert!(svg.contains("braided"), "it names its subject");
+        let svg = std::fs::read_to_string(&report.figures[2]).unwrap();
+        assert!(
+            svg.contains("slot 7") && svg.contains("runs"),
+            "it names its lane and what was done"
+        );
     }
 }

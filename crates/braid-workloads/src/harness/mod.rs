@@ -2,9 +2,11 @@
 //! engine; workloads hand it subjects to run.
 
 pub mod chart;
+mod lanes;
 pub mod latency;
 pub mod machine;
 pub mod number;
+mod palette;
 pub mod place;
 pub mod process;
 pub mod progress;

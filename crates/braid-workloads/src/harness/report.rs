@@ -29,6 +29,8 @@ pub struct Report {
     pub bars: Vec<Bar>,
     /// Lines to be drawn.
     pub lines: Vec<LineChart>,
+    /// What happened side by side, to be drawn.
+    pub lanes: Vec<LaneChart>,
     /// Files that were drawn or written.
     pub figures: Vec<PathBuf>,
     /// Percent of the machine's processor time that others took meanwhile.
@@ -92,6 +94,43 @@ pub struct Line {
     pub name: String,
     /// `(x, y)`, in the order they are joined.
     pub points: Vec<(f64, f64)>,
+}
+
+/// What several did at the same time, each in a lane of its own.
+#[derive(Clone, Debug, Serialize)]
+pub struct LaneChart {
+    /// Also the file's name.
+    pub name: String,
+    /// Above the chart.
+    pub title: String,
+    /// What the horizontal axis shows, with its unit.
+    pub x: String,
+    /// Where the horizontal axis ends; it begins at zero.
+    pub right: f64,
+    /// What may be done, in the order of colours.
+    pub kinds: Vec<&'static str>,
+    /// From top to bottom.
+    pub lanes: Vec<Lane>,
+}
+
+/// What one of them did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lane {
+    /// What it is called.
+    pub name: String,
+    /// None overlaps another.
+    pub stretches: Vec<Stretch>,
+}
+
+/// From when to when it did something.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stretch {
+    /// On the horizontal axis.
+    pub begin: f64,
+    /// On the horizontal axis.
+    pub end: f64,
+    /// What it did: one of the kinds.
+    pub what: &'static str,
 }
 
 /// Which side of the limit is good.
@@ -169,6 +208,7 @@ impl Report {
             facts: Vec::new(),
             bars: Vec::new(),
             lines: Vec::new(),
+            lanes: Vec::new(),
             figures: Vec::new(),
             others_percent: None,
             notes: Vec::new(),

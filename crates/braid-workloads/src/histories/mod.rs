@@ -83,7 +83,7 @@ impl Command {
     /// # Errors
     /// The first thing that is not strictly serializable, with the checker's explanation; that what is to
     /// get in the way did not happen.
-    pub fn run(self, json: bool) -> Result<()> {
+    pub fn run(&self, json: bool) -> Result<()> {
         // Those that clients bring about are no news.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {

@@ -114,10 +114,10 @@ impl Command {
     /// # Errors
     /// The first thing lost, halved or out of order, with the round that showed it; or a failure to
     /// run at all.
-    pub fn run(self, json: bool) -> Result<()> {
+    pub fn run(&self, json: bool) -> Result<()> {
         if self.child {
             let dir = self.dir.as_deref().context("the parent names the directory")?;
-            return if self.tpcc { tpcc::run(&self, dir) } else { child::run(&self, dir) };
+            return if self.tpcc { tpcc::run(self, dir) } else { child::run(self, dir) };
         }
         if let Some(fault) = self.disk {
             return self.faults(fault, json);

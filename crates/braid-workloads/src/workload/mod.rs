@@ -33,6 +33,7 @@ pub(crate) mod tatp;
 pub(crate) mod timeline;
 pub(crate) mod tpcc;
 pub(crate) mod tpch;
+pub(crate) mod trace;
 #[cfg(braid_experiment)]
 pub(crate) mod trackers;
 pub(crate) mod updates;

@@ -40,7 +40,9 @@ pub struct TableOptions {
     ///
     /// Pages may leave memory and be read again, as [`Options::memory_budget`](crate::Options::memory_budget) says; in a database in memory
     /// only, or one that is only read, all stay. Keys have up to 512 bytes, and so have
-    /// the entries of secondary indexes, which lie on pages too; values have up to 1 KiB. In a database with a log, every checkpoint
+    /// the entries of secondary indexes, which lie on pages too. Values have up to
+    /// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), as those of other tables; one of more than 1 KiB lies in pieces on pages of
+    /// its own, and who reads it has all of it in memory. In a database with a log, every checkpoint
     /// holds all records of its paged tables; one is due by itself no sooner than as much was logged since the last.
     /// With its first paged table a database becomes one of format version 2, which earlier builds do not
     /// open.

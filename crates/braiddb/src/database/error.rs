@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::changes::TokenError;
 use crate::log::LogError;
-use crate::record::ShowKey;
-use crate::transaction::{IndexError, NamedKeys, OperationError, TooLong, TooLongPart};
+use crate::record::{EncodedKey, ShowKey};
+use crate::transaction::{IndexError, NamedKeys, OperationError, TooLong};
 use crate::types::{DecodeError, EncodeError};
 
 /// Any failure of the database: what went wrong, where, and what to do.
@@ -110,24 +110,20 @@ pub enum Error {
     ForeignTable(String),
     /// A write would give a second record a key that another record has in a unique index. Nothing of
     /// it has happened.
-    #[error(
-        "another record has the key {key} in the unique index {index:?} of table {table:?}",
-        key = key.escape_ascii()
-    )]
+    #[error("another record has the key {key} in the unique index {index:?} of table {table:?}")]
     UniqueViolation {
         /// The table's name.
         table: String,
         /// The index's name.
         index: String,
         /// The key, encoded as a part of a tuple.
-        key: Vec<u8>,
+        key: EncodedKey,
     },
     /// A unique index cannot be created, because two records have the same key.
     #[error(
         "the index {index:?} of table {table:?} cannot be unique: the records {first} and {second} \
          both have the key {key}",
-        first = records[0].escape_ascii(), second = records[1].escape_ascii(),
-        key = key.escape_ascii()
+        first = records[0], second = records[1]
     )]
     DuplicateKey {
         /// The table's name.
@@ -135,9 +131,9 @@ pub enum Error {
         /// The index's name.
         index: String,
         /// The key in the index, encoded as a part of a tuple.
-        key: Vec<u8>,
+        key: EncodedKey,
         /// The keys of the two records, encoded.
-        records: Box<[Vec<u8>; 2]>,
+        records: Box<[EncodedKey; 2]>,
     },
     /// A table was written whose index is not attached since the database was opened.
     #[error(
@@ -354,11 +350,8 @@ impl From<OperationError> for Error {
                 Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
             }
             OperationError::TooLongForPage(long) => {
-                let TooLong { what, bytes, limit } = *long;
-                match what {
-                    TooLongPart::Key => Error::KeyTooLong { bytes, limit },
-                    TooLongPart::Value => Error::ValueTooLong { bytes, limit },
-                }
+                let TooLong { bytes, limit } = *long;
+                Error::KeyTooLong { bytes, limit }
             }
             OperationError::Pages(error) => Error::TableFull(error.to_string()),
             OperationError::TableFull(full) => Error::TableFull(full.to_string()),

@@ -59,7 +59,8 @@
 //! [`Database::run`](crate::Database::run) is for closures whose error is [`Error`](crate::Error).
 //! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
 //! turned into; `?` works for both. That "`?` couldn't convert the error to `braiddb::Error`"
-//! means that `run` should be `try_run`. An error aborts the transaction and comes back as it is; it is not tried
+//! (or "expected `braiddb::Error`, found `anyhow::Error`") means that `run` should be `try_run`; "type annotations needed"
+//! in `try_run`, that the closure's error must be said: `Ok::<_, TransferError>(..)`, `anyhow::Ok(..)`. An error aborts the transaction and comes back as it is; it is not tried
 //! again.
 //!
 //! ```

@@ -10,6 +10,7 @@ use std::path::Path;
 
 /// Bytes of memory that records, indexes and the log's ring may take together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MemoryBudget {
     /// Half of the memory that the machine has when the database is opened, or that the process's
     /// control group (version 2 or 1) allows it, if that is less; 256 MiB where neither can be told. A

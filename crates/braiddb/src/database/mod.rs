@@ -32,6 +32,7 @@ mod table;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trace;
 mod transaction;
 mod upkeep;
 mod workers;
@@ -41,6 +42,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
+pub use crate::record::EncodedKey;
 pub use catalog::{TableDescription, TableOptions};
 use changes::Slots;
 pub use changes::{
@@ -72,6 +74,7 @@ pub use stats::{
     WorkerStats,
 };
 pub use table::{KeyRange, Table};
+pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 use workers::Workers;
@@ -320,6 +323,7 @@ impl Database {
             },
             max_open: options.max_open,
             read_depth: options.read_depth,
+            trace: options.trace,
             seed: simulated.map(|(_, seed)| seed),
         };
         let (device, for_drivers) = (options.device, engine.clone());

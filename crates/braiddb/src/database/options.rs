@@ -100,6 +100,9 @@ pub struct Options {
     /// The clock by which records of tables with a lifetime expire ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     /// Default: the system's.
     pub wall_clock: WallClock,
+    /// Slices of each worker's time that are kept for [`Database::trace`](crate::Database::trace), the latest, of 24
+    /// bytes each; at most 16 777 216. Each poll of a transaction then costs two looks at the clock more. Default: 0, which keeps none.
+    pub trace: usize,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
     /// Whether the database is only read ([`Database::open_read_only`](crate::Database::open_read_only)). Default: no.
@@ -113,6 +116,7 @@ pub struct Options {
 /// What happens to transactions that need storage while [`Options::cold_width`] others of their
 /// worker wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Overload {
     /// No transaction begins until fewer wait.
     #[default]
@@ -149,6 +153,7 @@ impl Default for Options {
             flush_unit: 64 << 10,
             checkpoint_bytes: 1 << 30,
             wall_clock: WallClock::default(),
+            trace: 0,
             create: true,
             read_only: false,
             #[cfg(braid_simulation)]
@@ -192,6 +197,7 @@ setters! {
     flush_unit: u64,
     checkpoint_bytes: u64,
     wall_clock: WallClock,
+    trace: usize,
     create: bool,
     read_only: bool,
 }
@@ -281,6 +287,7 @@ impl Options {
                 return Err(format!("{option} is {limit:?}, but must be a millisecond or more"));
             }
         }
+        range("trace", self.trace as u64, 0, 1 << 24)?;
         range("checkpoint_bytes", self.checkpoint_bytes, LEAST_CHECKPOINT, u64::MAX)?;
         Ok(())
     }
@@ -363,6 +370,7 @@ impl RunOptions {
 
 /// What [`crate::Database::run_with`] reports of a committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outcome<T> {
     /// What the closure returned.
     pub value: T,

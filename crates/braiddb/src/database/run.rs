@@ -56,7 +56,9 @@ impl Database {
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
-    /// For errors of the closure's own see [`Database::try_run`].
+    /// For errors of the closure's own see [`Database::try_run`]. That "`?` couldn't convert the error to `braiddb::Error`",
+    /// or "expected `braiddb::Error`, found `anyhow::Error`", as of `anyhow::ensure!` in the closure, means that `run`
+    /// should be `try_run`.
     ///
     /// # Errors
     /// The closure's; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
@@ -97,6 +99,30 @@ impl Database {
     ///     Ok::<_, Refused>(())
     /// });
     /// assert!(matches!(pollster::block_on(spent), Err(Refused::Poor)));
+    /// # Ok::<_, braiddb::Error>(())
+    /// ```
+    ///
+    /// The type of the error has to be said somewhere: by `Ok::<_, Refused>(())` as above, by an `Err(Refused::..)` in the
+    /// closure, or by returning what `try_run` gives without another `?`. Where only `?` is applied, within and without,
+    /// the compiler knows what the error converts from and to, but not what it is ("type annotations needed"). With
+    /// `anyhow`:
+    ///
+    /// ```
+    /// # use braiddb::{Database, Options, Table};
+    /// async fn add(db: &Database, cents: Table<u64, u64>, text: &'static str) -> anyhow::Result<()> {
+    ///     db.try_run(async move |tx| {
+    ///         let more: u64 = text.parse()?;
+    ///         anyhow::ensure!(more < 100, "that is too much");
+    ///         tx.put(&cents, &1, &more).await?;
+    ///         anyhow::Ok(())
+    ///     })
+    ///     .await?;
+    ///     Ok(())
+    /// }
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let cents: Table<u64, u64> = pollster::block_on(db.create_table("cents"))?;
+    /// # assert!(pollster::block_on(add(&db, cents.clone(), "99")).is_ok());
+    /// # assert_eq!(pollster::block_on(add(&db, cents, "100")).unwrap_err().to_string(), "that is too much");
     /// # Ok::<_, braiddb::Error>(())
     /// ```
     ///

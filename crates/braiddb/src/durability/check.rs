@@ -1,7 +1,7 @@
 //! Checking a database: every block of its log, and that every key leads to its own record.
 //!
 //! Indexes that are attached are held against their tables. Of records of paged tables it is checked that all are found on
-//! their pages, in order; what is durable of them is checked with the checkpoint's chunks.
+//! their pages, in order, and their values whole; what is durable of them is checked with the checkpoint's chunks.
 //!
 //! A few keys at a time are looked up in a snapshot of their own, which is over before their records are
 //! read: so a check holds no old version back, however long it takes. The caller keeps segments of the
@@ -22,8 +22,9 @@ use crate::version::Address;
 
 /// Keys looked up in one snapshot.
 const BATCH: usize = 32;
-/// Records of a paged table passed in one snapshot.
+/// Records of a paged table passed in one snapshot, and bytes of their values after which it ends.
 const PAGED_BATCH: u64 = 512;
+const PAGED_BATCH_BYTES: usize = 1 << 20;
 /// Bytes of records read at a time, unless a single one is larger.
 const READ_BYTES: usize = 1 << 20;
 
@@ -98,13 +99,16 @@ async fn check_paged_table(
     let mut last: Option<KeyBuffer> = None;
     loop {
         let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-        let mut found = 0;
+        let (mut found, mut bytes, mut is_over) = (0, 0, false);
         {
             let low = last.clone().map_or(Bound::Unbounded, Bound::Excluded);
             let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
-            scan.set_keys_only();
-            while found < PAGED_BATCH && scan.load().await? {
-                let key = scan.current().expect("loaded").0;
+            while found < PAGED_BATCH && bytes < PAGED_BATCH_BYTES {
+                if !scan.load().await? {
+                    is_over = true;
+                    break;
+                }
+                let (key, value) = scan.current().expect("loaded");
                 if last.as_ref().is_some_and(|last| **last >= **key) {
                     let (name, key) = (table.name(), key.escape_ascii());
                     checked.problems.push(format!(
@@ -113,13 +117,14 @@ async fn check_paged_table(
                     ));
                     return Ok(());
                 }
-                (found, last) = (found + 1, Some(key.clone()));
+                (found, bytes) = (found + 1, bytes + value.len());
+                last = Some(key.clone());
                 scan.pass();
             }
         }
         transaction.end_uncounted();
         checked.records += found;
-        if found < PAGED_BATCH {
+        if is_over {
             return Ok(());
         }
         sched::yield_now(Cause::Memory).await;

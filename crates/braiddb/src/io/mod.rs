@@ -108,6 +108,7 @@ pub(crate) trait Device: Send {
 /// Which device reaches the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// io_uring where the kernel allows it, blocking calls elsewhere.
     #[default]

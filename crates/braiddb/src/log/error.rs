@@ -89,6 +89,15 @@ pub enum LogError {
         /// What is wrong there.
         reason: String,
     },
+    /// A value of a paged table that is too long for a page is not whole.
+    #[error(
+        "a value of {bytes} bytes in a paged table is not whole: a piece of it is missing on its page; \
+         close the database and open it again, which brings it back from checkpoint and log"
+    )]
+    ValueNotWhole {
+        /// Bytes that it has.
+        bytes: usize,
+    },
     /// The directory does not hold a database.
     #[error("{path} does not hold a database: {reason}", path = path.display())]
     NotADatabase {

@@ -3,7 +3,7 @@
 //! A page is found by its id, which one word leads to the frame that holds it (`map`, `frame`, `space`), or to its
 //! place on disk, from which it is loaded when it is needed (`fault`, `gather`), and to which it goes when another is
 //! (`evict`, `write_back`, `zone`); what is on it is in `layout`, `tree` makes maps of pages, `versions` is what lies beside a record while
-//! somebody may need it, and `table` puts all that together.
+//! somebody may need it, `large` has the values that are too long for a page, and `table` puts all that together.
 
 #![expect(dead_code, reason = "not all of it is used yet, as the LSN and the cut of an image")]
 
@@ -12,6 +12,7 @@ mod evict;
 mod fault;
 mod frame;
 mod gather;
+mod large;
 mod layout;
 mod map;
 #[cfg(all(test, loom))]
@@ -22,6 +23,7 @@ mod space;
 mod table;
 mod transit;
 mod tree;
+mod value;
 mod versions;
 mod write_back;
 #[cfg_attr(loom, path = "zone/modelled.rs")]
@@ -30,8 +32,10 @@ mod zone;
 pub(crate) use error::{Interrupted, PageError};
 pub(crate) use evict::Shrunk;
 pub(crate) use gather::{Admitted, Held, Needs};
+pub(crate) use large::{LargeValues, Progress};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};
-pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, ValueBytes, Written};
+pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, Written};
+pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};
 pub(crate) use zone::remove_zones;

@@ -2,8 +2,10 @@
 //! page that one needs is not in memory, or no frame is free, it says so and has done nothing.
 
 use super::error::{Interrupted, PageError};
+use super::space::PageSpace;
 use super::table::{Copied, Decision, Met, PagedRecord, PagedTable, Written};
 use super::tree::Room;
+use super::value::SlotValue;
 use super::versions::Refusal;
 use crate::reclaim::OperationGuard;
 #[cfg(any(test, braid_simulation))]
@@ -17,6 +19,15 @@ pub(crate) enum NotNow {
     Interrupted(Interrupted),
     /// A page cannot be had.
     Failed(PageError),
+}
+
+impl NotNow {
+    pub(super) fn new(space: &PageSpace, interrupted: Interrupted) -> Self {
+        match space.error(interrupted) {
+            None => NotNow::Interrupted(interrupted),
+            Some(error) => NotNow::Failed(error),
+        }
+    }
 }
 
 /// In tests and simulations, makes some writes say that they cannot be done now: that is rare otherwise.
@@ -44,13 +55,18 @@ impl Interruptions {
 }
 
 impl PagedTable {
-    /// Brings the way to the leaf of a key to the caches, and sees to it that there is room for a value of so many bytes,
+    /// Brings the way to the leaf of a key to the caches, and sees to it that there is room for a value,
     /// if that is in memory; the room may be taken when this returns.
     ///
     /// # Errors
     /// When a page cannot be had now.
-    pub(crate) async fn bring_near(&self, key: &[u8], value_bytes: usize) -> Result<(), NotNow> {
-        let latched = self.tree().latch_if_near(key, Room::value(value_bytes)).await;
+    pub(crate) async fn bring_near(
+        &self,
+        key: &[u8],
+        value: Option<SlotValue<'_>>,
+    ) -> Result<(), NotNow> {
+        let bytes = value.map_or(0, SlotValue::cell_bytes);
+        let latched = self.tree().latch_if_near(key, Room::value(bytes)).await;
         latched.map(drop).map_err(|interrupted| self.not_now(interrupted))
     }
 
@@ -82,7 +98,7 @@ impl PagedTable {
     pub(crate) fn write_now<E>(
         &self,
         key: &[u8],
-        value: Option<&[u8]>,
+        value: Option<SlotValue<'_>>,
         view: View<'_>,
         operation: &OperationGuard,
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
@@ -90,7 +106,7 @@ impl PagedTable {
         if self.interruptions.interrupts() {
             return Err(NotNow::Interrupted(Interrupted::Restart));
         }
-        let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
+        let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
         match self.tree().try_latch(key, room) {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view, operation, decide)),
             Err(interrupted) => Err(self.not_now(interrupted)),
@@ -98,9 +114,6 @@ impl PagedTable {
     }
 
     pub(super) fn not_now(&self, interrupted: Interrupted) -> NotNow {
-        match self.tree().space().error(interrupted) {
-            None => NotNow::Interrupted(interrupted),
-            Some(error) => NotNow::Failed(error),
-        }
+        NotNow::new(self.tree().space(), interrupted)
     }
 }

@@ -5,6 +5,7 @@ use super::error::PageError;
 use super::layout::{Slot, SlotFlags};
 use super::table::PagedTable;
 use super::tree::Room;
+use super::value::SlotValue;
 
 impl PagedTable {
     /// Gives a key this value, or takes its record away. Several threads may, each for keys of its own.
@@ -12,21 +13,38 @@ impl PagedTable {
     /// # Errors
     /// When a page cannot be had.
     pub(crate) async fn replay(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PageError> {
-        let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
-        let is_sparse = {
+        let value = match value {
+            Some(value) if value.len() > self.max_inline_value_bytes() => {
+                Some(SlotValue::Elsewhere(self.make_large().await?.put(value).await?))
+            }
+            value => value.map(SlotValue::Here),
+        };
+        let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
+        let (is_sparse, before) = {
             let mut leaf = self.tree().latch(key, room).await?;
-            match (leaf.find(key), value) {
-                (Slot::At(place), Some(value)) => leaf.overwrite(place, value, SlotFlags::NONE),
+            let slot = leaf.find(key);
+            let before = match slot {
+                Slot::At(place) => leaf.value(place).as_slot().large(),
+                Slot::Before(_) => None,
+            };
+            match (slot, value) {
+                (Slot::At(place), Some(value)) => {
+                    leaf.overwrite_value(place, value, SlotFlags::NONE);
+                }
                 (Slot::Before(place), Some(value)) => {
-                    leaf.insert(place, key, value, SlotFlags::NONE);
+                    leaf.insert_value(place, key, value, SlotFlags::NONE);
                 }
                 (Slot::At(place), None) => leaf.remove(place),
                 (Slot::Before(_), None) => {}
             }
-            value.is_none() && leaf.is_sparse()
+            (value.is_none() && leaf.is_sparse(), before)
         };
         if is_sparse {
             self.tree().merge_near(key);
+        }
+        let Some((large, before)) = self.large().zip(before) else { return Ok(()) };
+        for piece in 0..large.pieces(before) {
+            large.remove_piece(before, piece).await?;
         }
         Ok(())
     }

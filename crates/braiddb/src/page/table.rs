@@ -15,20 +15,20 @@ use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
 use super::gather::{Admitted, Held, Needs};
+use super::large::LargeValues;
 use super::layout::{Slot, SlotFlags};
 use super::now::{Interruptions, NotNow};
 use super::space::PageSpace;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
+use super::value::{CopiedValue, SlotValue};
 use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
+use crate::sync::OnceLock;
 use crate::types::KeyBuffer;
 use crate::version::{Stamp, StatusTable, Undecided, View};
-
-/// A value copied from a page.
-pub(crate) type ValueBytes = SmallVec<[u8; 128]>;
 
 /// Chains on a leaf from which on a writer looks for empty ones.
 const PRUNED_FROM: usize = 8;
@@ -38,6 +38,8 @@ const PRUNED_FROM: usize = 8;
 pub(crate) struct PagedTable {
     /// Present until the table is dropped.
     tree: Option<PageTree>,
+    /// Values that are too long for a page; made with the first.
+    large: OnceLock<Arc<LargeValues>>,
     id: TableId,
     memory: Arc<MemoryCounters>,
     pub(super) interruptions: Interruptions,
@@ -47,7 +49,7 @@ pub(crate) struct PagedTable {
 #[derive(Clone, Debug)]
 pub(crate) struct PagedRecord {
     /// `None`: there is no record.
-    pub(crate) value: Option<ValueBytes>,
+    pub(crate) value: Option<CopiedValue>,
     pub(crate) told: Told,
 }
 
@@ -97,7 +99,7 @@ pub(crate) enum Written<E> {
 
 /// A slot, as it was copied within one version of its leaf.
 pub(super) struct Copied<'o> {
-    on_page: Option<ValueBytes>,
+    on_page: Option<CopiedValue>,
     start: Start<'o>,
 }
 
@@ -112,16 +114,36 @@ impl PagedTable {
         memory: Arc<MemoryCounters>,
     ) -> Result<Self, PageError> {
         let tree = Some(PageTree::create(space, id).await?);
-        Ok(Self { tree, id, memory, interruptions: Interruptions::default() })
+        let (large, interruptions) = (OnceLock::new(), Interruptions::default());
+        Ok(Self { tree, large, id, memory, interruptions })
     }
 
     pub(super) fn tree(&self) -> &PageTree {
         self.tree.as_ref().expect("present until the table is dropped")
     }
 
-    /// How many records are on its pages, and what their keys and values take.
+    /// How many records are on its pages, and what their keys and values take; of values that are too long for a page,
+    /// all that there are, whoever sees them.
     pub(crate) fn stored(&self) -> Stored {
-        self.tree().stored()
+        let Stored { records, bytes } = self.tree().stored();
+        Stored { records, bytes: bytes + self.large().map_or(0, |large| large.stored().bytes) }
+    }
+
+    /// The values that are too long for a page, if there ever was one.
+    pub(crate) fn large(&self) -> Option<&Arc<LargeValues>> {
+        self.large.get()
+    }
+
+    /// The same, made if there was none.
+    ///
+    /// # Errors
+    /// When there is no page for them.
+    pub(crate) async fn make_large(&self) -> Result<&Arc<LargeValues>, PageError> {
+        if let Some(large) = self.large() {
+            return Ok(large);
+        }
+        let made = LargeValues::create(self.tree().space().clone(), self.id).await?;
+        Ok(self.large.get_or_init(|| Arc::new(made)))
     }
 
     /// The longest key, in bytes.
@@ -129,8 +151,8 @@ impl PagedTable {
         self.tree().max_key_bytes()
     }
 
-    /// The longest value, in bytes.
-    pub(crate) fn max_value_bytes(&self) -> usize {
+    /// The longest value that lies on its record's page, in bytes.
+    pub(crate) fn max_inline_value_bytes(&self) -> usize {
         self.tree().max_inline_value_bytes()
     }
 
@@ -162,12 +184,12 @@ impl PagedTable {
     pub(crate) async fn write<'v, E>(
         &self,
         key: &[u8],
-        value: Option<&[u8]>,
+        value: Option<SlotValue<'_>>,
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
     ) -> Result<Result<Written<E>, Refusal>, NotNow> {
-        let room = value.map_or(Room::NONE, |value| Room::value(value.len()));
+        let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
         match self.tree().latch_if_near(key, room).await {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view(), operation, decide)),
             Err(interrupted) => Err(self.not_now(interrupted)),
@@ -179,7 +201,7 @@ impl PagedTable {
         &self,
         mut leaf: LatchedLeaf<'_>,
         key: &[u8],
-        value: Option<&[u8]>,
+        value: Option<SlotValue<'_>>,
         view: View<'_>,
         operation: &OperationGuard,
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
@@ -220,10 +242,8 @@ impl PagedTable {
         position: u32,
     ) -> ChangeRef {
         let before = slot.map(|slot| {
-            let mut before = ValueBytes::new();
             let Slot::At(place) = slot else { unreachable!("the record exists") };
-            leaf.copy_value(place, &mut before);
-            before
+            leaf.value(place)
         });
         let word = leaf.mapping();
         // SAFETY: latched; the caller gives the key a slot before it lets go of the latch.
@@ -235,24 +255,26 @@ impl PagedTable {
         }
         let stamp = Stamp::in_flight(view.me);
         // SAFETY: latched from before the look at the value until it is written; not refused.
-        unsafe { chain.push(&self.memory, stamp, before.as_deref(), position) }
+        unsafe {
+            chain.push(&self.memory, stamp, before.as_ref().map(CopiedValue::as_slot), position)
+        }
     }
 
     /// Puts a value onto the page, or marks the record deleted, which has a chain.
-    fn put_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], value: Option<&[u8]>) {
+    fn put_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'_>>) {
         let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
         let bytes = match (leaf.find(key), value) {
             (Slot::At(place), Some(value)) => {
-                leaf.overwrite(place, value, versioned);
-                value.len()
+                leaf.overwrite_value(place, value, versioned);
+                value.cell_bytes()
             }
             (Slot::Before(place), Some(value)) => {
-                leaf.insert(place, key, value, versioned);
-                value.len()
+                leaf.insert_value(place, key, value, versioned);
+                value.cell_bytes()
             }
             (Slot::At(place), None) => {
                 leaf.set_flags(place, versioned.with(SlotFlags::DELETED));
-                leaf.value_bytes(place)
+                leaf.cell_bytes(place)
             }
             (Slot::Before(_), None) => unreachable!("only a record that exists is deleted"),
         };
@@ -274,7 +296,7 @@ impl PagedTable {
                     unreachable!("a record with a chain has a slot")
                 };
                 match before {
-                    Some(value) => leaf.overwrite(place, value, versioned),
+                    Some(value) => leaf.overwrite_value(place, value, versioned),
                     None => leaf.set_flags(place, versioned.with(SlotFlags::DELETED)),
                 }
             });
@@ -389,11 +411,7 @@ fn copy_slot<'o, 'k>(
     operation: &'o OperationGuard,
 ) -> Copied<'o> {
     let flags = leaf.flags(place);
-    let on_page = (!flags.has(SlotFlags::DELETED)).then(|| {
-        let mut value = ValueBytes::new();
-        leaf.copy_value(place, &mut value);
-        value
-    });
+    let on_page = (!flags.has(SlotFlags::DELETED)).then(|| leaf.value(place));
     let start = match flags.has(SlotFlags::VERSIONED) {
         // SAFETY: loaded with Acquire under the guard.
         true => unsafe { Mapping::start(leaf.mapping(), key(), operation) },
@@ -420,7 +438,7 @@ impl<'o> Copied<'o> {
         let Seen { value, committed, own, below_newer } = self.start.see(view)?;
         let value = match value {
             SeenValue::OnPage => self.on_page,
-            SeenValue::Before(before) => before.map(ValueBytes::from_slice),
+            SeenValue::Before(before) => before.map(SlotValue::copied),
         };
         Ok(PagedRecord { value, told: Told { committed, own, below_newer } })
     }

@@ -36,6 +36,7 @@ pub(crate) struct Copies(RefCell<Kept>);
 struct Kept {
     chunks: Vec<Chunk>,
     records: Vec<ColdRecord>,
+    buffers: Vec<Vec<u8>>,
 }
 
 impl Chunk {
@@ -102,19 +103,30 @@ impl Copies {
         unsafe { value.as_ref() }
     }
 
+    /// Keeps a value in the buffer that it is in.
+    pub(crate) fn keep_buffer(&self, memory: &MemoryCounters, value: Vec<u8>) -> &[u8] {
+        memory.count(Kind::Copy, value.capacity() as i64);
+        let kept = NonNull::from(value.as_slice());
+        self.0.borrow_mut().buffers.push(value);
+        // SAFETY: in the buffer's own memory on the heap, which moves with none of its owners, and is neither changed
+        // nor freed before `self` is borrowed exclusively.
+        unsafe { kept.as_ref() }
+    }
+
     /// Takes over what `other` keeps.
     pub(crate) fn take_over(&self, other: &mut Self) {
         let (mut mine, other) = (self.0.borrow_mut(), other.0.get_mut());
         // Behind mine, so that the last chunk is the one with room.
         mine.chunks.append(&mut other.chunks);
         mine.records.append(&mut other.records);
+        mine.buffers.append(&mut other.buffers);
     }
 
     /// Forgets all of them, and frees their memory.
     #[inline]
     pub(crate) fn free(&mut self, memory: &MemoryCounters) {
         let kept = self.0.get_mut();
-        if !kept.chunks.is_empty() || !kept.records.is_empty() {
+        if !kept.is_empty() {
             kept.free(memory);
         }
     }
@@ -126,6 +138,14 @@ impl Kept {
         for record in self.records.drain(..) {
             memory.count(Kind::Copy, -(record.memory_bytes() as i64));
         }
+        for buffer in self.buffers.drain(..) {
+            memory.count(Kind::Copy, -(buffer.capacity() as i64));
+        }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.records.is_empty() && self.buffers.is_empty()
     }
 }
 
@@ -133,8 +153,7 @@ impl Drop for Copies {
     fn drop(&mut self) {
         let kept = self.0.get_mut();
         // When a panic unwinds, they may be leaked.
-        let freed = kept.chunks.is_empty() && kept.records.is_empty();
-        assert!(freed || thread::panicking(), "copies are freed with their counters");
+        assert!(kept.is_empty() || thread::panicking(), "copies are freed with their counters");
     }
 }
 

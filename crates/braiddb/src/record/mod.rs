@@ -38,5 +38,6 @@ pub(crate) use records::{Records, RecordsRef};
 pub(crate) use relocate::{Kept, Newest};
 pub(crate) use rids::TableFull;
 pub(crate) use secondary::{ChangingIndexes, IndexCode, Secondary};
+pub use show_key::EncodedKey;
 pub(crate) use show_key::ShowKey;
 pub(crate) use write::{Base, Refusal};

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::records::Records;
+use super::show_key::ShowKey;
 use crate::log::Lsn;
 use crate::sched::Contained;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +25,8 @@ pub(crate) struct IndexCode {
     pub(crate) extract: Extract,
     /// Bytes that the index's key takes at the start of an entry's.
     pub(crate) split: fn(&[u8]) -> Result<usize, DecodeError>,
+    /// How errors show the index's key, encoded as a part of a tuple.
+    pub(crate) show_key: ShowKey,
 }
 
 /// In place of the LSN from which on an index may be read: it is being built.
@@ -115,6 +118,10 @@ impl Secondary {
 
     /// Attaches what gives the index its keys; of several, the first stays.
     pub(crate) fn attach(&self, code: IndexCode) {
+        if self.unique {
+            // Its entries have the index's keys and nothing else.
+            self.entries.set_show_key(code.show_key);
+        }
         // A database's program attaches the same code each time, or says another version.
         _ = self.code.set(Contained::new(code));
     }

@@ -1,5 +1,7 @@
 //! How errors show the keys of a table.
 
+use super::records::Records;
+
 /// The key that some bytes encode, for people; `None` if that is not known.
 #[derive(Clone, Copy)]
 pub(crate) struct ShowKey(pub(crate) fn(&[u8]) -> Option<String>);
@@ -23,5 +25,39 @@ impl Eq for ShowKey {}
 impl std::fmt::Debug for ShowKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ShowKey")
+    }
+}
+
+/// A key as it is encoded, which errors show as its type says ([`Key::shown`](crate::Key::shown)), or as its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EncodedKey {
+    bytes: Vec<u8>,
+    show_key: ShowKey,
+}
+
+impl EncodedKey {
+    /// A key of this table.
+    pub(crate) fn of(table: &Records, key: &[u8]) -> Self {
+        Self { bytes: key.to_vec(), show_key: table.show_key() }
+    }
+}
+
+impl std::ops::Deref for EncodedKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl std::fmt::Display for EncodedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.show_key.show(&self.bytes))
+    }
+}
+
+impl std::fmt::Debug for EncodedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "b\"{}\"", self.bytes.escape_ascii())
     }
 }

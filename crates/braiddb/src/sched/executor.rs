@@ -14,10 +14,11 @@ use super::panics::{Failure, UntilRecorded};
 use super::policy::{Policy, Width};
 use super::source::{ErasedSource, Sending, Source};
 use super::thread::WorkerThread;
+use super::trace::WorkerTrace;
 use crate::io::{Device, SimulatedDisk};
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{self, Mutex, channel};
+use crate::sync::{self, Mutex, channel, clock};
 
 /// A task on its way: runs on the worker, and returns the future that is the task.
 pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -39,6 +40,8 @@ pub(crate) struct ExecutorOptions {
     pub(crate) max_open: usize,
     /// Reads of storage that one worker has under way at most.
     pub(crate) read_depth: usize,
+    /// Slices of each worker's time that are kept; none if zero.
+    pub(crate) trace: usize,
     /// Chooses by chance, from this seed, whether tasks suspend where they need not, and in which
     /// order they run.
     pub(crate) seed: Option<u64>,
@@ -52,6 +55,7 @@ pub(crate) struct Closed;
 pub(crate) struct Executor {
     jobs: JobSender,
     counters: Vec<Arc<SchedulerCounters>>,
+    traces: Vec<Arc<WorkerTrace>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -122,13 +126,17 @@ impl Executor {
         let group = Arc::new(WorkerGroup::new(options.workers, failure, Box::new(on_end)));
         let counters: Vec<_> = (0..options.workers).map(|_| Arc::default()).collect();
         let jobs = JobSender { group: group.clone(), next: Arc::default(), disk: None };
-        let executor = Self { jobs, counters, threads: Mutex::default() };
+        let origin = clock::now();
+        let trace = |_| Arc::new(WorkerTrace::new(origin, options.trace));
+        let traces = (0..options.workers).map(trace).collect();
+        let executor = Self { jobs, counters, traces, threads: Mutex::default() };
         let cores = if options.pin { core_affinity::get_core_ids() } else { None };
         let make = Arc::new((make_device, make_driver));
         let (ready, started) = channel::channel();
         for number in 0..options.workers {
             let (group, handles) = (group.clone(), WorkerHandles(group.mailboxes.clone()));
             let (counters, make) = (executor.counters[number].clone(), make.clone());
+            let trace = executor.traces[number].clone();
             let core = cores.as_ref().and_then(|cores| cores.get(number % cores.len()).copied());
             let ready = ready.clone();
             let thread = thread::Builder::new().name(format!("braid-{number}"));
@@ -136,7 +144,7 @@ impl Executor {
                 if let Some(core) = core {
                     core_affinity::set_for_current(core);
                 }
-                let thread = WorkerThread { number, group: &group, counters, options };
+                let thread = WorkerThread { number, group: &group, counters, trace, options };
                 thread.main(&ready, || (make.0)(number), || (make.1)(number, handles));
                 drop(make);
                 group.leave();
@@ -185,6 +193,11 @@ impl Executor {
 
     pub(crate) fn counters(&self) -> &[Arc<SchedulerCounters>] {
         &self.counters
+    }
+
+    /// What each worker did lately; nothing unless that is kept.
+    pub(crate) fn traces(&self) -> &[Arc<WorkerTrace>] {
+        &self.traces
     }
 
     /// Lets the workers finish what they have, and waits for their end.

@@ -18,9 +18,10 @@ use super::waiter::Waiter;
 pub(super) const STEPS_ALONE: u32 = 256;
 pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
 
-/// Why a task suspended.
+/// Why a transaction, or other task of a worker, suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Cause {
     /// A cache line it asked for is on the way.
     Memory,

@@ -24,6 +24,7 @@ mod suspend;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod thread;
+mod trace;
 mod tuner;
 mod waiter;
 mod watch;
@@ -50,6 +51,7 @@ pub(crate) use suspend::{
     Interleaved, count_failed_attempt, count_steps, is_upkeep, park, prefetch, run_now,
     suspend_memory, touch, upkeep, yield_now,
 };
+pub(crate) use trace::{Doing, PollEnd, Slice};
 pub(crate) use waiter::{
     RemoteWaiter, Waiter, current_foreign_waiter, current_waiter, resume, wait_remotely,
 };

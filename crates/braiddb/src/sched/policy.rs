@@ -3,6 +3,7 @@
 /// How a worker schedules its transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Policy {
     /// One transaction at a time, from its beginning to its end.
     Sequential,
@@ -18,6 +19,7 @@ pub enum Policy {
 
 /// How many transactions a worker interleaves to hide cache misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Width {
     /// As many as the worker finds best while it runs.
     #[default]

@@ -85,6 +85,7 @@ fn options(workers: usize, policy: Policy, hot_width: Width) -> ExecutorOptions 
         cold_width: 64,
         max_open: 4096,
         read_depth: 4,
+        trace: 0,
         seed: None,
     }
 }

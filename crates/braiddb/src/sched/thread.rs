@@ -10,6 +10,7 @@ use super::group::WorkerGroup;
 use super::local::{self, WorkerLocal};
 use super::panics::{contain, drop_contained, message_of};
 use super::runtime;
+use super::trace::{Tracer, WorkerTrace};
 use super::worker::Worker;
 use crate::io::Device;
 use crate::sync::channel::Sender;
@@ -19,6 +20,7 @@ pub(super) struct WorkerThread<'c> {
     pub(super) number: usize,
     pub(super) group: &'c Arc<WorkerGroup>,
     pub(super) counters: Arc<SchedulerCounters>,
+    pub(super) trace: Arc<WorkerTrace>,
     pub(super) options: ExecutorOptions,
 }
 
@@ -31,7 +33,7 @@ impl WorkerThread<'_> {
         make_device: impl FnOnce() -> std::io::Result<Box<dyn Device>>,
         make_driver: impl FnOnce() -> D,
     ) {
-        let Self { number, group, counters, options } = self;
+        let Self { number, group, counters, trace, options } = self;
         let device = catch_unwind(AssertUnwindSafe(make_device));
         let device = device.unwrap_or_else(|panic| Err(std::io::Error::other(message_of(panic))));
         let device = match device {
@@ -63,7 +65,8 @@ impl WorkerThread<'_> {
             }
         };
         _ = ready.send(Ok(()));
-        let mut worker = Worker::new(&local, group.clone(), options, device, driver);
+        let tracer = (options.trace > 0).then(|| Tracer::new(trace));
+        let mut worker = Worker::new(&local, group.clone(), options, device, driver, tracer);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.main())) {
             group.fail(&local, panic);
         }

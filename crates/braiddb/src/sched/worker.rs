@@ -24,6 +24,7 @@ use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
 use super::storage::Transfers;
 use super::stretch::Stretch;
+use super::trace::{Doing, PollEnd, Tracer};
 use super::tuner::Tuner;
 use super::watch::Watch;
 use crate::io::{Completion, Device};
@@ -80,6 +81,8 @@ pub(super) struct Worker<'w> {
     drop_foreign_at: Option<Instant>,
     /// What chance decides, if it does.
     chance: Option<fastrand::Rng>,
+    /// Notes what the worker does, if that is kept.
+    tracer: Option<Tracer>,
 }
 
 impl<'w> Worker<'w> {
@@ -89,6 +92,7 @@ impl<'w> Worker<'w> {
         options: ExecutorOptions,
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
+        tracer: Option<Tracer>,
     ) -> Self {
         let mailbox = group.mailboxes[local.worker as usize].clone();
         let watch = Watch::new(local.worker as usize, group.mailboxes.len(), clock::now());
@@ -116,6 +120,7 @@ impl<'w> Worker<'w> {
             turn: Turn::default(),
             drop_foreign_at: None,
             chance: options.seed.map(fastrand::Rng::with_seed),
+            tracer,
         }
     }
 
@@ -186,6 +191,28 @@ impl<'w> Worker<'w> {
         self.finished_since_turn + self.commits_since_turn >= TASKS_PER_TURN
             || self.rounds_since_turn >= rounds
             || self.steps_since_turn >= STEPS_PER_TURN
+    }
+
+    /// When the slice of time begins that is to be noted, if that is done.
+    #[inline(always)]
+    fn begin_slice(&self) -> Option<Instant> {
+        self.tracer.as_ref().map(|_| clock::now())
+    }
+
+    /// Notes what the worker did since `begin`, if that is done.
+    fn end_slice(&mut self, begin: Option<Instant>, doing: Doing) {
+        if let (Some(tracer), Some(begin)) = (&mut self.tracer, begin) {
+            tracer.note(begin, doing);
+        }
+    }
+
+    #[cold]
+    fn end_poll(&mut self, begin: Instant, slot: u32, polled: Poll<()>) {
+        let end = match polled {
+            Poll::Ready(()) => PollEnd::Over,
+            Poll::Pending => PollEnd::Suspended(self.local.cause.get()),
+        };
+        self.end_slice(Some(begin), Doing::Poll { slot, end });
     }
 
     fn width(&self) -> usize {
@@ -272,7 +299,12 @@ impl<S: Source> Run<'_, '_, S> {
             if let Some(chance) = &mut self.worker.chance {
                 local.interleave.set(chance.bool());
             }
-            let stays = match self.queues.poll(index, local) {
+            let begin = self.worker.begin_slice();
+            let polled = self.queues.poll(index, local);
+            if let Some(begin) = begin {
+                self.worker.end_poll(begin, index, polled);
+            }
+            let stays = match polled {
                 Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
                 Poll::Pending => {
                     let (cause, steps) = (local.cause.get(), local.steps_taken());

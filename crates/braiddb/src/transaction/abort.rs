@@ -111,6 +111,7 @@ impl Transaction {
         savepoints.newest_paged.set(savepoint.paged);
         self.note_undone_on_pages(&paged);
         self.take_back_from_pages(&paged);
+        self.discard_values(&paged);
         self.undo_created(savepoint.created);
         self.forget_recent();
         Ok(())
@@ -154,6 +155,15 @@ impl Transaction {
         }
     }
 
+    /// Has the large values removed that writes had left which were taken back.
+    fn discard_values(&self, undone: &[PagedWrite]) {
+        for (write, large) in undone.iter().filter_map(|write| Some((write, write.large?))) {
+            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            let paged = unsafe { write.table.get() }.paged().expect("a write to a paged table");
+            self.worker().discard(paged.large().expect("it led to a value").clone(), large);
+        }
+    }
+
     /// Takes back everything the transaction did.
     pub(super) fn abort_now(&mut self) {
         let operation = reclaim::enter();
@@ -171,9 +181,12 @@ impl Transaction {
             let paged = std::mem::take(&mut writes.paged);
             drop(writes);
             self.take_back_from_pages(&paged);
+            self.discard_values(&paged);
         }
         self.drop_created();
-        worker.counters().aborted[self.cause() as usize].add(1);
+        if self.is_counted() {
+            worker.counters().aborted[self.cause() as usize].add(1);
+        }
         let context = self.take_context().expect("aborts once");
         worker.end(context);
     }

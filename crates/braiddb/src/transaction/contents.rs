@@ -10,8 +10,9 @@ use crate::record::{Contents, Records};
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
 
-/// Records that are looked at in one snapshot.
+/// Records that are looked at in one snapshot, and bytes of their values, of a paged table, after which it ends.
 const AT_ONCE: u64 = 1024;
+const AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// Counts the records of a table, and where they are; those of a paged table count as in memory. Those that others
 /// write meanwhile are counted or not.
@@ -42,20 +43,25 @@ async fn count_paged(table: &Records) -> Result<Contents, OperationError> {
     let (mut contents, mut last) = (Contents::default(), None::<KeyBuffer>);
     loop {
         let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-        let mut found = 0;
+        let (mut found, mut bytes, mut is_over) = (0, 0, false);
         {
             let low = last.clone().map_or(Bound::Unbounded, Bound::Excluded);
             let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
-            while found < AT_ONCE && scan.load().await? {
+            while found < AT_ONCE && bytes < AT_ONCE_BYTES {
+                if !scan.load().await? {
+                    is_over = true;
+                    break;
+                }
                 let (key, value) = scan.current().expect("loaded");
-                contents.hot_bytes += value.len() as u64;
-                (found, last) = (found + 1, Some(key.clone()));
+                (found, bytes) = (found + 1, bytes + value.len() as u64);
+                last = Some(key.clone());
                 scan.pass();
             }
         }
         transaction.end_uncounted();
         contents.hot += found;
-        if found < AT_ONCE {
+        contents.hot_bytes += bytes;
+        if is_over {
             return Ok(contents);
         }
         sched::yield_now(Cause::Memory).await;

@@ -92,6 +92,8 @@ pub(crate) struct State {
     /// The first record that it was told of although another had changed it.
     stale: OnceCell<Box<NamedKeys>>,
     cause: Cell<AbortCause>,
+    /// Whether statistics count that it is aborted: those of the engine's own are nobody's.
+    is_counted: Cell<bool>,
     savepoints: Savepoints,
     /// The token of the turnstile, if it was taken for this transaction, else 0.
     turnstile: Cell<u64>,
@@ -115,6 +117,7 @@ impl State {
             conflict_record: RefCell::default(),
             stale: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
+            is_counted: Cell::new(true),
             savepoints: Savepoints::default(),
             turnstile: Cell::new(0),
             failed: OnceCell::new(),
@@ -409,6 +412,15 @@ impl Transaction {
     /// Says what to count the abort as, should it come to that.
     pub(crate) fn set_abort_cause(&self, cause: AbortCause) {
         self.cause.set(cause);
+    }
+
+    /// Says that statistics do not count it, if it is aborted.
+    pub(super) fn leave_uncounted(&self) {
+        self.is_counted.set(false);
+    }
+
+    pub(super) fn is_counted(&self) -> bool {
+        self.is_counted.get()
     }
 
     pub(super) fn cause(&self) -> AbortCause {

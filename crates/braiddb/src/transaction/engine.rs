@@ -46,6 +46,7 @@ const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 
 /// When a transaction's result leaves the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Durability {
     /// When all that it depends on is on disk: what it wrote, what it read, and what it was told was
     /// not there. That goes for every answer: a value, an error of the transaction's own, a refusal

@@ -6,7 +6,7 @@ use super::read_set::NamedKeys;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
 use crate::page::PageError;
-use crate::record::TableFull;
+use crate::record::{EncodedKey, TableFull};
 use crate::types::DecodeError;
 use crate::version::MAX_VALUE_BYTES;
 
@@ -37,8 +37,8 @@ pub(crate) enum OperationError {
     KeyTooLong(usize),
     #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
     ValueTooLong(usize),
-    /// A key or a value does not fit on a page of its table: its length, and the limit.
-    #[error("{} of {} bytes is too long for a paged table: the limit is {} bytes", .0.what, .0.bytes, .0.limit)]
+    /// A key does not fit on a page of its table: its length, and the limit.
+    #[error("a key of {} bytes is too long for a paged table: the limit is {} bytes", .0.bytes, .0.limit)]
     TooLongForPage(Box<TooLong>),
     /// Pages of a table cannot be had.
     #[error(transparent)]
@@ -74,28 +74,11 @@ pub(crate) enum OperationError {
     Storage(Arc<LogError>),
 }
 
-/// What is too long for a page.
+/// A key that is too long for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
-    pub(crate) what: TooLongPart,
     pub(crate) bytes: usize,
     pub(crate) limit: usize,
-}
-
-/// Which part of a record is too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TooLongPart {
-    Key,
-    Value,
-}
-
-impl std::fmt::Display for TooLongPart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Key => "a key",
-            Self::Value => "a value",
-        })
-    }
 }
 
 /// The failure of a secondary index.
@@ -103,7 +86,7 @@ impl std::fmt::Display for TooLongPart {
 pub(crate) enum IndexError {
     /// A write would give a second record a key of a unique index.
     #[error("another record has the same key in the unique index {index:?} of table {table:?}")]
-    UniqueViolation { table: String, index: String, key: Vec<u8> },
+    UniqueViolation { table: String, index: String, key: EncodedKey },
     #[error("the index {index:?} of table {table:?} is not attached")]
     IndexDetached { table: String, index: String },
     #[error("there is no index {index:?} of table {table:?}")]
@@ -113,7 +96,7 @@ pub(crate) enum IndexError {
     IndexInconsistent { table: String, index: String },
     /// Two records have one key of a unique index that is being built.
     #[error("two records have the same key in the unique index {index:?} of table {table:?}")]
-    DuplicateKey { table: String, index: String, key: Vec<u8>, records: Box<[Vec<u8>; 2]> },
+    DuplicateKey { table: String, index: String, key: EncodedKey, records: Box<[EncodedKey; 2]> },
 }
 
 /// Every operation returns one or a value, through several layers of futures: what is rare is boxed.

@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use super::context::Transaction;
+use super::large::LargeRead;
 use super::reading::ReadPermit;
 use crate::log::ColdRecord;
 use crate::reclaim::OperationGuard;
@@ -28,6 +30,8 @@ enum Backing {
     Operation { _guard: OperationGuard },
     /// This. Boxed, since what is found in memory is returned through several layers of futures.
     Record(Box<RecordBacking>),
+    /// This.
+    Large(Box<LargeBacking>),
 }
 
 /// What was read from the log, until the transaction's copies keep it.
@@ -35,6 +39,13 @@ enum Backing {
 struct RecordBacking {
     record: RefCell<Option<ColdRecord>>,
     _permit: ReadPermit,
+}
+
+/// What was read of a value that is too long for a page, until the transaction's copies keep it.
+#[derive(Debug)]
+struct LargeBacking {
+    value: RefCell<Option<Vec<u8>>>,
+    _permit: Option<Rc<ReadPermit>>,
 }
 
 impl<'tx> Found<'tx> {
@@ -73,6 +84,14 @@ impl<'tx> Found<'tx> {
         Self { transaction, value, backing }
     }
 
+    /// A value that is too long for a page.
+    pub(super) fn large(transaction: &'tx Transaction, read: LargeRead) -> Self {
+        let LargeRead { value: bytes, permit } = read;
+        let value = NonNull::from(bytes.as_slice());
+        let backing = LargeBacking { value: RefCell::new(Some(bytes)), _permit: permit };
+        Self { transaction, value, backing: Backing::Large(Box::new(backing)) }
+    }
+
     /// Passes so many bytes at the start of the value, which are not the user's.
     pub(super) fn pass_bytes(&mut self, count: usize) {
         self.value = NonNull::from(&self.bytes()[count..]);
@@ -93,6 +112,14 @@ impl<'tx> Found<'tx> {
             // the value in its copies.
             Backing::Lasting => return unsafe { self.value.as_ref() },
             Backing::Record(backing) if Copies::adopts(self.value.len()) => backing.record.take(),
+            Backing::Large(backing) => {
+                if let Some(value) = backing.value.take() {
+                    // It stays where it is: `bytes` is still good.
+                    let kept = copies.keep_buffer(memory, value);
+                    return &kept[kept.len() - self.value.len()..];
+                }
+                None
+            }
             Backing::Operation { .. } | Backing::Record(_) => None,
         };
         match record {

@@ -5,10 +5,10 @@ use std::ops::Bound;
 
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
-use super::index_changes::{check_entry, keys_of};
+use super::index_keys::{check_entry, keys_of};
 use super::scan::Bounds;
 use super::write::Intent;
-use crate::record::{Records, Secondary};
+use crate::record::{EncodedKey, Records, Secondary};
 use crate::types::KeyBuffer;
 
 /// What one transaction did of the filling of an index.
@@ -74,7 +74,7 @@ impl Transaction {
         primary: &[u8],
     ) -> Result<(), OperationError> {
         let (entries, key) = (index.entries(), index.entry_key(part, primary));
-        check_entry(index, &key, primary)?;
+        check_entry(index, &key)?;
         let value = index.entry_value(primary);
         if !index.is_unique() {
             if !self.contains(entries, &key).await? {
@@ -95,8 +95,9 @@ impl Transaction {
                 break owner;
             }
         };
-        let records = Box::new([owner.to_vec(), primary.to_vec()]);
+        let records = Box::new([&*owner, primary].map(|record| EncodedKey::of(table, record)));
+        let key = EncodedKey::of(entries, part);
         let (table, index) = (table.name().to_string(), index.name().to_owned());
-        Err(IndexError::DuplicateKey { table, index, key: part.to_vec(), records }.into())
+        Err(IndexError::DuplicateKey { table, index, key, records }.into())
     }
 }

@@ -19,7 +19,6 @@
 //! written, what this write had written is taken back, in the same stretch (`transaction/paged_now.rs`), the pages are
 //! brought together that it is known to need at once (`page/gather.rs`), and all begins anew.
 
-use std::cmp::Ordering as Order;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -28,27 +27,18 @@ use smallvec::SmallVec;
 
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
+use super::index_keys::{Change, changes, detached};
+use super::large::{Draft, LargeRead, SeenAt, slot_value};
 use super::paged::check_fits;
 use super::paged_now::{all_near, not_now};
 use super::write::Intent;
-use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
-use crate::page::{Held, Interrupted, Needs, NotNow, ValueBytes};
+use crate::page::{Held, Interrupted, LargeRef, Needs, NotNow, PagedTable, SlotValue, ValueBytes};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, ColdVersion, NotReady, Records, Refusal, Secondary};
+use crate::record::{Base, ColdVersion, EncodedKey, NotReady, Records, Refusal, Secondary};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved, Panic, contain, run_now};
-use crate::types::KeyBuffer;
-
-/// A key that a record gains or loses in an index.
-#[derive(Debug)]
-struct Change<'i> {
-    index: &'i Secondary,
-    /// The key of its entry.
-    entry: KeyBuffer,
-    gained: bool,
-}
+use crate::sched::{self, Cause, Interleaved, run_now};
 
 /// What becomes of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +56,8 @@ enum EntryWrite {
 pub(super) struct Sight<'o> {
     pub(super) value: Option<SeenBytes<'o>>,
     pub(super) rid: Option<Rid>,
-    /// Tells values apart: where one lies in memory, or in the log. Copies are told apart by what they are.
-    location: (Option<NonNull<u8>>, Option<ColdVersion>),
+    /// Tells values apart: where one lies in memory, in the log, or in pieces. Copies are told apart by what they are.
+    location: (Option<NonNull<u8>>, Option<ColdVersion>, Option<LargeRef>),
 }
 
 /// A value that was seen.
@@ -78,10 +68,16 @@ pub(super) enum SeenBytes<'o> {
     Copied(ValueBytes),
 }
 
-impl Sight<'_> {
+impl<'o> Sight<'o> {
     /// That of a record on a page.
     pub(super) fn copied(value: Option<ValueBytes>) -> Self {
-        Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None) }
+        Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None, None) }
+    }
+
+    /// That of a record whose value was brought together from its pieces.
+    pub(super) fn large(value: &'o [u8], large: LargeRef) -> Self {
+        let location = (None, None, Some(large));
+        Self { value: Some(SeenBytes::Borrowed(value)), rid: None, location }
     }
 
     fn bytes(&self) -> Option<&[u8]> {
@@ -102,13 +98,27 @@ impl Sight<'_> {
     }
 }
 
-/// Values that were read from the log.
-type Fetched = Vec<(ColdVersion, Vec<u8>)>;
+/// Values that were read from the log, and the one that was brought together from its pieces.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    cold: Vec<(ColdVersion, Vec<u8>)>,
+    large: Option<(LargeRef, LargeRead)>,
+}
+
+impl Fetched {
+    /// A value that was brought together from its pieces.
+    pub(super) fn large(&self, wanted: LargeRef) -> Option<&[u8]> {
+        let (large, read) = self.large.as_ref()?;
+        (*large == wanted).then_some(&read.value)
+    }
+}
 
 /// What keeps a write from being carried out now.
 pub(super) enum Wait<'t> {
     /// A value is to be read from the log.
     Fetch(&'t Records, Rid, ColdVersion),
+    /// The pieces of a value are to be brought together.
+    Large(&'t PagedTable, LargeRef, SeenAt),
     /// Another worker is about to decide something.
     Undecided,
     /// The record was written meanwhile, by the transaction itself, or its snapshot extended.
@@ -131,7 +141,12 @@ impl Transaction {
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
-            let mut fetched = Fetched::new();
+            let mut fetched = Fetched::default();
+            let draft = match table.paged() {
+                Some(paged) => self.draft(paged, intent.value()).await?,
+                None => None,
+            };
+            let what = (intent, draft.as_ref());
             // What pages this needs at once is known when it has met them all.
             let (mut needs, mut held) = (Needs::new(usize::MAX), None::<Held>);
             loop {
@@ -145,7 +160,7 @@ impl Transaction {
                 let before = self.moment();
                 let is_near = held.is_some();
                 let attempt =
-                    self.try_write(table, &indexes, begin, key, intent, &fetched, is_near).await;
+                    self.try_write(table, &indexes, begin, key, what, &fetched, is_near).await;
                 drop(held.take());
                 match attempt {
                     Ok(Err(OperationError::Conflict(_)))
@@ -158,9 +173,15 @@ impl Transaction {
                         let paged = table.paged().expect("a paged table's pages");
                         held = Some(self.gather(paged, &mut needs, &why).await?);
                     }
+                    Err(Wait::Large(paged, large, then)) => {
+                        // Given back before more is asked for.
+                        fetched.large = None;
+                        let read = self.read_large(paged, large, usize::MAX, then).await?;
+                        fetched.large = read.map(|read| (large, read));
+                    }
                     Err(Wait::Fetch(table, rid, location)) => {
                         let (record, _permit) = self.fetch(table, rid, location).await?;
-                        fetched.push((location, record.view().value.to_vec()));
+                        fetched.cold.push((location, record.view().value.to_vec()));
                     }
                 }
             }
@@ -178,16 +199,16 @@ impl Transaction {
         indexes: &'t [Arc<Secondary>],
         begin: Lsn,
         key: &[u8],
-        intent: Intent<'_>,
+        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
         fetched: &Fetched,
         is_near: bool,
     ) -> Attempt<'t, bool> {
-        let value_bytes = intent.value().map_or(0, <[u8]>::len);
         if let Some(paged) = table.paged() {
-            if let Err(error) = check_fits(paged, key, value_bytes) {
+            if let Err(error) = check_fits(paged, key) {
                 return Ok(Err(error));
             }
-            if !is_near && let Err(why) = paged.bring_near(key, value_bytes).await {
+            let value = intent.value().map(|value| slot_value(value, draft));
+            if !is_near && let Err(why) = paged.bring_near(key, value).await {
                 return not_now(why);
             }
         }
@@ -204,7 +225,8 @@ impl Transaction {
         if indexes.is_empty() && matches!(intent, Intent::Put(_)) && !self.has_moved_on_from(begin)
         {
             // What there was does not matter.
-            return self.write_now(table, key, intent, self.writes_to_keep(), &operation);
+            let what = (intent, draft);
+            return self.write_now(table, key, what, self.writes_to_keep(), &operation);
         }
         let old = self.see(table, key, fetched, &operation)?;
         if self.has_moved_on_from(begin) {
@@ -219,7 +241,8 @@ impl Transaction {
         };
         if !intent.applies(old.value.is_some()) {
             // Then it says so: what a transaction sees changes by its own writes only.
-            return self.write_now(table, key, intent, self.writes_to_keep(), &operation);
+            let what = (intent, draft);
+            return self.write_now(table, key, what, self.writes_to_keep(), &operation);
         }
         let changes = match changes(table, indexes, key, old.bytes(), intent.value()) {
             Ok(changes) => changes,
@@ -231,7 +254,7 @@ impl Transaction {
         if !is_near && !changes.is_empty() {
             let near = changes.iter().map(|change| {
                 let value = change.index.entry_value(key);
-                bring_near(change.index.entries(), &change.entry, value.len())
+                bring_near(change.index.entries(), &change.entry, value)
             });
             if let Err(told) = all_near(Interleaved::new(near).await) {
                 return told;
@@ -243,7 +266,7 @@ impl Transaction {
                 return Err(Wait::Again);
             }
         }
-        self.carry_out(table, key, intent, &old, &changes, fetched, &operation)
+        self.carry_out(table, key, (intent, draft), &old, &changes, fetched, &operation)
     }
 
     /// What the transaction sees of a record.
@@ -258,9 +281,9 @@ impl Transaction {
         Self: 'o,
     {
         if let Some(paged) = table.paged() {
-            return self.see_on_page(paged, key, operation);
+            return self.see_on_page(paged, key, fetched, operation);
         }
-        let absent = Sight { value: None, rid: None, location: (None, None) };
+        let absent = Sight { value: None, rid: None, location: (None, None, None) };
         let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
         // SAFETY: the transaction is active for as long as the caller runs, which borrows it.
         match table.find_now(rid, self.view(), operation) {
@@ -268,16 +291,16 @@ impl Transaction {
                 let value = self.note(seen);
                 // SAFETY: found under the guard, which is held for `'o`, by a transaction that is active.
                 let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
-                let location = (value.map(|value| NonNull::from(value).cast()), None);
+                let location = (value.map(|value| NonNull::from(value).cast()), None, None);
                 Ok(Sight { value: value.map(SeenBytes::Borrowed), rid: Some(rid), location })
             }
             Err(NotReady::Undecided) => Err(Wait::Undecided),
             Err(NotReady::InLog(location)) => {
-                let Some((_, value)) = fetched.iter().find(|(at, _)| *at == location) else {
+                let Some((_, value)) = fetched.cold.iter().find(|(at, _)| *at == location) else {
                     return Err(Wait::Fetch(table, rid, location));
                 };
                 self.note_lsn(location.lsn());
-                let (value, location) = (SeenBytes::Borrowed(value), (None, Some(location)));
+                let (value, location) = (SeenBytes::Borrowed(value), (None, Some(location), None));
                 Ok(Sight { value: Some(value), rid: Some(rid), location })
             }
         }
@@ -301,7 +324,7 @@ impl Transaction {
         &self,
         table: &'t Records,
         key: &[u8],
-        intent: Intent<'_>,
+        what @ (_, draft): (Intent<'_>, Option<&Draft<'_>>),
         old: &Sight<'_>,
         changes: &[Change<'t>],
         fetched: &Fetched,
@@ -319,9 +342,10 @@ impl Transaction {
         }
         let (keep, value_bytes) =
             (self.writes_to_keep(), self.writes().borrow().paged_value_bytes());
-        let written = self.write_all(table, key, intent, changes, writes, operation);
+        let written = self.write_all(table, key, what, changes, writes, operation);
         if matches!(written, Err(_) | Ok(Err(OperationError::Pages(_)))) {
             self.undo_paged_writes(keep, value_bytes);
+            draft.inspect(|draft| draft.set_written(false));
         }
         written
     }
@@ -331,13 +355,13 @@ impl Transaction {
         &self,
         table: &'t Records,
         key: &[u8],
-        intent: Intent<'_>,
+        what: (Intent<'_>, Option<&Draft<'_>>),
         changes: &[Change<'t>],
         writes: Vec<EntryWrite>,
         operation: &OperationGuard,
     ) -> Attempt<'t, bool> {
         let keep = self.writes_to_keep();
-        match self.write_now(table, key, intent, keep, operation)? {
+        match self.write_now(table, key, what, keep, operation)? {
             Ok(true) => {}
             refused => return Ok(refused),
         }
@@ -404,7 +428,7 @@ impl Transaction {
                 return Ok(());
             }
             let (table, index) = (table.name().to_string(), change.index.name().to_owned());
-            let key = change.entry.to_vec();
+            let key = EncodedKey::of(entries, &change.entry);
             Err(IndexError::UniqueViolation { table, index, key }.into())
         }))
     }
@@ -446,7 +470,8 @@ impl Transaction {
     ) -> Attempt<'t, ()> {
         let (index, entry) = (change.index, &change.entry);
         let value = index.entry_value(key);
-        let write_now = |intent| self.write_now(index.entries(), entry, intent, keep, operation);
+        let write_now =
+            |intent| self.write_now(index.entries(), entry, (intent, None), keep, operation);
         let as_expected = match write {
             EntryWrite::Keep(owner) => write_now(Intent::Update(&owner))?,
             EntryWrite::Insert => match write_now(Intent::Insert(value))? {
@@ -473,15 +498,15 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        what: (Intent<'_>, Option<&Draft<'_>>),
         keep: u32,
         operation: &OperationGuard,
     ) -> Attempt<'t, bool> {
         match table.paged() {
             Some(paged) => {
-                self.write_paged_now(table, paged, key, intent, keep, operation).or_else(not_now)
+                self.write_paged_now(table, paged, key, what, keep, operation).or_else(not_now)
             }
-            None => Ok(run_now(self.write_record(table, key, intent))),
+            None => Ok(run_now(self.write_record(table, key, what.0))),
         }
     }
 }
@@ -493,104 +518,13 @@ fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
 }
 
 /// Brings the way to an entry near.
-async fn bring_near(entries: &Records, key: &[u8], value_bytes: usize) -> Result<(), NotNow> {
+async fn bring_near(entries: &Records, key: &[u8], value: &[u8]) -> Result<(), NotNow> {
     if let Some(paged) = entries.paged() {
-        return paged.bring_near(key, value_bytes).await;
+        return paged.bring_near(key, Some(SlotValue::Here(value))).await;
     }
     let operation = reclaim::enter();
     if let Some(rid) = entries.index.get(key, &operation).await {
         entries.bring_near(std::iter::once(rid)).await;
     }
     Ok(())
-}
-
-/// The keys that a record gains and loses in its table's indexes when its value changes.
-fn changes<'i>(
-    table: &Records,
-    indexes: &'i [Arc<Secondary>],
-    key: &[u8],
-    old: Option<&[u8]>,
-    new: Option<&[u8]>,
-) -> Result<Vec<Change<'i>>, OperationError> {
-    let mut changes = Vec::new();
-    for index in indexes {
-        let (old, new) = (keys_of(table, index, old)?, keys_of(table, index, new)?);
-        let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
-        loop {
-            let order = match (old.peek(), new.peek()) {
-                (None, None) => break,
-                (Some(_), None) => Order::Less,
-                (None, Some(_)) => Order::Greater,
-                (Some(lost), Some(gained)) => lost.cmp(gained),
-            };
-            let (part, gained) = match order {
-                Order::Less => (old.next(), false),
-                Order::Greater => (new.next(), true),
-                Order::Equal => {
-                    _ = (old.next(), new.next());
-                    continue;
-                }
-            };
-            let entry = index.entry_key(part.expect("peeked"), key);
-            check_entry(index, &entry, key)?;
-            changes.push(Change { index, entry, gained });
-        }
-    }
-    Ok(changes)
-}
-
-/// Checks that the entry of the record with the key `primary` is not too long.
-///
-/// # Errors
-/// `KeyTooLong`, `TooLongForPage`.
-pub(super) fn check_entry(
-    index: &Secondary,
-    entry: &[u8],
-    primary: &[u8],
-) -> Result<(), OperationError> {
-    match index.entries().paged() {
-        Some(paged) => check_fits(paged, entry, index.entry_value(primary).len()),
-        None if entry.len() > MAX_KEY_BYTES => Err(OperationError::KeyTooLong(entry.len())),
-        None => Ok(()),
-    }
-}
-
-/// The keys under which a record is in an index, given what is stored for it, encoded as parts of tuples, in order.
-///
-/// # Errors
-/// As [`keys_of_value`].
-pub(super) fn keys_of(
-    table: &Records,
-    index: &Secondary,
-    stored: Option<&[u8]>,
-) -> Result<Vec<KeyBuffer>, OperationError> {
-    match stored {
-        Some(stored) => keys_of_value(table, index, table.value_of(stored)),
-        // Which index has no code is told all the same.
-        None if index.code().is_none() => Err(detached(table, index)),
-        None => Ok(Vec::new()),
-    }
-}
-
-fn detached(table: &Records, index: &Secondary) -> OperationError {
-    let (table, index) = (table.name().to_string(), index.name().to_owned());
-    IndexError::IndexDetached { table, index }.into()
-}
-
-/// The keys under which a record with a value is in an index, encoded as parts of tuples, in order.
-///
-/// # Errors
-/// `Panicked`, `Decode`; `IndexDetached`.
-pub(super) fn keys_of_value(
-    table: &Records,
-    index: &Secondary,
-    value: &[u8],
-) -> Result<Vec<KeyBuffer>, OperationError> {
-    let Some(code) = index.code() else { return Err(detached(table, index)) };
-    let mut keys = Vec::new();
-    contain(|| (code.extract)(value, &mut keys))
-        .map_err(|Panic { message }| OperationError::Panicked(message.into()))??;
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(keys)
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::index_changes::keys_of;
+use super::index_keys::keys_of;
 use super::index_scan::split_entry;
 use super::scan::Bounds;
 use super::worker::WorkerTransactions;

@@ -15,7 +15,7 @@ use super::abort::Moment;
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
 use super::found::Found;
-use super::index_changes::keys_of_value;
+use super::index_keys::keys_of_value;
 use super::progress::Progress;
 use super::scan::{Bounds, Direction, Scan};
 use crate::record::{Records, Secondary};

@@ -3,6 +3,7 @@
 /// What transactions that run side by side may notice of one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Isolation {
     /// Nothing: all is as if they had run one after the other, in an order in which each stands between
     /// the moments it was called and answered (strict serializability). A transaction that wrote is
@@ -19,6 +20,7 @@ pub enum Isolation {
 /// How serializable transactions are certified; the same for all of one database, as long as it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Certifier {
     /// What a transaction that wrote had read must still be so at its commit. Transactions are serial in the
     /// order of their commit LSNs, and reading leaves no trace.

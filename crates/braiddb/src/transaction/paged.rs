@@ -14,13 +14,14 @@ use smallvec::SmallVec;
 
 use super::context::Transaction;
 use super::engine::Durability;
-use super::error::{OperationError, TooLong, TooLongPart};
+use super::error::{OperationError, TooLong};
 use super::found::Found;
+use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, Decision, Held, Interrupted, Met, Needs, NotNow, PagedRecord, PagedTable,
-    Refusal, Written,
+    Admitted, Base, CopiedValue, Decision, Held, Interrupted, Met, Needs, NotNow, PagedRecord,
+    PagedTable, Refusal, Written,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -79,19 +80,30 @@ impl Transaction {
         paged: &PagedTable,
         key: &[u8],
     ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
-        let (record, stale) = self.read_paged(paged, key).await?;
-        let Some(value) = record.value else {
-            self.note_key(table, key);
-            if stale {
-                self.told_stale(table, key)?;
+        loop {
+            let (record, stale) = self.read_paged(paged, key).await?;
+            let seen = if record.told.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
+            let large = match record.value {
+                Some(CopiedValue::Elsewhere(large)) => large,
+                Some(CopiedValue::Here(value)) => {
+                    let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
+                    // SAFETY: in the transaction's copies.
+                    return Ok(Some((unsafe { Found::lasting(self, value) }, seen)));
+                }
+                None => {
+                    self.note_key(table, key);
+                    if stale {
+                        self.told_stale(table, key)?;
+                    }
+                    return Ok(None);
+                }
+            };
+            let then = self.seen_at();
+            let read = self.read_large(paged, large, usize::MAX, then).await?;
+            if let Some(read) = read.filter(|_| self.is_still(then)) {
+                return Ok(Some((Found::large(self, read), seen)));
             }
-            return Ok(None);
-        };
-        let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
-        // SAFETY: in the transaction's copies.
-        let found = unsafe { Found::lasting(self, value) };
-        let seen = if record.told.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
-        Ok(Some((found, seen)))
+        }
     }
 
     /// As `contains`, of a paged table.
@@ -119,7 +131,10 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
-        check_fits(paged, key, intent.value().map_or(0, <[u8]>::len))?;
+        check_fits(paged, key)?;
+        let draft = self.draft(paged, intent.value()).await?;
+        let draft = draft.as_ref();
+        let value = intent.value().map(|value| slot_value(value, draft));
         let mut near = Near::new();
         loop {
             let operation = reclaim::enter();
@@ -128,18 +143,20 @@ impl Transaction {
                 // Looked at in one stretch with the write: another operation may have made a savepoint while this one
                 // was suspended.
                 let keep = self.savepoints().newest_paged();
-                self.decide_write(table, key, intent, met, keep, &replaced)
+                self.decide_write(table, key, (intent, draft), met, keep, &replaced)
             };
             let written = if near.is_held() {
-                paged.write_now(key, intent.value(), self.view(), &operation, decide)
+                paged.write_now(key, value, self.view(), &operation, decide)
             } else {
                 sched::count_steps(1).await;
-                paged.write(key, intent.value(), || self.view(), &operation, decide).await
+                paged.write(key, value, || self.view(), &operation, decide).await
             };
             near.let_go();
             match written {
                 // From here on nothing suspends.
-                Ok(written) => return self.come_to(table, key, intent, written, replaced.get()),
+                Ok(written) => {
+                    return self.come_to(table, key, (intent, draft), written, replaced.get());
+                }
                 Err(why) => {
                     drop(operation);
                     near.bring(self, paged, why).await?;
@@ -178,17 +195,18 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        intent: Intent<'_>,
+        what @ (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
         keep: u32,
         operation: &OperationGuard,
     ) -> Result<Result<bool, OperationError>, NotNow> {
-        if let Err(error) = check_fits(paged, key, intent.value().map_or(0, <[u8]>::len)) {
+        if let Err(error) = check_fits(paged, key) {
             return Ok(Err(error));
         }
         let replaced = Cell::new(None);
-        let decide = |met: Met<'_>| self.decide_write(table, key, intent, met, keep, &replaced);
-        let written = paged.write_now(key, intent.value(), self.view(), operation, decide)?;
-        Ok(self.come_to(table, key, intent, written, replaced.get()))
+        let decide = |met: Met<'_>| self.decide_write(table, key, what, met, keep, &replaced);
+        let value = intent.value().map(|value| slot_value(value, draft));
+        let written = paged.write_now(key, value, self.view(), operation, decide)?;
+        Ok(self.come_to(table, key, what, written, replaced.get()))
     }
 
     /// What a write to a page came to, noted.
@@ -196,7 +214,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
         written: Result<Written<Result<bool, OperationError>>, Refusal>,
         replaced: Option<u32>,
     ) -> Result<bool, OperationError> {
@@ -204,11 +222,16 @@ impl Transaction {
             Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
             Ok(Written::Not(told)) => told,
-            Ok(Written::Overwritten) => Ok(true),
+            Ok(Written::Overwritten) => {
+                draft.inspect(|draft| draft.set_written(true));
+                Ok(true)
+            }
             Ok(Written::Pushed(change)) => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
+                let value = (value, draft.map(Draft::large));
                 let writes = &mut *self.writes().borrow_mut();
                 writes.push_paged(RecordsRef::new(table), change, deleted, value, replaced);
+                draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
             }
         }
@@ -221,7 +244,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
         met: Met<'_>,
         keep: u32,
         replaced: &Cell<Option<u32>>,
@@ -247,7 +270,12 @@ impl Transaction {
         match met.base {
             Base::Own(own) if own.position() >= keep => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
-                writes.overwrite_paged(own.position(), deleted, value);
+                let value = (value, draft.map(Draft::large));
+                if let Some(before) = writes.overwrite_paged(own.position(), deleted, value) {
+                    let values = table.paged().and_then(PagedTable::large);
+                    let values = values.expect("a write led to a value").clone();
+                    self.worker().discard(values, before);
+                }
                 Decision::Overwrite
             }
             base => {
@@ -351,22 +379,14 @@ impl Near {
     }
 }
 
-/// Checks that a record fits on a page of its table.
+/// Checks that a record with this key fits on a page of its table.
 ///
 /// # Errors
 /// `TooLongForPage`.
-pub(super) fn check_fits(
-    paged: &PagedTable,
-    key: &[u8],
-    value_bytes: usize,
-) -> Result<(), OperationError> {
-    for (what, bytes, limit) in [
-        (TooLongPart::Key, key.len(), paged.max_key_bytes()),
-        (TooLongPart::Value, value_bytes, paged.max_value_bytes()),
-    ] {
-        if bytes > limit {
-            return Err(OperationError::TooLongForPage(Box::new(TooLong { what, bytes, limit })));
-        }
+pub(super) fn check_fits(paged: &PagedTable, key: &[u8]) -> Result<(), OperationError> {
+    let (bytes, limit) = (key.len(), paged.max_key_bytes());
+    if bytes > limit {
+        return Err(OperationError::TooLongForPage(Box::new(TooLong { bytes, limit })));
     }
     Ok(())
 }

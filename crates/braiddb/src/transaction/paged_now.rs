@@ -3,8 +3,8 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::context::Transaction;
-use super::index_changes::{Attempt, Sight, Wait};
-use crate::page::{Base, Decision, Met, NotNow, PagedTable, Refusal, Written};
+use super::index_changes::{Attempt, Fetched, Sight, Wait};
+use crate::page::{Base, CopiedValue, Decision, Met, NotNow, PagedTable, Refusal, Written};
 use crate::reclaim::OperationGuard;
 use crate::record::Records;
 use crate::version::Undecided;
@@ -35,8 +35,9 @@ impl Transaction {
     /// What the transaction sees of a record of a paged table.
     pub(super) fn see_on_page<'t, 'o>(
         &self,
-        paged: &PagedTable,
+        paged: &'t PagedTable,
         key: &[u8],
+        fetched: &'o Fetched,
         operation: &'o OperationGuard,
     ) -> Result<Sight<'o>, Wait<'t>> {
         match paged.read_now(key, self.view(), operation) {
@@ -44,7 +45,14 @@ impl Transaction {
                 if let Some(lsn) = record.told.committed {
                     self.note_lsn(lsn);
                 }
-                Ok(Sight::copied(record.value))
+                match record.value {
+                    None => Ok(Sight::copied(None)),
+                    Some(CopiedValue::Here(value)) => Ok(Sight::copied(Some(value))),
+                    Some(CopiedValue::Elsewhere(large)) => match fetched.large(large) {
+                        Some(value) => Ok(Sight::large(value, large)),
+                        None => Err(Wait::Large(paged, large, self.seen_at())),
+                    },
+                }
             }
             Ok(Err(Undecided)) => Err(Wait::Undecided),
             Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
@@ -88,7 +96,7 @@ impl Transaction {
     }
 
     /// Takes back the writes to paged tables since there were so many, with so many bytes of values. Nobody was told
-    /// of them yet, and they overwrote none of those before.
+    /// of them yet, and they overwrote none of those before. Large values that they led to are still those of drafts.
     pub(super) fn undo_paged_writes(&self, keep: u32, value_bytes: usize) {
         let undone = self.writes().borrow_mut().split_off_paged(keep as usize, value_bytes);
         self.take_back_from_pages(&undone);

@@ -3,15 +3,17 @@
 use std::ptr::NonNull;
 
 use super::error::OperationError;
+use super::large::SeenAt;
 use super::paged::Near;
-use super::scan::{BATCH, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
-use crate::page::{Interrupted, NotNow, PagedTable};
+use super::scan::{BATCH, BATCH_BYTES, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
+use crate::page::{CopiedValue, Interrupted, NotNow, PagedRecord, PagedTable};
 use crate::reclaim;
-use crate::record::Records;
+use crate::record::{EXPIRY_BYTES, Records};
 use crate::sched::{self, Cause};
+use crate::types::KeyBuffer;
 
 /// Leaves that a scan brings to memory at most beside the one that it needs: a disk is about as fast at it as it can be.
-const MOST_AHEAD: usize = 32;
+pub(super) const MOST_AHEAD: usize = 32;
 
 impl<'tx> Scan<'tx> {
     /// As `read_batch`, of a paged table.
@@ -24,7 +26,7 @@ impl<'tx> Scan<'tx> {
         self.note_range();
         let reverse = self.direction == Direction::Reverse;
         let mut near = Near::new();
-        let (records, whole) = loop {
+        let (records, large, whole) = loop {
             let operation = reclaim::enter();
             let now = near.is_held();
             if !now {
@@ -38,7 +40,16 @@ impl<'tx> Scan<'tx> {
             near.let_go();
             match met {
                 Ok(None) => return Ok(false),
-                Ok(Some((records, whole))) if !records.is_empty() => break (records, whole),
+                Ok(Some((mut records, whole))) if !records.is_empty() => {
+                    let then = transaction.seen_at();
+                    drop(operation);
+                    let count = records.len();
+                    let large = self.read_large(paged, &mut records, then).await?;
+                    if let Some(large) = large.filter(|_| transaction.is_still(then)) {
+                        let whole = whole && records.len() == count;
+                        break (records, large, whole);
+                    }
+                }
                 // The first is being decided.
                 Ok(Some(_)) => {
                     drop(operation);
@@ -58,8 +69,21 @@ impl<'tx> Scan<'tx> {
                 }
             }
         };
-        // From here on nothing suspends.
-        let cursor = self.page_cursor.as_mut().expect("made above");
+        self.give_batch(table, records, large, whole);
+        Ok(true)
+    }
+
+    /// Passes over records that were read, the values of some of which were brought together, `large`, and gives those that
+    /// are there. It is `whole` if that is all of the leaf.
+    fn give_batch(
+        &mut self,
+        table: &'tx Records,
+        records: Vec<(KeyBuffer, PagedRecord)>,
+        mut large: Vec<Vec<u8>>,
+        whole: bool,
+    ) {
+        let transaction = self.transaction;
+        let cursor = self.page_cursor.as_mut().expect("records were read by it");
         match records.last() {
             Some((last, _)) if !whole => cursor.pass_to(last),
             _ => cursor.pass_all(),
@@ -74,15 +98,68 @@ impl<'tx> Scan<'tx> {
             }
         }
         for (key, record) in records.into_iter().rev() {
-            let Some(value) = record.value else { continue };
-            let Some(value) = self.given(table, &value) else { continue };
-            let kept: &[u8] = if self.keys_only { &[] } else { value };
-            let value = NonNull::from(self.copies.keep(table.memory(), kept));
+            let value = match record.value {
+                None => continue,
+                Some(CopiedValue::Here(value)) => {
+                    let Some(value) = self.given(table, &value) else { continue };
+                    let kept: &[u8] = if self.keys_only { &[] } else { value };
+                    NonNull::from(self.copies.keep(table.memory(), kept))
+                }
+                Some(CopiedValue::Elsewhere(_)) => {
+                    let value = large.pop().expect("each was read");
+                    if self.keys_only {
+                        let Some(_) = self.given(table, &value) else { continue };
+                        NonNull::from(&[][..])
+                    } else {
+                        let value = self.copies.keep_buffer(table.memory(), value);
+                        let Some(value) = self.given(table, value) else { continue };
+                        NonNull::from(value)
+                    }
+                }
+            };
             self.ready.push((key, value));
         }
         if self.ready.is_empty() {
             self.batch = (2 * self.batch).min(BATCH);
         }
-        Ok(true)
+    }
+
+    /// Reads the values of records that are too long for a page, in their order; up to as many bytes as a batch has,
+    /// and as can be had: the records are cut off before the next. `None` if they are to be looked at again. If values
+    /// are of no interest, only as much as says whether a record has expired.
+    async fn read_large(
+        &self,
+        paged: &PagedTable,
+        records: &mut Vec<(KeyBuffer, PagedRecord)>,
+        then: SeenAt,
+    ) -> Result<Option<Vec<Vec<u8>>>, OperationError> {
+        let most = match (self.keys_only, self.unexpired_only) {
+            (false, _) => usize::MAX,
+            (true, true) => EXPIRY_BYTES,
+            (true, false) => 0,
+        };
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for number in 0..records.len() {
+            let Some(CopiedValue::Elsewhere(large)) = records[number].1.value else { continue };
+            bytes += large.bytes().min(most);
+            if number > 0 && bytes > BATCH_BYTES {
+                records.truncate(number);
+                break;
+            }
+            if most == 0 {
+                values.push(Vec::new());
+                continue;
+            }
+            match self.transaction.read_large(paged, large, most, then).await {
+                Ok(Some(read)) => values.push(read.value),
+                Ok(None) => return Ok(None),
+                Err(error) if number == 0 => return Err(error),
+                Err(_) => {
+                    records.truncate(number);
+                    break;
+                }
+            }
+        }
+        Ok(Some(values))
     }
 }

@@ -16,7 +16,7 @@ use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
-use crate::page::{ChangeRef, LeftChain};
+use crate::page::{ChangeRef, LeftChain, SlotValue};
 use crate::reclaim;
 use crate::record::RecordsRef;
 use crate::rid::TableId;
@@ -174,6 +174,14 @@ impl WorkerTransactions {
             };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             for one in commit {
+                // SAFETY: not retired before it is collected below.
+                let before = unsafe { one.change.get() }.before();
+                if let Some(large) = before.and_then(SlotValue::large) {
+                    // SAFETY: tables live as long as the engine.
+                    let paged =
+                        unsafe { one.table.get() }.paged().expect("changes are of paged tables");
+                    self.discard(paged.large().expect("it led to a value").clone(), large);
+                }
                 // SAFETY: committed before the horizon by one of this worker's transactions, and off the
                 // list, from which it is collected once.
                 left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));

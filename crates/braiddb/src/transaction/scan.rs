@@ -31,7 +31,7 @@ pub(super) const BATCH: usize = 64;
 /// Records that are read from the log at a time.
 const READS: usize = 32;
 /// Bytes of values in one batch, unless a single one is larger.
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Records of a batch that are as much work as one step of a task.
 pub(super) const RECORDS_PER_STEP: usize = 4;
 

@@ -17,6 +17,7 @@ use super::engine::Engine;
 use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::isolation::Mode;
+use super::large::Discarded;
 use super::page_share::PageWatch;
 use super::reading::Reads;
 use super::recent::RecentChange;
@@ -48,6 +49,10 @@ pub(crate) struct WorkerTransactions {
     pub(super) aborted: RefCell<VecDeque<RecentChange>>,
     pub(super) taking_back: Cell<bool>,
     pub(super) take_back_at: Cell<Option<Instant>>,
+    /// Large values that are to be removed from their pages; whether a task does it; and when it is to be tried again.
+    pub(super) discarded: RefCell<VecDeque<Discarded>>,
+    pub(super) discarding: Cell<bool>,
+    pub(super) discard_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
     pub(super) reads: Rc<Reads>,
     /// Turns of housekeeping so far.
@@ -87,6 +92,9 @@ impl WorkerTransactions {
             aborted: RefCell::default(),
             taking_back: Cell::new(false),
             take_back_at: Cell::new(None),
+            discarded: RefCell::default(),
+            discarding: Cell::new(false),
+            discard_at: Cell::new(None),
             commits: RefCell::default(),
             reads,
             turns: Cell::new(0),
@@ -134,12 +142,14 @@ impl WorkerTransactions {
         self.begins.borrow().active()
     }
 
-    /// Begins a transaction of the engine's own.
+    /// Begins a transaction of the engine's own; that it is aborted is not counted.
     ///
     /// # Errors
     /// When every context is in use.
     pub(crate) fn begin(self: &Rc<Self>) -> Result<Transaction, NoContext> {
-        self.begin_as(Mode::Snapshot)
+        let transaction = self.begin_as(Mode::Snapshot)?;
+        transaction.leave_uncounted();
+        Ok(transaction)
     }
 
     /// Begins a transaction.

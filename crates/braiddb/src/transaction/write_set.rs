@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::log::{self, Lsn};
-use crate::page::ChangeRef;
+use crate::page::{ChangeRef, LargeRef};
 use crate::record::RecordsRef;
 use crate::rid::Rid;
 use crate::version::{Link, VersionRef};
@@ -87,6 +87,8 @@ pub(super) struct PagedWrite {
     pub(super) replaced: bool,
     /// Where the value is among the set's.
     value: Range<usize>,
+    /// The value, if it is too long for a page: removed if the write is taken back.
+    pub(super) large: Option<LargeRef>,
 }
 
 /// An own version that another took the place of.
@@ -145,20 +147,29 @@ impl WriteSet {
         table: RecordsRef,
         change: ChangeRef,
         deleted: bool,
-        value: &[u8],
+        (value, large): (&[u8], Option<LargeRef>),
         replaces: Option<u32>,
     ) {
         if let Some(position) = replaces {
             self.paged[position as usize].replaced = true;
         }
         let value = self.keep_value(value);
-        self.paged.push(PagedWrite { table, change, deleted, replaces, replaced: false, value });
+        let replaced = false;
+        self.paged.push(PagedWrite { table, change, deleted, replaces, replaced, value, large });
     }
 
-    /// A later write of the same transaction took the place of a write to a paged table.
-    pub(super) fn overwrite_paged(&mut self, position: u32, deleted: bool, value: &[u8]) {
+    /// A later write of the same transaction took the place of a write to a paged table, and left this value; the
+    /// large value that the earlier one had left.
+    #[must_use]
+    pub(super) fn overwrite_paged(
+        &mut self,
+        position: u32,
+        deleted: bool,
+        (value, large): (&[u8], Option<LargeRef>),
+    ) -> Option<LargeRef> {
         let write = &mut self.paged[position as usize];
         write.deleted = deleted;
+        let before = std::mem::replace(&mut write.large, large);
         if value.len() <= write.value.len() {
             write.value.end = write.value.start + value.len();
             self.paged_values[write.value.clone()].copy_from_slice(value);
@@ -167,6 +178,7 @@ impl WriteSet {
             self.paged[position as usize].value = kept;
         }
         self.overwrites += 1;
+        before
     }
 
     fn keep_value(&mut self, value: &[u8]) -> Range<usize> {

@@ -12,3 +12,17 @@ where
     let options = if paged { options.paged() } else { options };
     db.run_blocking(async move |tx| tx.create_table_with(name, options).await).unwrap()
 }
+
+/// A value that fits on a page of 4 KiB, or, one in eight, one that does not, of some pages; now and then of 300 KiB.
+#[allow(dead_code, reason = "not all tests have such values")]
+pub fn value_of_any_size(random: &mut fastrand::Rng) -> Vec<u8> {
+    let bytes = match random.u16(..800) {
+        0 => random.usize(290 << 10..310 << 10),
+        1..30 => random.usize(1020..1030),
+        30..100 => random.usize(1025..20_000),
+        _ => random.usize(..1025),
+    };
+    let seed = random.u8(..);
+    // No two pieces are alike.
+    (0..bytes).map(|byte| seed ^ (byte % 251) as u8).collect()
+}

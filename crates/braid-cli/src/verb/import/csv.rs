@@ -119,7 +119,7 @@ impl<R: Read> CsvReader<R> {
             if self.at == self.filled && !self.read_more()? {
                 if state == State::Quoted {
                     return Err(malformed(format!(
-                        "line {opened}: a quotation mark is opened here and never closed"
+                        "line {opened}: a quotation mark is opened here and never closed: close the field, or leave the mark out"
                     )));
                 }
                 row.ends.push(row.text.len());

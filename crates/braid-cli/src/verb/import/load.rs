@@ -16,7 +16,7 @@ use super::Shares;
 use super::merge::Spilled;
 use super::rows::{Rejected, Rejections, Rows};
 use crate::arguments::Import;
-use crate::codec::ValueType;
+use crate::codec::{KeyType, ValueType};
 use crate::store::once_free;
 use crate::store::{self, AnyTable, StoreArguments};
 
@@ -219,7 +219,7 @@ fn too_many(table: &str, most: u64) -> String {
 
 /// Rows as a table's types encode them; those that are none of its are rejected.
 fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
-    if table.key.is_text() && table.value == ValueType::Text {
+    if table.key == KeyType::Text && table.value == ValueType::Text {
         return rows;
     }
     let mut encoded = Rows::default();

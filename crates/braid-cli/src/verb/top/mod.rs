@@ -20,6 +20,7 @@ use crate::arguments::Top;
 use crate::store::StoreArguments;
 use rates::Rates;
 use screen::View;
+pub use source::read;
 use source::{Sample, Source};
 
 /// What a key of the keyboard does.

@@ -16,7 +16,7 @@ pub(super) use row::is_row_key;
 pub use row::{IndexDescription, IndexStage};
 
 use super::table::Table;
-use crate::record::{IndexCode, Secondary};
+use crate::record::{IndexCode, Secondary, ShowKey};
 use crate::types::{DecodeError, Key, KeyBuffer, TableKey, Value};
 
 /// A secondary index with keys of type `S`, of a table with keys of type `K` and values of type `V`; cheap
@@ -159,7 +159,11 @@ where
         extract(V::decode(value)?, &mut IndexKeys { keys, types: PhantomData });
         Ok(())
     });
-    IndexCode { extract, split: split::<S> }
+    let show_key = ShowKey(|part| match S::decode_part(part).ok()? {
+        (key, []) => S::shown(&key),
+        _ => None,
+    });
+    IndexCode { extract, split: split::<S>, show_key }
 }
 
 /// Bytes of the index's key at the start of an entry's.

@@ -7,6 +7,7 @@ mod expiry;
 mod full_disk;
 mod growth;
 mod paged_disk;
+mod paged_large;
 #[path = "../../../tests/common/polls.rs"]
 mod polls;
 mod read_only;

@@ -21,18 +21,29 @@ const FRAMES: u32 = 8;
 const RECORDS: u64 = 600;
 const TASKS: u64 = 6;
 
-type Records = Table<u64, [u8]>;
-type Model = BTreeMap<u64, Vec<u8>>;
+pub(super) type Records = Table<u64, [u8]>;
+pub(super) type Model = BTreeMap<u64, Vec<u8>>;
 
-fn value(key: u64, version: u64) -> Vec<u8> {
+pub(super) fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(key << 16 ^ version);
-    (0..random.usize(200..600)).map(|_| random.u8(..)).collect()
+    // Some are too long for a page.
+    let bytes = if random.u8(..8) == 0 { 1000..9000 } else { 200..600 };
+    (0..random.usize(bytes)).map(|_| random.u8(..)).collect()
 }
 
 /// A table without a log, so that only pages are written and read.
 fn open(limit: &Limit, seed: u64) -> (SimulatedDisk, Database, Records) {
+    open_with(limit, seed, FRAMES)
+}
+
+/// The same, with so many frames.
+pub(super) fn open_with(
+    limit: &Limit,
+    seed: u64,
+    frames: u32,
+) -> (SimulatedDisk, Database, Records) {
     let disk = SimulatedDisk::new(seed);
-    let options = Options::default().durability(Durability::Volatile).page_frames(Some(FRAMES));
+    let options = Options::default().durability(Durability::Volatile).page_frames(Some(frames));
     let db = Database::open_simulated(&disk, options, seed).unwrap();
     limit.watch(&db, Database::stats);
     let paged = TableOptions::default().paged();
@@ -41,7 +52,7 @@ fn open(limit: &Limit, seed: u64) -> (SimulatedDisk, Database, Records) {
     (disk, db, table)
 }
 
-fn fill(db: &Database, table: &Records) -> Model {
+pub(super) fn fill(db: &Database, table: &Records) -> Model {
     let model: Model = (0..RECORDS).map(|key| (key, value(key, 0))).collect();
     for some in model.clone().into_iter().collect::<Vec<_>>().chunks(50) {
         let (table, some) = (table.clone(), some.to_vec());
@@ -64,14 +75,14 @@ async fn contents(tx: &Transaction, table: &Records) -> Result<Model, Error> {
     Ok(found)
 }
 
-fn check(db: &Database, table: &Records, model: &Model) {
+pub(super) fn check(db: &Database, table: &Records, model: &Model) {
     let table = table.clone();
     let found = db.run_blocking(async move |tx| contents(tx, &table).await).unwrap();
     assert!(found == *model, "what is there is what was written");
 }
 
 /// Lets the worker's other tasks and its transfers go on.
-async fn give_way() {
+pub(super) async fn give_way() {
     let mut gave_way = false;
     poll_fn(move |context| {
         if std::mem::replace(&mut gave_way, true) {
@@ -85,9 +96,9 @@ async fn give_way() {
 
 /// How often what happened.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    dropped: u64,
-    failed: u64,
+pub(super) struct Counts {
+    pub(super) dropped: u64,
+    pub(super) failed: u64,
 }
 
 /// Whether the disk's fault is told.
@@ -155,7 +166,7 @@ async fn work(
     Ok((model, counts))
 }
 
-fn work_of_all(db: &Database, table: &Records, model: &Model) -> (Model, Counts) {
+pub(super) fn work_of_all(db: &Database, table: &Records, model: &Model) -> (Model, Counts) {
     let tasks = (0..TASKS).map(|task| {
         let of_task = |(key, _): &(&u64, &Vec<u8>)| **key % TASKS == task;
         let mine = model.iter().filter(of_task).map(|(key, value)| (*key, value.clone()));

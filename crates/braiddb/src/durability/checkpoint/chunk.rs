@@ -1,5 +1,6 @@
 //! Chunks: the entries of one table, as many as fit, under one checksum: where its records are in the log, or, of a
-//! paged table, the records themselves.
+//! paged table, the records themselves. The last record of such a chunk may be cut short in its value, if that is large: the
+//! next chunk, of the same table, begins with more of it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,6 +16,8 @@ const HEADER_BYTES: usize = size_of::<ChunkHeader>();
 pub(super) const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
+/// Values that are longer may be cut; no value that lies on a page is.
+pub(super) const CUT_BEYOND: usize = 16 << 10;
 /// Bytes of a record of a paged table before its key.
 pub(super) const RECORD_BYTES: usize = size_of::<RecordHeader>();
 
@@ -35,7 +38,7 @@ struct ChunkHeader {
 pub(super) enum ChunkKind {
     /// Keys, with the ids and addresses of their records.
     Addresses,
-    /// Keys of a paged table, with their values.
+    /// Keys of a paged table, with their values; first, more of the value that the chunk before was full of.
     Records,
 }
 
@@ -55,7 +58,8 @@ struct EntryHeader {
     key_bytes: U16,
 }
 
-/// The first bytes of a record of a paged table; the key follows, then the value.
+/// The first bytes of a record of a paged table; the key follows, then the value, of which `value_bytes` is the whole
+/// length.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RecordHeader {
@@ -84,7 +88,7 @@ impl ChunkWriter {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries == 0
+        self.used == HEADER_BYTES
     }
 
     /// Adds an entry; `false` if it does not fit any more.
@@ -99,15 +103,30 @@ impl ChunkWriter {
         self.push_parts([header.as_bytes(), key, &[]])
     }
 
-    /// Adds a record of a paged table; `false` if it does not fit any more.
-    pub(super) fn push_record(&mut self, key: &[u8], value: &[u8]) -> bool {
+    /// Adds a record of a paged table: how many bytes of the value, which are all unless it is large; `None` if it does
+    /// not fit any more. The rest of the value goes to the next chunks ([`Self::push_rest`]).
+    pub(super) fn push_record(&mut self, key: &[u8], value: &[u8]) -> Option<usize> {
         assert_eq!(self.kind, ChunkKind::Records);
         let header = RecordHeader {
-            value_bytes: u32::try_from(value.len()).expect("values fit on pages").into(),
+            value_bytes: u32::try_from(value.len()).expect("values are bounded").into(),
             key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
             zero: 0.into(),
         };
-        self.push_parts([header.as_bytes(), key, value])
+        let room = CHUNK_BYTES - self.used;
+        let part = match room.checked_sub(RECORD_BYTES + key.len())? {
+            room if value.len() > CUT_BEYOND => &value[..room.min(value.len())],
+            _ => value,
+        };
+        self.push_parts([header.as_bytes(), key, part]).then_some(part.len())
+    }
+
+    /// Adds what there is room for of a value that was cut short; how many bytes of it. Before the first record.
+    pub(super) fn push_rest(&mut self, rest: &[u8]) -> usize {
+        assert!(self.kind == ChunkKind::Records && self.is_empty());
+        let part = &rest[..rest.len().min(CONTENT_BYTES)];
+        self.buffer[self.used..][..part.len()].copy_from_slice(part);
+        self.used += part.len();
+        part.len()
     }
 
     /// Adds the parts of an entry; `false` if they do not fit any more.
@@ -160,7 +179,10 @@ pub(super) struct ChunkEntry<'c> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkRecord<'c> {
     pub(super) key: &'c [u8],
+    /// What the chunk has of its value.
     pub(super) value: &'c [u8],
+    /// Bytes of the value that are in the next chunks.
+    pub(super) rest: usize,
 }
 
 impl<'c> ChunkReader<'c> {
@@ -179,6 +201,11 @@ impl<'c> ChunkReader<'c> {
         Ok(Self { table, kind, left: header.entries.get(), rest: &bytes[HEADER_BYTES..] })
     }
 
+    /// Whether all its entries were passed.
+    pub(super) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
     /// The next record of a paged table; `None` after the last.
     pub(super) fn next_record(&mut self) -> Option<Result<ChunkRecord<'c>, &'static str>> {
         assert_eq!(self.kind, ChunkKind::Records);
@@ -189,9 +216,20 @@ impl<'c> ChunkReader<'c> {
     fn record(&mut self) -> Option<ChunkRecord<'c>> {
         let (header, rest) = RecordHeader::ref_from_prefix(self.rest).ok()?;
         let (key, rest) = rest.split_at_checked(header.key_bytes.get().into())?;
-        let (value, rest) = rest.split_at_checked(header.value_bytes.get() as usize)?;
+        let value_bytes = header.value_bytes.get() as usize;
+        // Only what is large, and last, is cut.
+        let may_be_cut = value_bytes > CUT_BEYOND && self.left == 0;
+        let here = if may_be_cut { value_bytes.min(rest.len()) } else { value_bytes };
+        let (value, rest) = rest.split_at_checked(here)?;
         self.rest = rest;
-        Some(ChunkRecord { key, value })
+        Some(ChunkRecord { key, value, rest: value_bytes - here })
+    }
+
+    /// More of the value that the chunk before cut short, of which so many bytes were left. Before the first record.
+    pub(super) fn take_rest(&mut self, left: usize) -> &'c [u8] {
+        let (part, rest) = self.rest.split_at(left.min(self.rest.len()));
+        self.rest = rest;
+        part
     }
 
     /// The next entry; `None` after the last.
@@ -244,15 +282,16 @@ mod tests {
         let mut writer = ChunkWriter::new(TableId(9), ChunkKind::Records);
         let bytes = |n: usize, most: usize| vec![n as u8; n % most];
         let mut count = 0;
-        while writer.push_record(&bytes(count, 7), &bytes(count, 1025)) {
+        while writer.push_record(&bytes(count, 7), &bytes(count, 1025)).is_some() {
             count += 1;
         }
         let mut chunk = writer.finish(0);
         let mut reader = ChunkReader::new(&chunk, 0).unwrap();
         assert_eq!((reader.table, reader.kind), (TableId(9), ChunkKind::Records));
         for number in 0..count {
-            let ChunkRecord { key, value } = reader.next_record().unwrap().unwrap();
+            let ChunkRecord { key, value, rest } = reader.next_record().unwrap().unwrap();
             assert_eq!((key, value), (&bytes(number, 7)[..], &bytes(number, 1025)[..]));
+            assert_eq!(rest, 0);
         }
         assert!(reader.next_record().is_none() && count > 400);
         // As the page on the format has them: table, number, entries, kind; two records' lengths, and the second one's
@@ -266,5 +305,58 @@ mod tests {
         let sum = crc32c::crc32c(&chunk);
         chunk[..4].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(ChunkReader::new(&chunk, 0).unwrap_err(), "it is of no known kind");
+    }
+
+    #[test]
+    fn a_large_value_goes_on_in_the_next_chunks() {
+        let value: Vec<u8> = (0..3 * CHUNK_BYTES).map(|byte| (byte % 251) as u8).collect();
+        let new = || ChunkWriter::new(TableId(1), ChunkKind::Records);
+        for before in
+            [0, 100, CONTENT_BYTES - 8, CONTENT_BYTES - 2 * 8 - 3, CONTENT_BYTES - 2 * 8 - 4]
+        {
+            let small = vec![7; before.saturating_sub(RECORD_BYTES)];
+            let (mut chunks, mut chunk) = (Vec::new(), new());
+            let mut pushed = None;
+            if before > 0 {
+                // Of such a length that it would be cut if it did not fit.
+                assert_eq!(chunk.push_record(b"", &small), Some(small.len()));
+                pushed = chunk.push_record(b"key", &value);
+                assert_eq!(pushed.is_none(), CONTENT_BYTES - before < RECORD_BYTES + 3);
+            }
+            let mut passed = match pushed {
+                Some(passed) => passed,
+                None if before == 0 => chunk.push_record(b"key", &value).unwrap(),
+                None => {
+                    chunks.push(std::mem::replace(&mut chunk, new()).finish(0));
+                    chunk.push_record(b"key", &value).unwrap()
+                }
+            };
+            while passed < value.len() {
+                let number = chunks.len() as u32;
+                chunks.push(std::mem::replace(&mut chunk, new()).finish(number));
+                passed += chunk.push_rest(&value[passed..]);
+            }
+            assert_eq!(chunk.push_record(b"last", b"one"), Some(3));
+            let number = chunks.len() as u32;
+            chunks.push(chunk.finish(number));
+            let (mut read, mut rest, mut keys) = (Vec::new(), 0, Vec::new());
+            for (number, chunk) in chunks.iter().enumerate() {
+                let mut reader = ChunkReader::new(chunk, number as u32).unwrap();
+                let more = reader.take_rest(rest);
+                read.extend_from_slice(more);
+                rest -= more.len();
+                while let Some(record) = reader.next_record() {
+                    let record = record.unwrap();
+                    assert_eq!(rest, 0);
+                    keys.push(record.key);
+                    if record.key == b"key" {
+                        read.extend_from_slice(record.value);
+                        rest = record.rest;
+                    }
+                }
+            }
+            assert!(read == value && rest == 0);
+            assert_eq!(keys[keys.len() - 2..], [&b"key"[..], b"last"]);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! pages by their keys.
 
 use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
-use super::read::{CheckpointReader, WRONG_COUNT, offset};
+use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT, offset};
 use super::{Checkpoint, parse_name};
 use crate::durability::recovered_pages::RecoveringPages;
 use crate::durability::{RecoveryError, RecoveryStep, Watch};
@@ -13,6 +13,7 @@ use crate::rid::TableId;
 use crate::sched::run_now;
 use crate::transaction::Engine;
 use crate::types::KeyBuffer;
+use crate::version::MAX_VALUE_BYTES;
 
 /// Loads the newest checkpoint into the engine's tables, which are empty, and `pages`; `None` if there is none.
 ///
@@ -115,27 +116,50 @@ impl Input<'_> {
         }
         let pages = self.pages.tree(table)?;
         let mut last: Option<KeyBuffer> = None;
+        // A value that was cut short, of the last key, and how many bytes are missing of it.
+        let mut cut: Option<(Vec<u8>, usize)> = None;
         while self.reader.next_table()? == Some((table, ChunkKind::Records)) {
             let mut chunk = self.reader.chunk()?;
             let mut loaded = 0;
+            if let Some((mut value, missing)) = cut.take() {
+                let more = chunk.take_rest(missing);
+                value.extend_from_slice(more);
+                if more.len() < missing {
+                    cut = Some((value, missing - more.len()));
+                } else {
+                    let key = last.as_ref().expect("the key of what was cut short");
+                    run_now(pages.replay(key, Some(&value)))?;
+                }
+            }
             while let Some(record) = chunk.next_record() {
-                let ChunkRecord { key, value } = record.map_err(|why| self.reader.damaged(why))?;
-                if key.len() > pages.max_key_bytes() || value.len() > pages.max_value_bytes() {
+                let record = record.map_err(|why| self.reader.damaged(why))?;
+                let ChunkRecord { key, value, rest } = record;
+                let value_bytes = value.len() + rest;
+                if cut.is_some() {
+                    return Err(self.reader.damaged(CUT_SHORT).into());
+                }
+                if key.len() > pages.max_key_bytes() || value_bytes > MAX_VALUE_BYTES {
                     return Err(self.reader.damaged("a record is too long").into());
                 }
                 if last.as_ref().is_some_and(|last| **last >= *key) {
                     return Err(self.reader.damaged("keys are not in order").into());
                 }
-                run_now(pages.replay(key, Some(value)))?;
+                match rest {
+                    0 => run_now(pages.replay(key, Some(value)))?,
+                    rest => cut = Some((value.to_vec(), rest)),
+                }
                 let last = last.get_or_insert_default().inner_mut();
                 last.clear();
                 last.extend_from_slice(key);
-                self.paged_bytes += (RECORD_BYTES + key.len() + value.len()) as u64;
+                self.paged_bytes += (RECORD_BYTES + key.len() + value_bytes) as u64;
                 loaded += 1;
             }
             self.pass(loaded, watch);
         }
-        Ok(())
+        match cut {
+            Some(_) => Err(self.reader.damaged_as_a_whole(CUT_SHORT).into()),
+            None => Ok(()),
+        }
     }
 }
 

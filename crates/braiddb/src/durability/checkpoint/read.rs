@@ -100,13 +100,20 @@ impl CheckpointReader {
 
     /// Checks a table's chunks, the first of which is the next; how many records they have.
     fn check_table(&mut self, table: TableId, kind: ChunkKind) -> Result<u64, LogError> {
-        let (mut last, mut count) = (None::<KeyBuffer>, 0);
+        // Of a value that a chunk cut short, so many bytes are missing.
+        let (mut last, mut count, mut missing) = (None::<KeyBuffer>, 0, 0);
         while self.next_table()? == Some((table, kind)) {
             let mut chunk = self.chunk()?;
+            missing -= chunk.take_rest(missing).len();
             loop {
                 let key = match kind {
                     ChunkKind::Addresses => chunk.next().map(|entry| Ok(entry?.key)),
-                    ChunkKind::Records => chunk.next_record().map(|record| Ok(record?.key)),
+                    ChunkKind::Records if missing > 0 && !chunk.is_over() => Some(Err(CUT_SHORT)),
+                    ChunkKind::Records => chunk.next_record().map(|record| {
+                        let record = record?;
+                        missing = record.rest;
+                        Ok(record.key)
+                    }),
                 };
                 let Some(key) = key else { break };
                 let key = key.map_err(|why: &str| self.damaged(why))?;
@@ -119,6 +126,9 @@ impl CheckpointReader {
                 count += 1;
             }
             self.pass();
+        }
+        if missing > 0 {
+            return Err(self.damaged_as_a_whole(CUT_SHORT));
         }
         Ok(count)
     }
@@ -142,6 +152,8 @@ pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<(), LogError> {
     Ok(())
 }
 
+/// What is wrong with a checkpoint in which a value is not followed by its end.
+pub(super) const CUT_SHORT: &str = "a value is cut short";
 /// What is wrong with a checkpoint that has more or fewer records than its header says.
 pub(super) const WRONG_COUNT: &str = "it does not hold as many records as it says";
 

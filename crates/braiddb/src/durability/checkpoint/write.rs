@@ -5,7 +5,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_BYTES, CONTENT_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES, RECORD_BYTES};
+use super::chunk::{
+    CHUNK_BYTES, CONTENT_BYTES, CUT_BEYOND, ChunkKind, ChunkWriter, ENTRY_BYTES, RECORD_BYTES,
+};
 use super::read::offset;
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
@@ -23,8 +25,9 @@ use crate::version::USUAL_KEY_BYTES;
 
 /// Index entries looked at between two turns of others.
 const BATCH: usize = 32;
-/// Records of a paged table, likewise.
+/// Records of a paged table, likewise, and bytes of their values, unless a single one is larger.
 const PAGED_BATCH: usize = 128;
+const PAGED_BATCH_BYTES: usize = 1 << 20;
 
 /// Writes a checkpoint of the database whose worker's thread this is, into its directory. Where the
 /// disk is full, it may take what is held back for it.
@@ -124,9 +127,10 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
     bytes + long_keys + before_images + CHUNK_BYTES as u64
 }
 
-/// Chunks that the records of a paged table take at most: each is filled until a record does not fit any more.
+/// Chunks that the records of a paged table take at most: each is filled until a record does not fit any more; a large one
+/// is cut.
 fn chunks_of(pages: &PagedTable) -> u64 {
-    let longest = RECORD_BYTES + pages.max_key_bytes() + pages.max_value_bytes();
+    let longest = RECORD_BYTES + pages.max_key_bytes() + CUT_BEYOND;
     let stored = pages.stored();
     let bytes = stored.records * RECORD_BYTES as u64 + stored.bytes;
     bytes.div_ceil((CONTENT_BYTES - longest) as u64)
@@ -240,16 +244,27 @@ impl Output {
         let (mut chunk, mut last) = (new_chunk(), None::<KeyBuffer>);
         loop {
             let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-            let mut passed = 0;
+            let (mut passed, mut bytes, mut more) = (0, 0, true);
             {
                 let low = last.take().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
-                while passed < PAGED_BATCH && scan.load().await? {
-                    let (key, value) = scan.current().expect("loaded");
-                    if !chunk.push_record(key, value) {
-                        self.write_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
-                        assert!(chunk.push_record(key, value), "a chunk holds any record");
+                while passed < PAGED_BATCH && bytes < PAGED_BATCH_BYTES {
+                    more = scan.load().await?;
+                    if !more {
+                        break;
                     }
+                    let (key, value) = scan.current().expect("loaded");
+                    let mut pushed = chunk.push_record(key, value);
+                    if pushed.is_none() {
+                        self.write_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
+                        pushed = chunk.push_record(key, value);
+                    }
+                    let mut pushed = pushed.expect("a chunk holds the beginning of any record");
+                    while pushed < value.len() {
+                        self.write_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
+                        pushed += chunk.push_rest(&value[pushed..]);
+                    }
+                    bytes += value.len();
                     self.paged_bytes += (RECORD_BYTES + key.len() + value.len()) as u64;
                     (passed, last) = (passed + 1, Some(key.clone()));
                     scan.pass();
@@ -257,7 +272,7 @@ impl Output {
             }
             transaction.end_uncounted();
             self.records += passed as u64;
-            if passed < PAGED_BATCH {
+            if !more {
                 break;
             }
             sched::yield_now(Cause::Memory).await;

@@ -29,6 +29,7 @@ fn read(store: ColdStore, records: Vec<(Lsn, usize)>) -> Vec<Result<Vec<u8>, Log
         cold_width: 4,
         max_open: 4,
         read_depth: 4,
+        trace: 0,
         seed: None,
     };
     let device = |_| open_device(DeviceKind::Blocking);

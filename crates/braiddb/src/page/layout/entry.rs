@@ -37,7 +37,7 @@ impl SlotFlags {
     pub(in crate::page) const NONE: Self = Self(0);
     /// The record is deleted; the slot stays for those who still see it.
     pub(in crate::page) const DELETED: Self = Self(1);
-    /// The cell holds the page id at which the value begins, not the value.
+    /// The cell holds the number of the value, which lies elsewhere.
     pub(in crate::page) const OVERFLOW: Self = Self(2);
     /// A bulk operation made the slot.
     pub(in crate::page) const BULK_CREATED: Self = Self(4);

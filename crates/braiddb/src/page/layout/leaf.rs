@@ -75,13 +75,32 @@ impl<W: PageWord> Page<'_, W> {
         self.copy_bytes(start, entry.inline_bytes(), out);
     }
 
+    /// Bytes that the cell of a slot has of its value.
+    pub(in crate::page) fn cell_bytes(self, place: usize) -> usize {
+        self.entry(place).inline_bytes()
+    }
+
     /// Inserts a slot.
     ///
     /// # Panics
     /// If the page has no room, or the value has another length than the flags say.
     pub(in crate::page) fn insert(self, place: usize, key: &[u8], value: &[u8], flags: SlotFlags) {
-        assert!(!flags.has(SlotFlags::OVERFLOW), "its length is not that of the bytes in the cell");
-        self.insert_words(place, key, value.len(), flags, |number| word_of(value, number));
+        self.insert_cell(place, key, (value, value.len()), flags);
+    }
+
+    /// Inserts a slot with what its cell is to have of the value, and the length of the whole.
+    ///
+    /// # Panics
+    /// If the page has no room, or the cell has another length than the flags say.
+    pub(in crate::page) fn insert_cell(
+        self,
+        place: usize,
+        key: &[u8],
+        (cell, value_bytes): (&[u8], usize),
+        flags: SlotFlags,
+    ) {
+        check_cell(cell, value_bytes, flags);
+        self.insert_words(place, key, value_bytes, flags, |number| word_of(cell, number));
     }
 
     /// Inserts a slot whose value's words `value` tells.
@@ -119,7 +138,20 @@ impl<W: PageWord> Page<'_, W> {
     /// # Panics
     /// If the page has no room for one that takes more.
     pub(in crate::page) fn overwrite(self, place: usize, value: &[u8], flags: SlotFlags) {
-        assert!(!flags.has(SlotFlags::OVERFLOW), "its length is not that of the bytes in the cell");
+        self.overwrite_cell(place, (value, value.len()), flags);
+    }
+
+    /// The same, given what the cell is to have of the value, and the length of the whole.
+    ///
+    /// # Panics
+    /// If the page has no room for one that takes more, or the cell has another length than the flags say.
+    pub(in crate::page) fn overwrite_cell(
+        self,
+        place: usize,
+        (value, value_bytes): (&[u8], usize),
+        flags: SlotFlags,
+    ) {
+        check_cell(value, value_bytes, flags);
         let tail = self.entry(place).tail_words(self.prefix_bytes());
         let before = self.entry(place).inline_bytes().div_ceil(WORD_BYTES);
         let words = value.len().div_ceil(WORD_BYTES);
@@ -136,7 +168,7 @@ impl<W: PageWord> Page<'_, W> {
         }
         let entry = self.entry(place);
         let cell = if tail + words == 0 { 0 } else { entry.cell() };
-        self.set_entry(place, EntryWord::leaf(cell, entry.key_bytes(), value.len(), flags));
+        self.set_entry(place, EntryWord::leaf(cell, entry.key_bytes(), value_bytes, flags));
         self.write_bytes(cell + tail, value);
     }
 
@@ -156,4 +188,10 @@ impl<W: PageWord> Page<'_, W> {
         self.free_cell(self.cell_words(place));
         self.close_entry(place);
     }
+}
+
+/// Checks that a cell has as many bytes as the slot's flags say.
+fn check_cell(cell: &[u8], value_bytes: usize, flags: SlotFlags) {
+    let expected = if flags.has(SlotFlags::OVERFLOW) { WORD_BYTES } else { value_bytes };
+    assert_eq!(cell.len(), expected, "a slot says what its cell has");
 }

@@ -7,6 +7,7 @@ use super::PageTree;
 use crate::page::frame::{LatchedPage, ResidentPage};
 use crate::page::layout::{Sink, Slot, SlotFlags};
 use crate::page::map::PageId;
+use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
 
 /// Slots of a leaf; a leaf with so many more is not looked at for a neighbour when one is removed.
 const LOOK_EVERY: usize = 8;
@@ -37,12 +38,26 @@ impl<'t> LeafView<'t> {
         self.page.page.flags(place)
     }
 
-    /// Bytes of a slot's value, which are no more than a page has.
-    pub(in crate::page) fn value_bytes(self, place: usize) -> usize {
-        self.page.page.value_bytes(place).min(self.page.page.bytes())
+    /// Bytes that a slot's cell has of its value, which are no more than a page has.
+    pub(in crate::page) fn cell_bytes(self, place: usize) -> usize {
+        self.page.page.cell_bytes(place).min(self.page.page.bytes())
     }
 
-    /// Appends a slot's value to `out`.
+    /// A copy of what a slot has of its value.
+    #[inline]
+    pub(in crate::page) fn value(self, place: usize) -> CopiedValue {
+        let mut cell = ValueBytes::new();
+        let page = self.page.page;
+        if page.flags(place).has(SlotFlags::OVERFLOW) {
+            let bytes = page.value_bytes(place);
+            page.copy_value(place, &mut cell);
+            return SlotValue::from_cell(&cell, Some(bytes)).copied();
+        }
+        page.copy_value(place, &mut cell);
+        CopiedValue::Here(cell)
+    }
+
+    /// Appends what a slot's cell has of its value to `out`.
     #[inline]
     pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl Sink) {
         self.page.page.copy_value(place, out);
@@ -132,10 +147,25 @@ impl<'t> LatchedLeaf<'t> {
         value: &[u8],
         flags: SlotFlags,
     ) {
+        self.insert_value(place, key, SlotValue::Here(value), flags);
+    }
+
+    /// The same with a value that may lie elsewhere.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(in crate::page) fn insert_value(
+        &mut self,
+        place: usize,
+        key: &[u8],
+        value: SlotValue<'_>,
+        flags: SlotFlags,
+    ) {
         assert!(key.len() <= self.tree.max_key_bytes());
-        assert!(value.len() <= self.tree.max_inline_value_bytes());
+        assert!(value.cell_bytes() <= self.tree.max_inline_value_bytes());
         self.touch();
-        self.page.page.insert(place, key, value, flags);
+        let (bytes, flags) = (value.value_bytes(), value.flags(flags));
+        value.with_cell(|cell| self.page.page.insert_cell(place, key, (cell, bytes), flags));
         self.note_stored(None, self.stored_bytes(place));
     }
 
@@ -144,15 +174,31 @@ impl<'t> LatchedLeaf<'t> {
     /// # Panics
     /// If there is no room.
     pub(in crate::page) fn overwrite(&mut self, place: usize, value: &[u8], flags: SlotFlags) {
-        assert!(value.len() <= self.tree.max_inline_value_bytes());
+        self.overwrite_value(place, SlotValue::Here(value), flags);
+    }
+
+    /// The same with a value that may lie elsewhere.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(in crate::page) fn overwrite_value(
+        &mut self,
+        place: usize,
+        value: SlotValue<'_>,
+        flags: SlotFlags,
+    ) {
+        assert!(value.cell_bytes() <= self.tree.max_inline_value_bytes());
         self.touch();
         let before = self.stored_bytes(place);
-        self.page.page.overwrite(place, value, flags);
+        let (bytes, flags) = (value.value_bytes(), value.flags(flags));
+        value.with_cell(|cell| self.page.page.overwrite_cell(place, (cell, bytes), flags));
         self.note_stored(before, self.stored_bytes(place));
     }
 
-    /// Sets all flags of a slot.
+    /// Sets all flags of a slot, but what says where its value is.
     pub(in crate::page) fn set_flags(&mut self, place: usize, flags: SlotFlags) {
+        let is_elsewhere = self.page.page.flags(place).has(SlotFlags::OVERFLOW);
+        let flags = if is_elsewhere { flags.with(SlotFlags::OVERFLOW) } else { flags };
         self.touch();
         let before = self.stored_bytes(place);
         self.page.page.set_flags(place, flags);
@@ -166,11 +212,11 @@ impl<'t> LatchedLeaf<'t> {
         self.page.page.remove(place);
     }
 
-    /// Bytes of the key and the value of the record in a slot; `None` if it is deleted.
+    /// Bytes of the key of the record in a slot, and of what its cell has of the value; `None` if it is deleted.
     fn stored_bytes(&self, place: usize) -> Option<usize> {
         let page = self.page.page;
         let is_there = !page.flags(place).has(SlotFlags::DELETED);
-        is_there.then(|| page.key_bytes(place) + page.value_bytes(place))
+        is_there.then(|| page.key_bytes(place) + page.cell_bytes(place))
     }
 
     fn note_stored(&self, before: Option<usize>, after: Option<usize>) {

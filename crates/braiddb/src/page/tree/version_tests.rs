@@ -9,6 +9,7 @@ use super::leaf::{LatchedLeaf, LeafView};
 use super::*;
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::value::SlotValue;
 use crate::page::versions::{ChangeRef, Mapping, reserved_bytes};
 use crate::reclaim::Domain;
 use crate::sched::run_now;
@@ -39,7 +40,7 @@ fn shrink(tree: &PageTree, key: &[u8], stamp: Stamp, memory: &MemoryCounters) ->
     let (chain, word) = unsafe { Mapping::find_or_make(leaf.mapping(), memory, TABLE, key) };
     leaf.set_mapping(word);
     // SAFETY: the leaf is latched until the value is written.
-    let change = unsafe { chain.push(memory, stamp, Some(&before), 0) };
+    let change = unsafe { chain.push(memory, stamp, Some(SlotValue::Here(&before)), 0) };
     let value = &before[..before.len() % 5];
     leaf.overwrite(place, value, SlotFlags::VERSIONED);
     chain.note_on_page(value.len());
@@ -57,7 +58,7 @@ fn undo(tree: &PageTree, key: &[u8], status: &StatusTable) {
     // SAFETY: the leaf is latched.
     unsafe {
         chain.roll_back(status, |before| {
-            leaf.overwrite(place, before.expect("it was there"), SlotFlags::NONE);
+            leaf.overwrite_value(place, before.expect("it was there"), SlotFlags::NONE);
         });
     }
     reserve(&mut leaf);

@@ -26,6 +26,7 @@ use std::ptr::NonNull;
 use super::change::{Change, ChangeRef};
 use crate::log::Lsn;
 use crate::memory::{Kind, MemoryCounters};
+use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
@@ -50,7 +51,7 @@ struct Header {
     references: AtomicU32,
     table: TableId,
     key_bytes: u32,
-    /// Bytes of the value that the page has; written and read under its latch.
+    /// Bytes that the record's cell has of its value; written and read under its latch.
     on_page: AtomicU32,
 }
 
@@ -100,7 +101,7 @@ pub(crate) enum SeenValue<'o> {
     /// What the page had.
     OnPage,
     /// This; `None`: there is no record.
-    Before(Option<&'o [u8]>),
+    Before(Option<SlotValue<'o>>),
 }
 
 /// What a write would be made on.
@@ -321,7 +322,7 @@ impl<'a> Chain<'a> {
         self,
         memory: &MemoryCounters,
         stamp: Stamp,
-        before: Option<&[u8]>,
+        before: Option<SlotValue<'_>>,
         position: u32,
     ) -> ChangeRef {
         assert!(stamp.name().is_some(), "a write is in flight at first");
@@ -344,7 +345,7 @@ impl<'a> Chain<'a> {
     pub(crate) unsafe fn roll_back(
         self,
         status: &StatusTable,
-        mut restore: impl FnMut(Option<&[u8]>),
+        mut restore: impl FnMut(Option<SlotValue<'_>>),
     ) {
         let unlatched = is_planted(Bug::ChangeTakenOutWithoutLatch);
         let mut latched = if unlatched { self.latch_not() } else { self.latch() };
@@ -355,7 +356,7 @@ impl<'a> Chain<'a> {
                 break;
             }
             restore(newest.before());
-            self.note_on_page(newest.before().map_or(0, <[u8]>::len));
+            self.note_on_page(newest.before().map_or(0, SlotValue::cell_bytes));
             latched.newest = newest.next();
         }
     }
@@ -442,7 +443,7 @@ impl<'a> Chain<'a> {
             if stamp.name().is_none() && stamp != Stamp::ABORTED {
                 break;
             }
-            longest = longest.max(change.before().map_or(0, <[u8]>::len));
+            longest = longest.max(change.before().map_or(0, SlotValue::cell_bytes));
             next = change.next();
         }
         // Relaxed: see `note_on_page`.

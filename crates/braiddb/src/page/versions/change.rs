@@ -5,9 +5,9 @@
 //!      0     8  stamp: commit LSN, name of the transaction, or aborted
 //!      8     8  next: the next older change of the record that may matter to somebody, or 0
 //!     16     8  chain that it belongs to
-//!     24     4  length: bytes of the value before (bits 0..25); bit 31: there was no record
+//!     24     4  length: bytes of the value before (bits 0..25); bit 30: it lies elsewhere; bit 31: there was no record
 //!     28     4  position in its transaction's write set
-//!     32     …  the value before
+//!     32     …  the value before, or where it is
 //! ```
 //!
 //! Invariants: all but `stamp` and `next` never change once the change is in its chain. `stamp` goes from a
@@ -20,6 +20,8 @@ use std::ptr::NonNull;
 
 use super::chain::ChainRef;
 use crate::memory::{Kind, MemoryCounters};
+use crate::page::layout::WORD_BYTES;
+use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::sync;
@@ -27,6 +29,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{MAX_VALUE_BYTES, Stamp};
 
 const LENGTH_MASK: u32 = (1 << 25) - 1;
+const ELSEWHERE: u32 = 1 << 30;
 const ABSENT: u32 = 1 << 31;
 const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
@@ -66,19 +69,27 @@ impl ChangeRef {
         memory: &MemoryCounters,
         stamp: Stamp,
         chain: ChainRef,
-        before: Option<&[u8]>,
+        before: Option<SlotValue<'_>>,
         position: u32,
     ) -> Self {
-        let value = before.unwrap_or_default();
-        assert!(value.len() <= MAX_VALUE_BYTES);
-        let length = value.len() as u32 | if before.is_none() { ABSENT } else { 0 };
+        let value = before.unwrap_or(SlotValue::Here(&[]));
+        assert!(value.value_bytes() <= MAX_VALUE_BYTES);
+        let marks = match before {
+            None => ABSENT,
+            Some(SlotValue::Elsewhere(_)) => ELSEWHERE,
+            Some(SlotValue::Here(_)) => 0,
+        };
+        let length = value.value_bytes() as u32 | marks;
         let (stamp, next) = (AtomicU64::new(stamp.bits()), AtomicU64::new(0));
-        let block = memory.allocate(Kind::Change, Self::layout(value.len())).cast::<Header>();
+        let layout = Self::layout(value.cell_bytes());
+        let block = memory.allocate(Kind::Change, layout).cast::<Header>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and value.
         unsafe {
             block.write(Header { stamp, next, chain, length, position });
             let target = block.add(1).cast::<u8>().as_ptr();
-            std::ptr::copy_nonoverlapping(value.as_ptr(), target, value.len());
+            value.with_cell(|cell| {
+                std::ptr::copy_nonoverlapping(cell.as_ptr(), target, cell.len());
+            });
         }
         Self(block)
     }
@@ -102,7 +113,7 @@ impl ChangeRef {
             return unsafe { self.free(memory) };
         }
         // SAFETY: allocated as long as this thread does not turn (the caller's contract).
-        let layout = Self::layout(unsafe { self.get() }.value_bytes());
+        let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
         unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
     }
@@ -113,7 +124,7 @@ impl ChangeRef {
     /// As for `retire`, and no operation can hold it.
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
         // SAFETY: alive until here (the caller's contract).
-        let layout = Self::layout(unsafe { self.get() }.value_bytes());
+        let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
     }
@@ -129,8 +140,8 @@ impl ChangeRef {
         NonNull::new(word as *mut Header).map(Self)
     }
 
-    fn layout(value_bytes: usize) -> Layout {
-        Layout::from_size_align(size_of::<Header>() + value_bytes, align_of::<Header>())
+    fn layout(cell_bytes: usize) -> Layout {
+        Layout::from_size_align(size_of::<Header>() + cell_bytes, align_of::<Header>())
             .expect("values are bounded far below isize::MAX")
     }
 }
@@ -174,20 +185,27 @@ impl<'a> Change<'a> {
         self.header().position
     }
 
-    /// The value that the record had before; `None` if there was no record.
-    pub(crate) fn before(self) -> Option<&'a [u8]> {
+    /// The value that the record had before, or where it is; `None` if there was no record.
+    pub(crate) fn before(self) -> Option<SlotValue<'a>> {
         if self.header().length & ABSENT != 0 {
             return None;
         }
         // SAFETY: `allocate` laid so many initialised bytes right after the header, in one block; they never
         // change and live for `'a`.
-        Some(unsafe {
+        let cell = unsafe {
             let start = self.pointer.add(1).cast::<u8>();
-            std::slice::from_raw_parts(start.as_ptr(), self.value_bytes())
-        })
+            std::slice::from_raw_parts(start.as_ptr(), self.cell_bytes())
+        };
+        let is_elsewhere = self.header().length & ELSEWHERE != 0;
+        Some(SlotValue::from_cell(cell, is_elsewhere.then(|| self.value_bytes())))
     }
 
     fn value_bytes(self) -> usize {
         (self.header().length & LENGTH_MASK) as usize
+    }
+
+    /// Bytes that follow the header.
+    fn cell_bytes(self) -> usize {
+        if self.header().length & ELSEWHERE != 0 { WORD_BYTES } else { self.value_bytes() }
     }
 }

@@ -9,6 +9,7 @@ use super::mapping::Mapping;
 use crate::latch::{Latch, Latched};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
+use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, Domain, OperationGuard};
 use crate::rid::TableId;
@@ -125,7 +126,7 @@ impl TestPage {
         assert!(!own || committed.is_none() && seen == SeenValue::OnPage);
         let value = match seen {
             SeenValue::OnPage => value,
-            SeenValue::Before(before) => before.map(number),
+            SeenValue::Before(before) => before.map(number_of),
         };
         Ok(Found { value, committed, below_newer })
     }
@@ -162,7 +163,9 @@ impl TestPage {
         let before = self.slot(key).map(u64::to_le_bytes);
         let before = before.as_ref().map(<[u8; 8]>::as_slice);
         // SAFETY: latched from before the look at the value until it is written.
-        let change = unsafe { chain.push(&self.memory, Stamp::in_flight(view.me), before, 0) };
+        let change = unsafe {
+            chain.push(&self.memory, Stamp::in_flight(view.me), before.map(SlotValue::Here), 0)
+        };
         chain.note_on_page(value.map_or(0, |_| size_of::<u64>()));
         self.set_slot(key, value);
         Ok(Some(change))
@@ -174,7 +177,7 @@ impl TestPage {
         let Some(chain) = (unsafe { Mapping::find(self.word(), &[key]) }) else { return };
         // SAFETY: latched.
         unsafe {
-            chain.roll_back(&self.status, |before| self.set_slot(key, before.map(number)));
+            chain.roll_back(&self.status, |before| self.set_slot(key, before.map(number_of)));
         }
     }
 
@@ -227,6 +230,13 @@ impl TestPage {
 }
 
 /// A value, from its bytes.
+fn number_of(value: SlotValue<'_>) -> u64 {
+    match value {
+        SlotValue::Here(bytes) => number(bytes),
+        SlotValue::Elsewhere(large) => unreachable!("no test has {large:?}"),
+    }
+}
+
 pub(super) fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("values of eight bytes"))
 }

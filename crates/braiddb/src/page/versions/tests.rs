@@ -9,6 +9,7 @@ use super::mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
 use super::test_page::{Found, TABLE, TestPage};
 use crate::log::Lsn;
 use crate::memory::{Kind, MemoryCounters};
+use crate::page::value::SlotValue;
 use crate::reclaim::{self, Participation};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -154,7 +155,9 @@ fn mapping_tables_are_split_and_merged() {
         let (chain, word) = unsafe { Mapping::find_or_make(words.0, memory, TABLE, key) };
         words.0 = word;
         // SAFETY: as above.
-        changes.push(unsafe { chain.push(memory, Stamp::in_flight(name), Some(&[9; 100]), 0) });
+        changes.push(unsafe {
+            chain.push(memory, Stamp::in_flight(name), Some(SlotValue::Here(&[9; 100])), 0)
+        });
         chain.note_on_page(40);
     }
     // SAFETY: as above.
@@ -185,7 +188,7 @@ fn mapping_tables_are_split_and_merged() {
         // SAFETY: as above.
         unsafe {
             let chain = Mapping::find(words.0, key).unwrap();
-            chain.roll_back(status, |before| restored += before.unwrap().len());
+            chain.roll_back(status, |before| restored += before.unwrap().cell_bytes());
             assert_eq!(change.record(), (TABLE, &key[..]));
             change.retire_aborted(memory);
         }

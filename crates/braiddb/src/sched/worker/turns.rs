@@ -4,6 +4,7 @@ use super::super::doorbell::{Doorbell, Next, Sleeper};
 use super::super::policy::Width;
 use super::super::runtime;
 use super::super::source::Source;
+use super::super::trace::Doing;
 use super::{Exit, Run};
 use crate::sync::clock;
 
@@ -19,6 +20,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     fn look(&mut self, idle: bool) {
         self.collect_wakes();
         let worker = &mut *self.worker;
+        let begin = worker.begin_slice();
         let now = clock::now();
         worker.stretch.end(now, &worker.counters);
         let finished = std::mem::take(&mut worker.finished_since_turn);
@@ -43,6 +45,10 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         counters.foreign.set(self.queues.foreign as u64);
         counters.parked.set(self.queues.staged.len() as u64);
         counters.width.set(worker.width() as u64);
+        worker.end_slice(begin, Doing::Turn);
+        if let Some(tracer) = &mut worker.tracer {
+            tracer.hand_on();
+        }
     }
 
     fn next(&mut self) -> Next<Exit> {
@@ -66,7 +72,9 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         worker.counters.sleeps.add(1);
         runtime::leave();
         worker.driver.before_sleep();
+        let begin = worker.begin_slice();
         worker.wait_for_device(timeout);
+        worker.end_slice(begin, Doing::Sleep);
         worker.stretch.begin(clock::now());
         worker.driver.after_sleep();
         worker.watch.end_sleep(&worker.group);

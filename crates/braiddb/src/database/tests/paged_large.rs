@@ -1,0 +1,285 @@
+//! Values of paged tables that are too long for a page, on a simulated disk: what is left of them, and what a checkpoint
+//! takes.
+
+use pollster::block_on;
+
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::common::with_limit;
+use super::paged_disk::{check, fill, open_with, value, work_of_all};
+use crate::io::{Faults, SimulatedDisk};
+
+/// Longest a test may take, in seconds.
+const LIMIT: u64 = 300;
+/// Inner pages stay in memory, of records and of pieces.
+const FRAMES: u32 = 16;
+/// Bytes of a piece.
+const PIECE: usize = 960;
+
+/// Pieces that there are of the only table's large values.
+fn pieces(db: &Database) -> u64 {
+    let tables = db.shared.engine.tables();
+    let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
+    paged.large().map_or(0, |large| large.stored().records)
+}
+
+/// Waits until there are so many; the time limit of the test says when it takes too long.
+fn wait_for_pieces(db: &Database, expected: u64) {
+    while pieces(db) != expected {
+        assert!(pieces(db) > expected, "pieces are missing");
+        // The end of a transaction is what lets others be collected.
+        db.run_blocking(async |_: &Transaction| Ok::<_, Error>(())).unwrap();
+        std::thread::yield_now();
+    }
+}
+
+fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {
+    values.filter(|bytes| *bytes > 1024).map(|bytes| bytes.div_ceil(PIECE) as u64).sum()
+}
+
+/// Whatever is written over, deleted, taken back, refused, given up or failed by the disk: in the end there are pieces of
+/// what is there, and of nothing else.
+#[test]
+fn nothing_is_left_of_values_that_nobody_sees() {
+    for seed in 0..4 {
+        with_limit(LIMIT, move |limit| {
+            let (disk, db, table) = open_with(limit, seed, FRAMES);
+            let model = fill(&db, &table);
+            disk.set_faults(Faults { errors: 5, most_delay: 10, ..Faults::default() });
+            let (model, counts) = work_of_all(&db, &table, &model);
+            assert!(counts.dropped > 1000 && counts.failed > 10, "{counts:?}");
+            disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+            check(&db, &table, &model);
+            wait_for_pieces(&db, pieces_of(model.values().map(Vec::len)));
+            check(&db, &table, &model);
+            // Refused, and taken back in part.
+            let (used, known) = (table.clone(), model.clone());
+            let refused = db.run_blocking(async move |tx| {
+                for (key, _) in known.iter().take(30) {
+                    let savepoint = tx.savepoint();
+                    let told = tx.insert(&used, key, &[1; 5000][..]).await;
+                    assert!(matches!(told, Err(Error::KeyExists)), "{told:?}");
+                    tx.put(&used, key, &[2; 5000][..]).await?;
+                    tx.put(&used, key, &[3; 6000][..]).await?;
+                    let inner = tx.savepoint();
+                    tx.put(&used, key, &[4; 7000][..]).await?;
+                    tx.put(&used, key, &[5; 100][..]).await?;
+                    tx.rollback_to(&inner)?;
+                    assert!(tx.get(&used, key).await? == Some(&[3; 6000][..]));
+                    if key % 3 == 0 {
+                        tx.rollback_to(&savepoint)?;
+                    }
+                }
+                Err::<(), _>(Error::KeyNotFound)
+            });
+            assert!(matches!(refused, Err(Error::KeyNotFound)));
+            wait_for_pieces(&db, pieces_of(model.values().map(Vec::len)));
+            check(&db, &table, &model);
+            let deleted = table.clone();
+            let delete = async move |tx: &Transaction| {
+                for key in model.keys() {
+                    tx.delete(&deleted, key).await?;
+                }
+                Ok(())
+            };
+            db.run_blocking(delete).unwrap();
+            wait_for_pieces(&db, 0);
+            db.close().unwrap();
+        });
+    }
+}
+
+/// What a snapshot still sees stays, and goes with it.
+#[test]
+fn values_stay_as_long_as_a_snapshot_sees_them() {
+    with_limit(LIMIT, |limit| {
+        let (disk, db, table) = open_with(limit, 9, FRAMES);
+        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        let put = |key: u64, bytes: usize| {
+            let (table, value) = (table.clone(), vec![bytes as u8; bytes]);
+            db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await).unwrap();
+        };
+        (0..10).for_each(|key| put(key, 20_000));
+        let snapshot = block_on(db.snapshot()).unwrap();
+        (0..10).for_each(|key| put(key, 30_000));
+        (0..10).for_each(|key| put(key, 500));
+        let many = table.clone();
+        db.run_blocking(async move |tx| {
+            for key in 100..200 {
+                tx.put(&many, &key, &value(key, 1)[..]).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        for key in 0..10 {
+            let found = block_on(snapshot.get(&table, &key)).unwrap();
+            assert!(found == Some(vec![20_000_usize as u8; 20_000]));
+        }
+        drop(snapshot);
+        wait_for_pieces(&db, pieces_of((100..200).map(|key| value(key, 1).len())));
+        db.close().unwrap();
+    });
+}
+
+/// A checkpoint takes no more than was expected, whoever is about to write values over or to delete them: it has those
+/// that were there before.
+#[test]
+fn a_checkpoint_of_large_values_takes_no_more_than_was_expected() {
+    with_limit(LIMIT, |limit| {
+        let disk = SimulatedDisk::new(4);
+        let db = Database::open_simulated(&disk, Options::default(), 4).unwrap();
+        limit.watch(&db, Database::stats);
+        let paged = TableOptions::default().paged();
+        let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
+        let table: Table<u64, [u8]> = db.run_blocking(create).unwrap();
+        for key in 0..60 {
+            let table = table.clone();
+            let value = vec![key as u8; key as usize * 2500];
+            db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await).unwrap();
+        }
+        let inner = db.clone();
+        let (expected, written) = db
+            .run_blocking(async move |tx| {
+                for key in 0..60 {
+                    match key % 2 {
+                        0 => _ = tx.delete(&table, &key).await?,
+                        _ => tx.put(&table, &key, &[1][..]).await?,
+                    }
+                }
+                let expected = crate::durability::estimate_checkpoint(&inner.shared.engine);
+                Ok::<_, Error>((expected, inner.checkpoint().await?.bytes))
+            })
+            .unwrap();
+        assert!(written > 4 << 20 && written <= expected, "{written} of {expected} bytes");
+        assert!(expected <= written * 3 / 2, "{expected} for {written} bytes");
+        db.close().unwrap();
+    });
+}
+
+/// Who reads a value that its own transaction writes over, or takes back, meanwhile has one of the two, whole.
+#[test]
+fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
+    with_limit(LIMIT, |limit| {
+        let (disk, db, table) = open_with(limit, 3, 2 * FRAMES);
+        fill(&db, &table);
+        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        let body = async move |tx: &Transaction| {
+            let (mut before, mut after) = (0, 0);
+            for round in 0..60_u64 {
+                let (old, new) = (vec![round as u8; 9000], vec![round as u8 + 1; 12_000]);
+                let others = 1000 + round % 4 * 10;
+                tx.put(&table, &1, &old[..]).await?;
+                let savepoint = tx.savepoint();
+                if round % 2 == 0 {
+                    tx.put(&table, &1, &new[..]).await?;
+                }
+                // What is to be read leaves memory.
+                for key in others..others + 10 {
+                    tx.put(&table, &key, &[7; 3000][..]).await?;
+                }
+                let read = async { Ok::<_, Error>(tx.get(&table, &1).await?.unwrap().to_vec()) };
+                let scan = async {
+                    let mut scan = tx.scan(&table, 1..2)?;
+                    Ok::<_, Error>(scan.next().await?.unwrap().1.to_vec())
+                };
+                let write = async {
+                    give_way_times(round % 16).await;
+                    match round % 2 {
+                        0 => tx.rollback_to(&savepoint)?,
+                        _ => tx.put(&table, &1, &new[..]).await?,
+                    }
+                    Ok::<_, Error>(())
+                };
+                let (read, scanned, written) = futures_util::future::join3(read, scan, write).await;
+                written?;
+                for found in [read?, scanned?] {
+                    assert!(found == old || found == new, "{} bytes", found.len());
+                    *if found == old { &mut before } else { &mut after } += 1;
+                }
+            }
+            Ok((before, after))
+        };
+        let (before, after) = db.run_blocking(body).unwrap();
+        assert!(before > 10 && after > 10, "{before} and {after}");
+        db.close().unwrap();
+    });
+}
+
+async fn give_way_times(times: u64) {
+    for _ in 0..times {
+        super::paged_disk::give_way().await;
+    }
+}
+
+/// Recovery leaves no pieces of what was written over or deleted since the checkpoint.
+#[test]
+fn recovery_leaves_pieces_of_what_is_there() {
+    with_limit(LIMIT, |limit| {
+        let disk = SimulatedDisk::new(6);
+        let mut expected = std::collections::BTreeMap::new();
+        for generation in 0..3_u64 {
+            let db = Database::open_simulated(&disk, Options::default(), 6).unwrap();
+            limit.watch(&db, Database::stats);
+            let paged = TableOptions::default().paged();
+            let open =
+                async move |tx: &Transaction| tx.open_or_create_table_with("records", paged).await;
+            let table: Table<u64, [u8]> = db.run_blocking(open).unwrap();
+            check(&db, &table, &expected);
+            wait_for_pieces(&db, pieces_of(expected.values().map(Vec::len)));
+            for number in 0..60 {
+                let (table, key) = (table.clone(), number * 7 % 20);
+                let value = value(number, generation);
+                let bytes = value.clone();
+                if number % 5 == 4 {
+                    db.run_blocking(async move |tx| tx.delete(&table, &key).await).unwrap();
+                    expected.remove(&key);
+                } else {
+                    db.run_blocking(async move |tx| tx.put(&table, &key, &bytes[..]).await)
+                        .unwrap();
+                    expected.insert(key, value);
+                }
+                if number == 30 && generation > 0 {
+                    block_on(db.checkpoint()).unwrap();
+                }
+            }
+            db.close().unwrap();
+        }
+    });
+}
+
+/// A disk that runs full in the middle of a value refuses the write, whole: nothing of it is seen or stays, and there is
+/// room for it as soon as the disk has some.
+#[test]
+fn a_disk_that_is_full_in_the_middle_of_a_value_refuses_it() {
+    with_limit(LIMIT, |limit| {
+        let (disk, db, table) = open_with(limit, 8, FRAMES);
+        let mut model = fill(&db, &table);
+        disk.set_faults(Faults { capacity: 1, ..Faults::default() });
+        let put = |key: u64, bytes: usize| {
+            let (table, value) = (table.clone(), vec![key as u8; bytes]);
+            db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await)
+        };
+        // More than there are frames for.
+        let large = 2 * FRAMES as usize * 4096;
+        let key = *model.keys().next().unwrap();
+        for _ in 0..5 {
+            let refused = put(key, large);
+            assert!(matches!(refused, Err(Error::DiskFull(_))), "{refused:?}");
+        }
+        // Caught by the transaction, which goes on.
+        let caught = table.clone();
+        let ended = db.run_blocking(async move |tx| {
+            let refused = tx.put(&caught, &key, &vec![1; large][..]).await;
+            assert!(matches!(refused, Err(Error::DiskFull(_))), "{refused:?}");
+            Ok(())
+        });
+        ended.unwrap();
+        disk.set_faults(Faults::default());
+        check(&db, &table, &model);
+        wait_for_pieces(&db, pieces_of(model.values().map(Vec::len)));
+        put(key, large).unwrap();
+        model.insert(key, vec![key as u8; large]);
+        check(&db, &table, &model);
+        wait_for_pieces(&db, pieces_of(model.values().map(Vec::len)));
+        db.close().unwrap();
+    });
+}

@@ -1,0 +1,219 @@
+//! What the workers did lately, moment by moment, and in the form that trace viewers read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::Database;
+use crate::sched::{Cause, Doing, PollEnd, Slice};
+
+/// What the workers of a database did lately ([`Database::trace`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    slices: Vec<TraceSlice>,
+}
+
+/// What a worker, or the transaction in one of its slots, did or waited for during some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceSlice {
+    /// Number of the worker.
+    pub worker: usize,
+    /// The slot, if it is about one: each holds one transaction at a time, or some long work of the engine's own.
+    pub slot: Option<usize>,
+    /// When it began, after the database was opened.
+    pub begin: Duration,
+    /// How long it took.
+    pub length: Duration,
+    /// What was done.
+    pub activity: Activity,
+}
+
+/// What is done during a [`TraceSlice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activity {
+    /// The transaction ran, up to where it had to wait.
+    Runs,
+    /// The transaction ran, up to its end.
+    Ends,
+    /// The transaction waited for this, and then for its turn.
+    Waits(Cause),
+    /// The worker issued transfers, flushed the log, collected garbage, or looked for what there is to do.
+    Housekeeping,
+    /// The worker slept: none of its transactions could go on.
+    Sleeps,
+}
+
+impl Activity {
+    /// A word or two for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Ends => "ends",
+            Self::Waits(Cause::Memory) => "cache line",
+            Self::Waits(Cause::Undecided) => "another's decision",
+            Self::Waits(Cause::Storage) => "storage",
+            Self::Waits(Cause::Commit) => "commit",
+            Self::Waits(Cause::LogSpace) => "log space",
+            Self::Waits(Cause::GracePeriod) => "others' end",
+            Self::Waits(Cause::BackOff) => "back-off",
+            Self::Waits(Cause::Foreign) => "outside",
+            Self::Housekeeping => "housekeeping",
+            Self::Sleeps => "sleeps",
+        }
+    }
+
+    fn category(self) -> &'static str {
+        match self {
+            Self::Runs | Self::Ends => "run",
+            Self::Waits(_) => "wait",
+            Self::Housekeeping | Self::Sleeps => "worker",
+        }
+    }
+}
+
+impl Database {
+    /// What each worker did lately, as far as [`Options::trace`](crate::Options::trace) has it kept, up to its last turn at
+    /// housekeeping: which slots it polled and what their transactions waited for. May be called at any time, from any
+    /// thread, after [`Database::close`] too.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1).trace(10_000))?;
+    /// let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    /// db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
+    /// db.close()?;
+    /// // To be opened at https://ui.perfetto.dev, or in a browser at chrome://tracing.
+    /// let mut file = Vec::new();
+    /// db.trace().write_chrome(&mut file).expect("a vector takes all");
+    /// # assert!(file.len() > 100);
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn trace(&self) -> Trace {
+        let mut trace = Trace::default();
+        for (worker, kept) in self.shared.executor.traces().iter().enumerate() {
+            trace.add_worker(worker, &kept.latest());
+        }
+        trace
+    }
+}
+
+impl Trace {
+    /// All slices, by worker; those of a worker in the order in which they ended.
+    ///
+    /// ```
+    /// use braiddb::{Activity, Database, Error, Options};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
+    /// db.run_blocking(async |tx| tx.tables().await)?;
+    /// db.close()?;
+    /// let trace = db.trace();
+    /// let ended = trace.slices().iter().filter(|slice| slice.activity == Activity::Ends);
+    /// assert_eq!(ended.count(), 1);
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn slices(&self) -> &[TraceSlice] {
+        &self.slices
+    }
+
+    /// Writes it in the format of Chrome's traces, which Perfetto reads too: a process for each worker, in it a
+    /// thread for the worker itself and one for each slot.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("trace.json");
+    /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
+    /// db.trace().write_chrome(std::io::BufWriter::new(std::fs::File::create(path).unwrap())).unwrap();
+    /// # Ok::<_, Error>(())
+    /// ```
+    pub fn write_chrome(&self, mut out: impl Write) -> io::Result<()> {
+        write!(out, r#"{{"displayTimeUnit":"ns","traceEvents":["#)?;
+        let mut separator = "";
+        let mut event = |text: std::fmt::Arguments<'_>| {
+            write!(out, "{}\n{{{text}}}", std::mem::replace(&mut separator, ","))
+        };
+        let lanes: BTreeSet<_> =
+            self.slices.iter().map(|slice| (slice.worker, slice.slot)).collect();
+        let mut named = None;
+        // Names are words of this file: nothing in them is to be escaped.
+        for (worker, slot) in lanes {
+            let thread = thread_number(slot);
+            let name = slot.map_or("worker".to_owned(), |slot| format!("slot {slot}"));
+            if named.replace(worker) != Some(worker) {
+                event(format_args!(
+                    r#""ph":"M","name":"process_name","pid":{worker},"args":{{"name":"worker {worker}"}}"#
+                ))?;
+            }
+            event(format_args!(
+                r#""ph":"M","name":"thread_name","pid":{worker},"tid":{thread},"args":{{"name":"{name}"}}"#
+            ))?;
+        }
+        for slice in &self.slices {
+            let (worker, thread) = (slice.worker, thread_number(slice.slot));
+            let (name, category) = (slice.activity.name(), slice.activity.category());
+            let (begin, length) = (micros(slice.begin), micros(slice.length));
+            event(format_args!(
+                r#""ph":"X","name":"{name}","cat":"{category}","pid":{worker},"tid":{thread},"ts":{begin},"dur":{length}"#
+            ))?;
+        }
+        writeln!(out, "\n]}}")?;
+        out.flush()
+    }
+
+    /// Adds what one worker noted, and between the polls of a slot what its transaction waited for.
+    fn add_worker(&mut self, worker: usize, noted: &[Slice]) {
+        // For the slots whose transactions wait: since when, and for what.
+        let mut waiting = BTreeMap::new();
+        let mut add = |slot: Option<u32>, begin: u64, end: u64, activity| {
+            let length = end.saturating_sub(begin);
+            self.slices.push(TraceSlice {
+                worker,
+                slot: slot.map(|slot| slot as usize),
+                begin: Duration::from_nanos(begin),
+                length: Duration::from_nanos(length),
+                activity,
+            });
+        };
+        for &Slice { begin, end, doing } in noted {
+            match doing {
+                Doing::Turn => add(None, begin, end, Activity::Housekeeping),
+                Doing::Sleep => add(None, begin, end, Activity::Sleeps),
+                Doing::Poll { slot, end: poll_end } => {
+                    if let Some((since, cause)) = waiting.remove(&slot) {
+                        add(Some(slot), since, begin, Activity::Waits(cause));
+                    }
+                    let activity = match poll_end {
+                        PollEnd::Over => Activity::Ends,
+                        PollEnd::Suspended(cause) => {
+                            waiting.insert(slot, (end, cause));
+                            Activity::Runs
+                        }
+                    };
+                    add(Some(slot), begin, end, activity);
+                }
+            }
+        }
+        // They still do, or did when the worker last handed on what it noted.
+        let until = noted.last().map_or(0, |last| last.end);
+        for (slot, (since, cause)) in waiting {
+            add(Some(slot), since, until, Activity::Waits(cause));
+        }
+    }
+}
+
+/// In the traces' format: 0 for the worker itself.
+fn thread_number(slot: Option<usize>) -> usize {
+    slot.map_or(0, |slot| slot + 1)
+}
+
+/// In microseconds, the unit of the traces' format, exactly.
+fn micros(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    format!("{}.{:03}", nanos / 1000, nanos % 1000)
+}
