@@ -85,7 +85,7 @@ impl Command {
     ///
     /// # Errors
     /// The first seed that shows something lost, halved, out of order or stuck.
-    pub fn run(self, json: bool) -> Result<()> {
+    pub fn run(&self, json: bool) -> Result<()> {
         if let Some(name) = &self.plant {
             let seeds = self.from..self.from + self.seeds;
             let count = self.schedules.unwrap_or(planted::MOST_SCHEDULES);

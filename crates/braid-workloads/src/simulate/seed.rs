@@ -294,8 +294,8 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_ring_bytes(64 << 20)
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
-        // Fewer than there are pages, soon.
-        .page_frames((random.u32(0..4) > 0).then(|| random.u32(4..12)))
+        // Fewer than there are pages, soon; more than there are inner pages, of records and of large values.
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.

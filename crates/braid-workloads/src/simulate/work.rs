@@ -17,7 +17,7 @@ use super::oracle::{Contents, Number, Taken};
 pub(super) struct Scale {
     /// Keys they take turns on; few, so that they conflict.
     pub(super) keys: u64,
-    /// Of a hundred values, how many are of some, and of many, kilobytes; on pages, as much as fits.
+    /// Of a hundred values, how many are of some, and of many, kilobytes.
     pub(super) large: (u32, u32),
     pub(super) paged: Paged,
 }
@@ -49,9 +49,6 @@ impl Scale {
         Self { keys: 24, large: (10, 1), paged }
     }
 }
-
-/// The longest value on a page.
-const MOST_PAGED: usize = 1024;
 
 /// The options of a table on pages, or of one that is not.
 pub(super) fn kind(paged: bool) -> TableOptions {
@@ -235,8 +232,6 @@ impl Tables {
         } else {
             random.usize(0..300)
         };
-        let most = if self.scale.paged.turns { MOST_PAGED - 16 } else { usize::MAX };
-        let length = length.min(most);
         let mut value = [turn.to_le_bytes(), by.to_le_bytes()].concat();
         value.extend((0..length).map(|_| random.u8(..)));
         value

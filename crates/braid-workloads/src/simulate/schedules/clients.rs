@@ -158,9 +158,14 @@ impl Clients {
 
     /// Notes how a transaction ended.
     pub(super) fn note(&self, number: Number, result: Result<Outcome<Activity>, Error>) {
+        self.note_activity(number, result.map(|outcome| (outcome.value, outcome.commit_lsn)));
+    }
+
+    /// What a transaction did, with its commit LSN.
+    fn note_activity(&self, number: Number, result: Result<(Activity, u64), Error>) {
         let mut oracle = self.oracle.lock().expect(NO_PANIC);
         match result {
-            Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
+            Ok((Activity::Wrote(taken), commit_lsn)) => {
                 oracle.committed_writer(number, commit_lsn, taken.clone());
                 let mut floors = self.floors.lock().expect(NO_PANIC);
                 for (key, turn) in taken {
@@ -168,8 +173,8 @@ impl Clients {
                     *floor = turn.max(*floor);
                 }
             }
-            Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
-            Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
+            Ok((Activity::Read(seen), _)) => oracle.committed_reader(seen),
+            Ok((Activity::Observed, _)) => oracle.answered(number),
             Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => oracle.aborted(number),
             Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => oracle.aborted(number),
             Err(error) => {
@@ -319,7 +324,7 @@ impl Clients {
             match (did, random.u32(0..4)) {
                 (Ok(value), 1..) => {
                     let commit_lsn = tx.commit().await?;
-                    Ok(Some(Outcome { value, attempts: 1, commit_lsn }))
+                    Ok(Some((value, commit_lsn)))
                 }
                 (Ok(_), 0) => {
                     tx.abort().await?;
@@ -329,9 +334,9 @@ impl Clients {
             }
         });
         match ended {
-            Ok(Some(outcome)) => self.note(number, Ok(outcome)),
+            Ok(Some(committed)) => self.note_activity(number, Ok(committed)),
             Ok(None) => self.oracle.lock().expect(NO_PANIC).aborted(number),
-            Err(error) => self.note(number, Err(error)),
+            Err(error) => self.note_activity(number, Err(error)),
         }
     }
 

@@ -44,6 +44,7 @@ impl Histories {
         match self.certifier {
             Certifier::ReadValidation => history.replay(&mut BTreeMap::new()),
             Certifier::SerialSafetyNet => history.check_graph(),
+            other => Err(format!("no check of histories is known for the certifier {other:?}")),
         }
     }
 

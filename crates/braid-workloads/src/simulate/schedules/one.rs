@@ -22,7 +22,7 @@ use super::records::{self, Records};
 use crate::history::History;
 
 /// Steps after which a schedule makes no progress: many times what the longest takes.
-const MOST_STEPS: u64 = 1_000_000;
+const MOST_STEPS: u64 = 10_000_000;
 
 /// What schedules did, added up.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
