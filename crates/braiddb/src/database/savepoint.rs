@@ -3,6 +3,7 @@
 use super::error::Result;
 use super::interactive::InteractiveTransaction;
 use super::transaction::Transaction;
+use crate::sched::engine_call;
 use crate::transaction;
 
 /// A place in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
@@ -30,7 +31,7 @@ impl Transaction {
     /// # Ok::<_, Error>(())
     /// ```
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.core.savepoint())
+        Savepoint(engine_call(|| self.core.savepoint()))
     }
 
     /// Takes back what the transaction wrote after a savepoint, tables that it created among it, and
@@ -44,7 +45,7 @@ impl Transaction {
     /// [`Error::SavepointOver`](crate::Error::SavepointOver) if the savepoint is another transaction's, or an
     /// earlier one was rolled back to since.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
-        Ok(self.core.rollback_to(savepoint.0)?)
+        Ok(engine_call(|| self.core.rollback_to(savepoint.0))?)
     }
 }
 

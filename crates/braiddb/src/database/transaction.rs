@@ -7,7 +7,7 @@ use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::index::MAX_KEY_BYTES;
 use crate::record;
-use crate::sched::{Contained, engine_code};
+use crate::sched::{Contained, engine_call, engine_code};
 use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord, unexpired_at};
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
@@ -143,12 +143,12 @@ impl Transaction {
         let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
             return Ok(None);
         };
-        let Some(value) = self.core.unexpired_or_noted(records, &key, (found.bytes(), seen)) else {
-            return Ok(None);
-        };
+        let stored = (found.bytes(), seen);
+        let unexpired = engine_call(|| self.core.unexpired_or_noted(records, &key, stored));
+        let Some(value) = unexpired else { return Ok(None) };
         let seen_part = part(V::decode(value)?);
         if let SeenRecord::OnPage { .. } = seen {
-            self.core.note_key(records, &key);
+            engine_call(|| self.core.note_key(records, &key));
         }
         if let SeenRecord::Others { rid, .. } = seen {
             let before = seen_part.clone();
@@ -157,7 +157,8 @@ impl Transaction {
                 unexpired_at(time, stored)
                     .is_some_and(|value| V::decode(value).is_ok_and(|now| part(now) == before))
             };
-            self.core.note_part(records, rid, &key, Contained::new(Box::new(same)));
+            let same = Contained::new(Box::new(same) as Box<_>);
+            engine_call(|| self.core.note_part(records, rid, &key, same));
         }
         Ok(Some(seen_part))
     }

@@ -26,7 +26,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::memory::{Kind, MemoryCounters};
 use crate::planted::{Bug, is_planted};
-use crate::sched::FailOnPanic;
+use crate::sched::engine_call;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -295,19 +295,19 @@ impl Drop for OperationGuard {
     #[inline]
     fn drop(&mut self) {
         // A user's code may drop it, with the future that holds it.
-        let fail_on_panic = FailOnPanic::new();
-        local(|local| {
-            if self.epoch == local.epoch.get() {
-                local.in_flight.set(local.in_flight.get() - 1);
-                return;
-            }
-            let mut earlier = local.earlier.borrow_mut();
-            let mine = earlier.iter_mut().find(|(epoch, _)| *epoch == self.epoch);
-            let count = &mut mine.expect("kept while in use").1;
-            assert!(*count > 0, "entered before it leaves");
-            *count -= 1;
+        engine_call(|| {
+            local(|local| {
+                if self.epoch == local.epoch.get() {
+                    local.in_flight.set(local.in_flight.get() - 1);
+                    return;
+                }
+                let mut earlier = local.earlier.borrow_mut();
+                let mine = earlier.iter_mut().find(|(epoch, _)| *epoch == self.epoch);
+                let count = &mut mine.expect("kept while in use").1;
+                assert!(*count > 0, "entered before it leaves");
+                *count -= 1;
+            });
         });
-        fail_on_panic.disarm();
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) use executor::{
 pub use local::Cause;
 pub(crate) use local::on_worker;
 pub(crate) use panics::{
-    Contained, ContainedFuture, FailOnPanic, Failure, Panic, UntilRecorded, contain,
-    drop_contained, engine_code, hold_after_failure,
+    Contained, ContainedFuture, Failure, Panic, UntilRecorded, contain, drop_contained,
+    engine_call, engine_code, hold_after_failure,
 };
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;

@@ -10,8 +10,8 @@
 //! unwinds through the user's frames before it meets a [`contain`]. Each such entry holds a [`FailOnPanic`]
 //! for as long as the engine's code runs: it is forgotten on return, so its destructor runs only when
 //! a panic comes out of the engine's code, which it marks. It costs nothing otherwise. A suspended
-//! future of the engine's that is dropped because the user's code around it panicked holds no fuse,
-//! and what its destructor does is the engine's code, with a fuse of its own.
+//! future of the engine's that is dropped because the user's code around it panicked holds none; its
+//! destructor is the engine's code, and has one of its own ([`EngineFuture`]).
 //!
 //! So a panic that unwinds through a frame of the engine's, other than below `contain`, is the engine's;
 //! and what only the engine owns (transactions, replies) sees `panicking` in its
@@ -19,6 +19,7 @@
 //! ([`Failure::has_begun`]), or kept until the failure is recorded ([`UntilRecorded`]).
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -214,17 +215,17 @@ impl<F> Drop for ContainedFuture<'_, F> {
 
 /// Held while the engine's code runs below a user's; see the head of this file.
 #[must_use = "to be disarmed on return"]
-pub(crate) struct FailOnPanic(());
+struct FailOnPanic(());
 
 impl FailOnPanic {
     #[inline(always)]
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self(())
     }
 
     /// The engine's code has returned.
     #[inline(always)]
-    pub(crate) fn disarm(self) {
+    fn disarm(self) {
         std::mem::forget(self);
     }
 }
@@ -241,13 +242,23 @@ impl Drop for FailOnPanic {
     }
 }
 
-/// The engine's part of what a user's future awaits: a panic in it is the engine's.
-pub(crate) struct EngineFuture<F>(F);
+/// Runs the engine's code that a user's calls without awaiting it: a panic in it is the engine's.
+#[inline(always)]
+pub(crate) fn engine_call<T>(call: impl FnOnce() -> T) -> T {
+    let fail_on_panic = FailOnPanic::new();
+    let value = call();
+    fail_on_panic.disarm();
+    value
+}
+
+/// The engine's part of what a user's future awaits: a panic in it, or in its destructor when it is dropped
+/// before it is over, is the engine's.
+pub(crate) struct EngineFuture<F>(ManuallyDrop<F>);
 
 /// Marks a future as the engine's, for a user's code to await.
 #[inline(always)]
 pub(crate) fn engine_code<F: Future>(future: F) -> EngineFuture<F> {
-    EngineFuture(future)
+    EngineFuture(ManuallyDrop::new(future))
 }
 
 impl<F: Future> Future for EngineFuture<F> {
@@ -255,13 +266,18 @@ impl<F: Future> Future for EngineFuture<F> {
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the only field is pinned with the whole: it is never moved out, there is no `Drop`
-        // and no other way to it.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
-        let fail_on_panic = FailOnPanic::new();
-        let polled = future.poll(context);
-        fail_on_panic.disarm();
-        polled
+        // SAFETY: the only field is pinned with the whole: it is never moved out, is dropped in place, and
+        // there is no other way to it.
+        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.0) };
+        engine_call(|| future.poll(context))
+    }
+}
+
+impl<F> Drop for EngineFuture<F> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here, where it is.
+        engine_call(|| unsafe { ManuallyDrop::drop(&mut self.0) });
     }
 }
 

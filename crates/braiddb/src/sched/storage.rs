@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::local::{Cause, WorkerLocal, local};
-use super::panics::FailOnPanic;
+use super::panics::engine_call;
 use super::waiter::Waiter;
 use crate::io::{AlignedBuffer, Completion, Device, File, MappedPointer, Operation, WriteSource};
 
@@ -445,11 +445,11 @@ impl Future for Transfer {
 impl Drop for Transfer {
     fn drop(&mut self) {
         if let TransferState::Ticket(number) = self.state {
-            let fail_on_panic = FailOnPanic::new();
-            local(|local| {
-                local.expect("tasks are dropped on their worker").transfers.abandon(number)
+            engine_call(|| {
+                local(|local| {
+                    local.expect("tasks are dropped on their worker").transfers.abandon(number)
+                });
             });
-            fail_on_panic.disarm();
         }
     }
 }

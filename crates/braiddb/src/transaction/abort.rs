@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use super::context::Transaction;
 use super::error::OperationError;
+use super::fault::Place;
 use super::garbage::Garbage;
 use super::write_set::{PagedWrite, Replaced, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
@@ -97,6 +98,7 @@ impl Transaction {
         savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
+        self.engine().planted_panic.strike(Place::Rollback);
         put_replaced_back(writes, savepoint.replaced);
         let mut undone = Vec::new();
         let later = writes.writes()[savepoint.writes..].iter().rev();
@@ -169,6 +171,7 @@ impl Transaction {
         let operation = reclaim::enter();
         let worker = self.worker().clone();
         let engine = worker.engine();
+        engine.planted_panic.strike(Place::Abort);
         engine.status.aborted(self.name());
         {
             let mut writes = self.writes().borrow_mut();

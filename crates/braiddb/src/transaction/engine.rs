@@ -12,6 +12,7 @@ use super::counters::WorkerCounters;
 use super::error::OperationError;
 use super::evict::LOOK_BYTES;
 use super::expiry::{SteadyClock, WallClock};
+use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
 use super::page_share::{SHRINK, Use};
@@ -117,6 +118,8 @@ pub(crate) struct Engine {
     pub(crate) interactive_age: Option<Duration>,
     /// Whether the engine has panicked; then nothing is acknowledged any more.
     pub(crate) failure: Arc<Failure>,
+    /// Nothing, but in the engine's own tests.
+    pub(crate) planted_panic: PlantedPanic,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
     /// Where records that are not in memory are read.
     store: Option<ColdStore>,
@@ -179,6 +182,7 @@ impl Engine {
             interactive_idle: options.interactive_idle,
             interactive_age: options.interactive_age,
             failure: Arc::default(),
+            planted_panic: PlantedPanic::default(),
             counters: (0..workers).map(|_| CachePadded::default()).collect(),
             tables: Tables::new(),
             files_usable: RwLock::new(true),

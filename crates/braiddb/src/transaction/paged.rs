@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use super::context::Transaction;
 use super::engine::Durability;
 use super::error::{OperationError, TooLong};
+use super::fault::Place;
 use super::found::Found;
 use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
@@ -38,6 +39,7 @@ impl Transaction {
         let mut near = Near::new();
         loop {
             let operation = reclaim::enter();
+            self.engine().planted_panic.strike(Place::PagedRead);
             let begin = self.begin();
             let read = if near.is_held() {
                 paged.read_now(key, self.view(), &operation)
@@ -249,6 +251,7 @@ impl Transaction {
         keep: u32,
         replaced: &Cell<Option<u32>>,
     ) -> Decision<Result<bool, OperationError>> {
+        self.engine().planted_panic.strike(Place::PagedWrite);
         // Whether the record is there is told by what the write comes to.
         if let Base::Committed(lsn) = met.base {
             self.note_lsn(lsn);

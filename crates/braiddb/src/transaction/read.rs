@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
+use super::fault::Place;
 use super::found::Found;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Located, Records, Seen};
@@ -71,6 +72,7 @@ impl Transaction {
         }
         loop {
             let operation = reclaim::enter();
+            self.engine().planted_panic.strike(Place::Read);
             sched::count_steps(1).await;
             let Some(rid) = table.index.get(key, &operation).await else {
                 self.note_absence(table, key);

@@ -4,6 +4,7 @@ mod changes;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod expiry;
+mod failing;
 mod full_disk;
 mod growth;
 mod paged_disk;

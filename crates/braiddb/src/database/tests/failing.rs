@@ -1,0 +1,390 @@
+//! Panics planted in the engine's own code: it stops for all, everyone who waits is told why, nothing is
+//! acknowledged any more, and the database opens again with all that was.
+
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use futures_util::FutureExt;
+use pollster::block_on;
+
+use super::super::{
+    Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction,
+};
+use super::common::with_limit;
+use crate::transaction::PanicPlace as Place;
+
+type Records = Table<u64, u64>;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 120;
+
+fn options() -> Options {
+    Options::default().workers(2).log_segment_bytes(1 << 20)
+}
+
+fn is_failed<T: std::fmt::Debug>(result: Result<T>, message: &str) {
+    match result {
+        Err(Error::Failed { message: told }) => assert_eq!(told, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Does something again and again until it fails; of what.
+fn until_failed(
+    db: &Database,
+    mut act: impl FnMut(&Database) -> Result<()> + Send + 'static,
+) -> JoinHandle<Error> {
+    let db = db.clone();
+    std::thread::spawn(move || {
+        loop {
+            match act(&db) {
+                Ok(()) | Err(Error::CheckpointUnderWay | Error::Conflict { .. }) => {}
+                Err(error) => return error,
+            }
+        }
+    })
+}
+
+/// Callers of every kind, at work or waiting.
+struct Callers {
+    working: Vec<(&'static str, JoinHandle<Error>)>,
+    /// The last put that was acknowledged.
+    acknowledged: Arc<AtomicU64>,
+    drawn: Arc<AtomicU64>,
+    replied: Arc<AtomicU64>,
+    /// Whether who does upkeep compacts, too.
+    compacts: Arc<AtomicBool>,
+}
+
+impl Callers {
+    fn begin(db: &Database, table: &Records, paged: &Records) -> Self {
+        let mut callers = Self {
+            working: Vec::new(),
+            acknowledged: Arc::default(),
+            drawn: Arc::default(),
+            replied: Arc::default(),
+            compacts: Arc::default(),
+        };
+        callers.put_and_scan(db, table);
+        callers.use_pages(db, paged);
+        callers.roll_back(db, table);
+        callers.abort(db, table);
+        let working = &mut callers.working;
+        // One after the other: only one can be under way.
+        let compacts = callers.compacts.clone();
+        let keep_up = move |db: &Database| {
+            if compacts.load(Ordering::SeqCst) {
+                block_on(db.compact())?;
+            }
+            block_on(db.checkpoint())?;
+            db.check().map(drop)
+        };
+        working.push(("upkeep", until_failed(db, keep_up)));
+        let transaction = block_on(db.begin()).unwrap();
+        let steps = table.clone();
+        let step = move |_: &Database| block_on(transaction.get(&steps, &1)).map(drop);
+        working.push(("steps", until_failed(db, step)));
+        let waiting =
+            |db: &Database| db.run_blocking(async |_tx| std::future::pending::<Result<()>>().await);
+        working.push(("a wait for something foreign", until_failed(db, waiting)));
+        callers.source(db, table);
+        callers
+    }
+
+    fn put_and_scan(&mut self, db: &Database, table: &Records) {
+        let (table, acknowledged, mut next) = (table.clone(), self.acknowledged.clone(), 0);
+        let put = move |db: &Database| {
+            let table = table.clone();
+            next += 1;
+            db.run_blocking(async move |tx| {
+                tx.put(&table, &next, &next).await?;
+                tx.scan(&table, ..)?.next().await?;
+                Ok::<_, Error>(())
+            })?;
+            acknowledged.store(next, Ordering::SeqCst);
+            Ok(())
+        };
+        self.working.push(("a put", until_failed(db, put)));
+    }
+
+    fn use_pages(&mut self, db: &Database, paged: &Records) {
+        let paged = paged.clone();
+        let use_pages = move |db: &Database| {
+            let paged = paged.clone();
+            db.run_blocking(async move |tx| {
+                let key = fastrand::u64(..1000);
+                tx.put(&paged, &key, &key).await?;
+                tx.get(&paged, &fastrand::u64(..1000)).await?;
+                Ok(())
+            })
+        };
+        self.working.push(("pages", until_failed(db, use_pages)));
+    }
+
+    fn roll_back(&mut self, db: &Database, table: &Records) {
+        let table = table.clone();
+        let roll_back = move |db: &Database| {
+            let table = table.clone();
+            db.run_blocking(async move |tx| {
+                tx.put(&table, &(u64::MAX - 1), &1).await?;
+                let savepoint = tx.savepoint();
+                tx.put(&table, &(u64::MAX - 1), &2).await?;
+                tx.put(&table, &(u64::MAX - 2), &2).await?;
+                tx.rollback_to(&savepoint)
+            })
+        };
+        self.working.push(("a rollback", until_failed(db, roll_back)));
+    }
+
+    fn abort(&mut self, db: &Database, table: &Records) {
+        let table = table.clone();
+        let abort = move |db: &Database| {
+            let table = table.clone();
+            let aborted = db.run_blocking(async move |tx| {
+                tx.put(&table, &u64::MAX, &1).await?;
+                Err::<(), _>(Error::KeyExists)
+            });
+            if matches!(aborted, Err(Error::KeyExists)) { Ok(()) } else { aborted }
+        };
+        self.working.push(("an abort", until_failed(db, abort)));
+    }
+
+    /// A source without an end, some of whose transactions wait for ever.
+    fn source(&mut self, db: &Database, table: &Records) {
+        let (table, drawn, replied) = (table.clone(), self.drawn.clone(), self.replied.clone());
+        let inputs = std::iter::from_fn(move || Some(drawn.fetch_add(1, Ordering::SeqCst)));
+        let body = async move |tx: &Transaction, input: &u64| {
+            tx.get(&table, &(input % 10)).await?;
+            if input.is_multiple_of(1000) {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        };
+        let reply = move |_, result: Result<Outcome<()>>| {
+            replied.fetch_add(1, Ordering::SeqCst);
+            result.map(drop)
+        };
+        let source = db.run_source_with(1, RunOptions::default(), inputs, body, reply).unwrap();
+        let waits = std::thread::spawn(move || source.wait().expect_err("it has no end"));
+        self.working.push(("a source", waits));
+    }
+
+    /// All of them were told; returns what was acknowledged.
+    fn are_told(self, message: &str) -> u64 {
+        for (what, thread) in self.working {
+            match thread.join().unwrap() {
+                Error::Failed { message: told } => assert_eq!(told, message, "{what}"),
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+        let (drawn, replied) =
+            (self.drawn.load(Ordering::SeqCst), self.replied.load(Ordering::SeqCst));
+        assert!(drawn > 0 && drawn == replied, "{drawn} drawn, {replied} replied to");
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+}
+
+/// Every call on a database that has failed says so.
+fn says_so(db: &Database, table: &Records, directory: &Path, message: &str) {
+    let put = table.clone();
+    is_failed(db.run_blocking(async move |tx| tx.put(&put, &1, &1).await), message);
+    is_failed(block_on(db.begin()).map(drop), message);
+    is_failed(block_on(db.tables()), message);
+    is_failed(block_on(db.checkpoint()), message);
+    is_failed(block_on(db.compact()), message);
+    is_failed(db.check(), message);
+    is_failed(db.backup(directory.join("backup")), message);
+    is_failed(db.run_source(0, [1], async |_tx, _input: &i32| Ok(())).map(drop), message);
+    is_failed(db.close(), message);
+    is_failed(db.close(), message);
+    is_failed(db.log_blocks(0, 1), message);
+    assert!(db.stats().committed > 0, "statistics answer");
+}
+
+fn fails_for_all(place: Place) {
+    with_limit(LIMIT_SECONDS, move |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        let watched = db.clone();
+        limit.on_timeout("the database", move || format!("{place:?}: {:#?}", watched.stats()));
+        let table: Records = block_on(db.create_table("records")).unwrap();
+        let on_pages = TableOptions::default().paged();
+        let paged: Records = block_on(db.create_table_with("paged", on_pages)).unwrap();
+        let callers = Callers::begin(&db, &table, &paged);
+        while callers.acknowledged.load(Ordering::SeqCst) < 5
+            || callers.drawn.load(Ordering::SeqCst) < 5
+        {
+            std::thread::yield_now();
+        }
+        db.shared.engine.planted_panic.plant(place);
+        // Not earlier: a compaction under way would wait for the transactions that stay open.
+        callers.compacts.store(true, Ordering::SeqCst);
+        let message = format!("planted in {place:?}");
+        let acknowledged = callers.are_told(&message);
+        says_so(&db, &table, directory.path(), &message);
+        // The directory is free, and what was acknowledged is in it.
+        let again = Database::open(directory.path(), options()).unwrap();
+        assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
+        let records: Records = block_on(again.open_table("records")).unwrap();
+        let there = again.run_blocking(async move |tx| {
+            for key in 1..=acknowledged {
+                assert_eq!(tx.get(&records, &key).await?, Some(key));
+            }
+            Ok::<_, Error>(acknowledged)
+        });
+        assert_eq!(there.unwrap(), acknowledged);
+    });
+}
+
+#[test]
+fn a_panic_in_the_engine_stops_it_for_all() {
+    for place in Place::ALL.into_iter().filter(|place| *place != Place::Drain) {
+        fails_for_all(place);
+    }
+}
+
+/// The last thing that a worker does can fail too: whoever closes is told, also from several threads.
+#[test]
+fn a_panic_while_closing_is_told_by_close() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap();
+        db.shared.engine.planted_panic.plant(Place::Drain);
+        let others: Vec<_> = (0..3).map(|_| db.clone()).collect();
+        let closers: Vec<_> =
+            others.into_iter().map(|db| std::thread::spawn(move || db.close())).collect();
+        for closer in closers {
+            is_failed(closer.join().unwrap(), "planted in Drain");
+        }
+        Database::open(directory.path(), options()).unwrap();
+    });
+}
+
+#[test]
+fn a_database_in_memory_fails_for_all_too() {
+    for place in [Place::Read, Place::Write, Place::Turn, Place::Abort] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let db = Database::in_memory(options()).unwrap();
+            let table: Records = block_on(db.create_table("records")).unwrap();
+            let transaction = block_on(db.begin()).unwrap();
+            db.shared.engine.planted_panic.plant(place);
+            let put = move |db: &Database| {
+                let table = table.clone();
+                db.run_blocking(async move |tx| {
+                    tx.get(&table, &1).await?;
+                    tx.put(&table, &fastrand::u64(..), &1).await?;
+                    if fastrand::bool() { Ok(()) } else { Err(Error::CheckpointUnderWay) }
+                })
+            };
+            let message = format!("planted in {place:?}");
+            is_failed::<()>(Err(until_failed(&db, put).join().unwrap()), &message);
+            is_failed(block_on(transaction.commit()), &message);
+            is_failed(db.close(), &message);
+        });
+    }
+}
+
+/// A value whose destructor panics, and counts.
+struct Bomb(Arc<AtomicU64>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("a destructor");
+    }
+}
+
+/// What the failing transaction and others captured panics when it is dropped on the way.
+#[test]
+fn destructors_that_panic_while_the_engine_fails() {
+    for place in [Place::Read, Place::Commit, Place::Turn] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let db = Database::open(directory.path(), options()).unwrap();
+            let table: Records = block_on(db.create_table("records")).unwrap();
+            let dropped = [(); 3].map(|()| Arc::<AtomicU64>::default());
+            let [first, second, third] = dropped.clone().map(Bomb);
+            let (waiting, (began, begun)) = (db.clone(), std::sync::mpsc::channel());
+            let began = Mutex::new(began);
+            let waits = std::thread::spawn(move || {
+                waiting.run_blocking(async move |_tx| {
+                    let _captured = &second;
+                    began.lock().unwrap().send(()).unwrap();
+                    std::future::pending::<Result<()>>().await
+                })
+            });
+            begun.recv().unwrap();
+            let source = db.run_source_with(
+                0,
+                RunOptions::default(),
+                [third],
+                async |_tx, _input: &Bomb| std::future::pending::<Result<()>>().await,
+                |input, result| {
+                    // Its own panic would hide why the source ended.
+                    _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(input)));
+                    result.map(drop)
+                },
+            );
+            let planted = db.clone();
+            let run = db.run_blocking(async move |tx| {
+                let _captured = &first;
+                planted.shared.engine.planted_panic.plant(place);
+                tx.get(&table, &1).await?;
+                tx.put(&table, &1, &1).await?;
+                if place == Place::Turn {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Error>(())
+            });
+            let message = format!("planted in {place:?}");
+            is_failed(run, &message);
+            is_failed(waits.join().unwrap(), &message);
+            is_failed(source.unwrap().wait(), &message);
+            is_failed(db.close(), &message);
+            let dropped = dropped.map(|count| count.load(Ordering::SeqCst));
+            assert_eq!(dropped, [1; 3], "{place:?}");
+        });
+    }
+}
+
+/// A closure may catch what comes out of `get`: its transaction is not acknowledged all the same.
+#[test]
+fn a_closure_that_catches_the_engines_panic_commits_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(options()).unwrap();
+        let table: Records = block_on(db.create_table("records")).unwrap();
+        db.shared.engine.planted_panic.plant(Place::Read);
+        let caught = Arc::new(Mutex::new(false));
+        let seen = caught.clone();
+        let run = db.run_blocking(async move |tx| {
+            let get = AssertUnwindSafe(tx.get(&table, &1)).catch_unwind();
+            let is_caught = get.await.is_err();
+            *seen.lock().unwrap() = is_caught;
+            Ok::<_, Error>(())
+        });
+        let told = "a transaction's own code caught a panic of the engine's";
+        is_failed(run, told);
+        is_failed(db.close(), told);
+        assert!(*caught.lock().unwrap());
+    });
+}
+
+/// Repeated, with the last handle dropped instead of a call of `close`: nothing hangs, nothing aborts.
+#[test]
+fn engines_that_fail_are_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for round in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let db = Database::open(directory.path(), options()).unwrap();
+            let transaction = block_on(db.begin()).unwrap();
+            let place = Place::ALL[round % Place::ALL.len()];
+            db.shared.engine.planted_panic.plant(place);
+            drop(db);
+            assert!(block_on(transaction.abort()).is_err());
+            Database::open(directory.path(), options()).unwrap();
+        }
+    });
+}
