@@ -101,6 +101,20 @@ const SIMULATED_WIDTH: usize = 8;
 /// transaction's closure, a source's input, a destructor there), where waiting would stop the worker,
 /// it lets the workers close the database by themselves: they end what is under way, and the last one
 /// frees the directory, a little later.
+///
+/// # Futures that are dropped
+/// The future of every method may be dropped before it is ready, by a timeout, say. Nothing happens before it is polled.
+///
+/// - One transaction ([`Database::run`], [`Database::try_run`] and those with options; operations without a closure, as
+///   [`Database::put`]; what makes, opens and renames tables) is aborted, unless its commit is decided already: it has
+///   happened as a whole, or not at all.
+/// - What begins something leaves nothing: neither a transaction ([`Database::begin`] and those with options), nor a
+///   [`Snapshot`]; a table that [`Database::stage_table`] made is as if its [`StagedTable`] had been dropped.
+/// - Reads ([`Database::tables`], [`Database::table_contents`], [`Database::indexes`], [`Database::change_slots`]) leave
+///   nothing.
+/// - What takes long, or is upkeep, says what becomes of it: most goes on all the same.
+///
+/// Within a transaction, see [`Transaction`]; in steps, [`InteractiveTransaction::step`].
 #[derive(Clone)]
 pub struct Database {
     shared: Arc<Shared>,

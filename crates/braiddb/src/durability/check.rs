@@ -101,16 +101,32 @@ async fn check_paged_table(
         let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
         let (mut found, mut bytes, mut is_over) = (0, 0, false);
         {
-            let low = last.clone().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
+            let mut scan = transaction.scan(table, behind(last.as_ref()));
             while found < PAGED_BATCH && bytes < PAGED_BATCH_BYTES {
-                if !scan.load().await? {
-                    is_over = true;
-                    break;
+                match scan.load().await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        is_over = true;
+                        break;
+                    }
+                    Err(error) if error.is_value_not_whole() => {
+                        // What is wrong is the next record's value: passed without it.
+                        let mut keys = transaction.scan(table, behind(last.as_ref()));
+                        keys.set_keys_only();
+                        if keys.load().await? {
+                            let (key, _) = keys.current().expect("loaded");
+                            let (name, shown) = (table.name(), table.show_key().show(key));
+                            let problem = format!("table {:?}, key {shown}: {error}", &*name);
+                            checked.problems.push(problem);
+                            (found, last) = (found + 1, Some(key.clone()));
+                        }
+                        break;
+                    }
+                    Err(error) => return Err(error),
                 }
                 let (key, value) = scan.current().expect("loaded");
                 if last.as_ref().is_some_and(|last| **last >= **key) {
-                    let (name, key) = (table.name(), key.escape_ascii());
+                    let (name, key) = (table.name(), table.show_key().show(key));
                     checked.problems.push(format!(
                         "table {:?} has the key {key} on a page behind one of later keys",
                         &*name
@@ -129,6 +145,12 @@ async fn check_paged_table(
         }
         sched::yield_now(Cause::Memory).await;
     }
+}
+
+/// All keys behind one.
+fn behind(key: Option<&KeyBuffer>) -> Bounds {
+    let low = key.cloned().map_or(Bound::Unbounded, Bound::Excluded);
+    Bounds { low, high: Bound::Unbounded }
 }
 
 /// Looks up the next keys; `None` after the last.
@@ -174,10 +196,7 @@ async fn check_record(store: &ColdStore, table: &Records, listed: &Listed) -> Op
     let found = record.view();
     let same = (found.table, found.rid, found.key) == (table.id, *rid, &**key);
     (!same).then(|| {
-        let (lsn, bytes) = (address.lsn(), key.len());
-        format!(
-            "table {}: a key of {bytes} bytes leads to another record, at LSN {lsn}",
-            table.id.0
-        )
+        let (name, key, lsn) = (table.name(), table.show_key().show(key), address.lsn());
+        format!("table {:?}: the key {key} leads to another record, at LSN {lsn}", &*name)
     })
 }

@@ -22,6 +22,12 @@ impl LargeRef {
     pub(crate) fn bytes(self) -> usize {
         self.bytes as usize
     }
+
+    /// That of a table's value by its number: they are counted from one.
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u64, bytes: usize) -> Self {
+        Self { number, bytes: bytes as u32 }
+    }
 }
 
 /// What a slot or a change has of a value.

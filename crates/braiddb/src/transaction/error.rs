@@ -135,6 +135,11 @@ impl OperationError {
         matches!(self, Self::Refused(error) | Self::Storage(error) if error.is_full())
     }
 
+    /// Whether a value that is too long for a page lacks a piece.
+    pub(crate) fn is_value_not_whole(&self) -> bool {
+        matches!(self, Self::Storage(error) if matches!(**error, LogError::ValueNotWhole { .. }))
+    }
+
     /// That of reading what is not in memory, or of a file beside the log.
     pub(crate) fn storage(error: LogError) -> Self {
         Self::Storage(Arc::new(error))

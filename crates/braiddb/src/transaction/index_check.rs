@@ -92,7 +92,7 @@ impl Transaction {
             let entry = self.get(index.entries(), &index.entry_key(&part, primary)).await?;
             if entry.is_none_or(|entry| entry.bytes() != index.entry_value(primary)) {
                 let name = index.entries().name();
-                let (key, part) = (primary.escape_ascii(), part.escape_ascii());
+                let (key, part) = shown(table, index, primary, &part);
                 return Ok(Some(format!("index {name}: record {key} has no entry under {part}")));
             }
         }
@@ -117,7 +117,12 @@ impl Transaction {
             }
         };
         let name = index.entries().name();
-        let (key, part) = (primary.escape_ascii(), part.escape_ascii());
+        let (key, part) = shown(table, index, primary, &part);
         Ok((!found).then(|| format!("index {name}: record {key} does not have the key {part}")))
     }
+}
+
+/// A record's key and its key in an index, for people.
+fn shown(table: &Records, index: &Secondary, primary: &[u8], part: &[u8]) -> (String, String) {
+    (table.show_key().show(primary), index.entries().show_key().show(part))
 }

@@ -7,6 +7,7 @@ use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
 use super::common::with_limit;
 use super::paged_disk::{check, fill, open_with, value, work_of_all};
 use crate::io::{Faults, SimulatedDisk};
+use crate::page::LargeRef;
 
 /// Longest a test may take, in seconds.
 const LIMIT: u64 = 300;
@@ -201,6 +202,52 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
         let (before, after) = db.run_blocking(body).unwrap();
         assert!(before > 10 && after > 10, "{before} and {after}");
         db.close().unwrap();
+    });
+}
+
+/// A check tells every value that lacks a piece, by its key, and goes on.
+#[test]
+fn a_check_lists_values_that_are_not_whole() {
+    with_limit(LIMIT, |limit| {
+        let disk = SimulatedDisk::new(1);
+        let db = Database::open_simulated(&disk, Options::default(), 1).unwrap();
+        limit.watch(&db, Database::stats);
+        let paged = TableOptions::default().paged();
+        let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
+        let table: Table<str, [u8]> = db.run_blocking(create).unwrap();
+        let keys = ["a", "b", "c", "d", "e", "f"];
+        let written = table.clone();
+        let write = db.run_blocking(async move |tx| {
+            for key in keys {
+                // One of them fits its page.
+                let bytes = if key == "c" { 10 } else { 5000 };
+                tx.put(&written, key, &vec![1; bytes][..]).await?;
+            }
+            Ok(())
+        });
+        write.unwrap();
+        let whole = db.check().unwrap();
+        assert_eq!(whole.problems, Vec::<String>::new());
+        let engine = db.shared.engine.clone();
+        let lose = db.run_blocking(async move |_tx| {
+            let tables = engine.tables();
+            let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
+            let large = paged.large().expect("it has large values");
+            // Numbered in the order in which they were written: of "b", "d" and "f".
+            for (number, piece) in [(2, 0), (3, 2), (5, 4)] {
+                large.remove_piece(LargeRef::numbered(number, 5000), piece).await.unwrap();
+            }
+            Ok(())
+        });
+        lose.unwrap();
+        let report = db.check().unwrap();
+        assert_eq!(report.records, whole.records);
+        assert_eq!(report.problems.len(), 3, "{:?}", report.problems);
+        for (problem, key) in report.problems.iter().zip(["b", "d", "f"]) {
+            assert!(problem.contains("5000 bytes"), "{problem}");
+            let place = format!("table \"records\", key {key:?}: ");
+            assert!(problem.starts_with(&place), "{problem}");
+        }
     });
 }
 
