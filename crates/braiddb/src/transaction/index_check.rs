@@ -117,7 +117,7 @@ impl Transaction {
             }
         };
         let name = index.entries().name();
-        let (key, part) = shown(table, index, primary, &part);
+        let (key, part) = shown(table, index, primary, part);
         Ok((!found).then(|| format!("index {name}: record {key} does not have the key {part}")))
     }
 }
