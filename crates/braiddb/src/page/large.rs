@@ -93,6 +93,12 @@ impl LargeValues {
         self.tree().stored()
     }
 
+    /// Pages that their pieces are on.
+    #[cfg(test)]
+    pub(crate) fn leaves(&self) -> u64 {
+        self.tree().pages_by_level()[0]
+    }
+
     /// A name for a value of so many bytes, whose pieces are to be written.
     pub(crate) fn name(&self, bytes: usize) -> LargeRef {
         // Relaxed: it need only be another each time.
@@ -153,20 +159,22 @@ impl LargeValues {
         Ok(large)
     }
 
-    /// Removes a piece of a value, if it is there.
+    /// Removes a piece of a value, if it is there, and what is left of its leaf, if that is nothing.
     ///
     /// # Errors
     /// When a page cannot be had.
     pub(crate) async fn remove_piece(&self, large: LargeRef, piece: u32) -> Result<(), PageError> {
         let key = key(large.number, piece);
-        let is_sparse = {
+        let (is_empty, is_sparse) = {
             let mut leaf = self.tree().latch(&key, Room::NONE).await?;
             if let Slot::At(place) = leaf.find(&key) {
                 leaf.remove(place);
             }
-            leaf.is_sparse()
+            (leaf.count() == 0, leaf.is_sparse())
         };
-        if is_sparse {
+        if is_empty {
+            self.tree().merge_empty(&key).await?;
+        } else if is_sparse {
             self.tree().merge_near(&key);
         }
         Ok(())

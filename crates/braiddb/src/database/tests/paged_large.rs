@@ -205,6 +205,53 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
     });
 }
 
+/// Clearing, deleting ranges and dropping tables leave no piece, and neither does a staged table that is discarded.
+#[test]
+fn deleting_many_records_leaves_no_piece() {
+    with_limit(LIMIT, |limit| {
+        let (_disk, db, table) = open_with(limit, 9, FRAMES);
+        for _ in 0..2 {
+            fill(&db, &table);
+            assert!(pieces(&db) > 0 && block_on(db.clear(&table)).unwrap() > 0);
+            wait_for_pieces(&db, 0);
+            let model = fill(&db, &table);
+            let half = model.len() as u64 / 2;
+            block_on(db.delete_range(&table, ..half)).unwrap();
+            let left = model.range(half..).map(|(_, value)| value.len());
+            wait_for_pieces(&db, pieces_of(left));
+            block_on(db.delete_range(&table, ..)).unwrap();
+            wait_for_pieces(&db, 0);
+        }
+        fill(&db, &table);
+        block_on(db.drop_table("records")).unwrap();
+        wait_for_pieces(&db, 0);
+    });
+}
+
+/// Values that are written over for ever, while others stay and most pages are on disk, take no more pages for it: leaves
+/// that are emptied go, also where their neighbours are on disk.
+#[test]
+fn leaves_of_values_that_are_gone_go() {
+    with_limit(LIMIT, |limit| {
+        let (_disk, db, table) = open_with(limit, 3, 3 * FRAMES);
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut lengths = std::collections::BTreeMap::new();
+        for _ in 0..2500 {
+            let (key, bytes) = (random.u64(..100), random.usize(2000..12_000));
+            let table = table.clone();
+            let put =
+                db.run_blocking(async move |tx| tx.put(&table, &key, &vec![7; bytes][..]).await);
+            put.unwrap();
+            lengths.insert(key, bytes);
+        }
+        wait_for_pieces(&db, pieces_of(lengths.values().copied()));
+        let tables = db.shared.engine.tables();
+        let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
+        let leaves = paged.large().expect("it has large values").leaves();
+        assert!(leaves <= pieces(&db), "{leaves} leaves of {} pieces", pieces(&db));
+    });
+}
+
 /// A check tells every value that lacks a piece, by its key, and goes on.
 #[test]
 fn a_check_lists_values_that_are_not_whole() {

@@ -1,31 +1,63 @@
 //! Merging what has become sparse: two neighbours whose entries fit well onto one page become one.
 //!
 //! A merge latches the parent, the left page and the right one. The right one's entries go to the left
-//! one, which takes over the range; the right one leaves the space. Pages that are not in memory are
-//! left alone: merging is never needed.
+//! one, which takes over the range; the right one leaves the space. Neighbours that are not in memory are
+//! left alone, but by who waits for them: a leaf that is emptied is to go then too, or there would be ever more of
+//! them, and of the inner pages that lead to them, where keys do not come again.
 
 use super::PageTree;
 use super::attached;
 use super::descend::Step;
-use crate::page::error::Interrupted;
+use crate::page::error::{Interrupted, PageError};
+use crate::page::gather::Needs;
 use crate::page::map::PageId;
+
+/// An empty leaf and its neighbour.
+const PAIR: usize = 2;
 
 impl PageTree {
     /// Merges the leaf in whose range `key` is with a neighbour, if they fit well onto one page; then its
     /// parent, which has lost a child, and so on. Does not suspend.
     pub(crate) fn merge_near(&self, key: &[u8]) {
+        // A leaf that is not in memory stays.
+        _ = self.merge_now(key);
+    }
+
+    /// As [`Self::merge_near`], where the leaf is empty: waits for it and a neighbour to be in memory.
+    ///
+    /// # Errors
+    /// When they cannot be; then it stays.
+    #[cold]
+    pub(crate) async fn merge_empty(&self, key: &[u8]) -> Result<(), PageError> {
+        let mut needs = Needs::new(PAIR);
+        let mut held = None;
+        while let Err(why) = self.merge_now(key) {
+            drop(held.take());
+            held = Some(self.space.gather(&mut needs, &[why], None).await?);
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When the leaf is not in memory, or is empty and its neighbours are not.
+    fn merge_now(&self, key: &[u8]) -> Result<(), Interrupted> {
         let mut level = 0;
-        loop {
+        let merged = loop {
             match self.try_merge(key, level) {
                 Ok(true) => level += 1,
+                Ok(false) => break Ok(()),
                 Err(Interrupted::Restart) => {}
-                Ok(false) | Err(_) => break,
+                Err(why) => break Err(why),
             }
-        }
+        };
         while matches!(self.try_lower_root(), Ok(true) | Err(Interrupted::Restart)) {}
+        merged
     }
 
     /// Whether the page of a level in whose range `key` is was merged with a neighbour.
+    ///
+    /// # Errors
+    /// When what it met has changed; when a page on the way is not in memory; when it is empty, and a neighbour is not.
     pub(super) fn try_merge(&self, key: &[u8], level: u8) -> Result<bool, Interrupted> {
         let path = self.path(key, level)?;
         let page = path.last().expect("a path ends in a page").page;
@@ -33,13 +65,18 @@ impl PageTree {
         if !page.page.is_sparse() {
             return Ok(false);
         }
-        let parent = path[above];
+        let (parent, mut absent) = (path[above], None);
         for left in [parent.place.checked_sub(1), Some(parent.place)].into_iter().flatten() {
-            if self.try_merge_pair(parent, left)? {
-                return Ok(true);
+            match self.try_merge_pair(parent, left) {
+                Ok(false) => {}
+                Err(why @ Interrupted::Absent(_)) => absent = absent.or(Some(why)),
+                merged => return merged,
             }
         }
-        Ok(false)
+        match absent {
+            Some(why) if page.page.count() == 0 => Err(why),
+            _ => Ok(false),
+        }
     }
 
     /// Whether the child at a place of a parent was merged with the next one.
