@@ -5,7 +5,10 @@ mod common;
 use std::cmp::Reverse;
 use std::future::IntoFuture;
 
-use braiddb::{Database, DecodeError, Error, MAX_KEY_BYTES, Options, Postcard, Schema, Table};
+use braiddb::{
+    Database, DecodeError, Error, IndexKeys, IndexOptions, MAX_KEY_BYTES, Options, Postcard,
+    Schema, Table, TableOptions,
+};
 use common::with_limit;
 use pollster::block_on;
 
@@ -429,5 +432,67 @@ fn what_is_expected_is_compared_across_versions() {
         assert!(set(New(7, 0)));
         assert!(!set(New(7, 0)));
         assert_eq!(block_on(db.get(&new, &1)).unwrap().map(|number| number.1), Some(8));
+    });
+}
+
+/// What is left of a scan that has begun is counted; it does not turn round, and says so.
+#[test]
+fn a_scan_that_has_begun_is_counted_and_does_not_turn_round() {
+    fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+        match result {
+            Err(Error::Options(message)) => assert!(message.contains("`rev`"), "{message}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        for (name, options) in
+            [("hot", TableOptions::default()), ("paged", TableOptions::default().paged())]
+        {
+            let table: Table<u64, [u8]> = block_on(db.create_table_with(name, options)).unwrap();
+            for key in 0..300 {
+                let value = vec![key as u8; if key % 50 == 0 { 3000 } else { 10 }];
+                block_on(db.put(&table, &key, &value)).unwrap();
+            }
+            let by_length = |value: &[u8], keys: &mut IndexKeys<'_, u64>| {
+                keys.push(&(value.len() as u64));
+            };
+            let index = block_on(db.index(&table, "length", IndexOptions::default(), by_length));
+            let index = index.unwrap();
+            let run = db.run_blocking(async move |tx| {
+                for passed in [1, 2, 70, 299, 300] {
+                    let mut scan = tx.scan(&table, ..)?;
+                    for _ in 0..passed {
+                        assert!(scan.next().await?.is_some());
+                    }
+                    assert_eq!(scan.count().await?, 300 - passed);
+                    let mut keys = tx.keys(&table, ..)?.limit(passed + 1);
+                    for _ in 0..passed {
+                        assert!(keys.next().await?.is_some());
+                    }
+                    let mut turned = keys.rev().limit(5);
+                    is_refused(turned.next().await);
+                    is_refused(turned.next().await);
+                    let mut scan = tx.scan(&table, ..)?;
+                    for _ in 0..passed {
+                        assert!(scan.next().await?.is_some());
+                    }
+                    is_refused(
+                        scan.rev().visit(|_, _| std::ops::ControlFlow::<()>::Continue(())).await,
+                    );
+                    let mut scan = tx.scan_by(&index, ..)?;
+                    for _ in 0..passed {
+                        assert!(scan.next().await?.is_some());
+                    }
+                    is_refused(scan.rev().next().await.map(drop));
+                    let mut entries = tx.entries_by(&index, ..)?;
+                    assert!(entries.next().await?.is_some());
+                    is_refused(entries.rev().next().await.map(drop));
+                }
+                Ok(())
+            });
+            run.unwrap();
+        }
     });
 }

@@ -341,6 +341,10 @@ impl From<OperationError> for Error {
             OperationError::ReadOnly => Error::ReadOnly,
             OperationError::ReadOnlyDatabase => Error::ReadOnlyDatabase,
             OperationError::SavepointOver => Error::SavepointOver,
+            OperationError::ScanBegun => Error::Options(
+                "a scan that has begun does not turn round: call `rev` before its first record is read"
+                    .to_owned(),
+            ),
             OperationError::KeyExists => Error::KeyExists,
             OperationError::KeyNotFound => Error::KeyNotFound,
             OperationError::KeyTooLong(bytes) => {

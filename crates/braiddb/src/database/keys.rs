@@ -54,7 +54,8 @@ impl Transaction {
 }
 
 impl<K: TableKey + ?Sized> Keys<'_, K> {
-    /// From the largest key to the smallest instead; to be called before the first `next`.
+    /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
+    /// [`Error::Options`](crate::Error::Options).
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())

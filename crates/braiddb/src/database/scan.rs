@@ -37,7 +37,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Self { core, types: PhantomData }
     }
 
-    /// From the largest key to the smallest instead; to be called before the first `next`.
+    /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
+    /// [`Error::Options`](crate::Error::Options).
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

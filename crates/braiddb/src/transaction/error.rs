@@ -29,6 +29,8 @@ pub(crate) enum OperationError {
     ReadOnlyDatabase,
     #[error("the savepoint is not one of this transaction, or an earlier one was rolled back to")]
     SavepointOver,
+    #[error("a scan that has begun does not turn round")]
+    ScanBegun,
     #[error("the key exists already")]
     KeyExists,
     #[error("no record has this key")]

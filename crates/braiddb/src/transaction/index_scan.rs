@@ -146,7 +146,9 @@ pub(super) fn split_entry<'e>(
 impl<'tx> IndexScan<'tx> {
     /// Sets the direction; before the first record only.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
-        assert!(self.entries.is_none(), "a scan does not turn round");
+        if self.entries.is_some() {
+            return self.progress.refuse();
+        }
         self.direction = direction;
     }
 
@@ -174,7 +176,10 @@ impl<'tx> IndexScan<'tx> {
         if self.progress.passes() {
             self.pass();
         }
-        Ok(self.progress.left() > 0 && self.load().await?)
+        if self.progress.left() == 0 {
+            return self.progress.over();
+        }
+        self.load().await
     }
 
     /// Reads no records, only entries.

@@ -146,13 +146,14 @@ impl Transaction {
 impl<'tx> Scan<'tx> {
     /// Sets the direction; before the first record only.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
-        assert!(self.has_not_begun(), "a scan does not turn round");
+        if !self.has_not_begun() {
+            return self.progress.refuse();
+        }
         self.direction = direction;
     }
 
-    /// Gives every value as empty; before the first record only.
+    /// Gives every value as empty that is not ready yet.
     pub(crate) fn set_keys_only(&mut self) {
-        assert!(self.has_not_begun(), "a scan reads values from its start, or none");
         self.keys_only = true;
     }
 
@@ -205,7 +206,10 @@ impl<'tx> Scan<'tx> {
         if self.progress.passes() {
             self.pass();
         }
-        Ok(self.progress.left() > 0 && self.load().await?)
+        if self.progress.left() == 0 {
+            return self.progress.over();
+        }
+        self.load().await
     }
 
     /// The record that is ready was given: it is passed when the next one is asked for.
