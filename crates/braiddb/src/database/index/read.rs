@@ -126,7 +126,7 @@ impl Transaction {
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Error::Options`](crate::Error::Options).
+    /// [`Error::Options`].
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.core.set_direction(Direction::Reverse);
@@ -161,7 +161,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Error::Options`](crate::Error::Options).
+    /// [`Error::Options`].
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
