@@ -4,8 +4,12 @@
 mod common;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use braiddb::{Database, Durability, Error, Options, RunOptions, Table, Transaction, Width};
+use braiddb::{
+    Certifier, Database, DeviceKind, Durability, Error, Isolation, Options, Overload, Policy,
+    RunOptions, Table, TableOptions, Transaction, Width,
+};
 use common::with_limit;
 use pollster::block_on;
 
@@ -188,5 +192,97 @@ fn numbers_of_requests_at_their_extremes() {
         assert_eq!(db.log_blocks(end, usize::MAX).unwrap().0, []);
         assert_eq!(db.log_blocks(u64::MAX, usize::MAX).unwrap().0, []);
         db.close().unwrap();
+    });
+}
+
+/// Values of a page, or several.
+fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<(), Error> {
+    for key in keys {
+        let (table, bytes) = (table.clone(), if key % 10 == 0 { 20_000 } else { 900 });
+        let value = vec![key as u8; bytes];
+        db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await)?;
+    }
+    Ok(())
+}
+
+/// With any number of frames, a paged table works, or says that it needs more: it neither panics nor hangs.
+#[test]
+fn any_number_of_page_frames() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let now = Arc::new(Mutex::new(0));
+        let shown = now.clone();
+        limit.on_timeout("frames", move || format!("{:?}", shown.lock().unwrap()));
+        let mut worked = 0;
+        for frames in [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 1 << 20, u32::MAX - 1, u32::MAX] {
+            *now.lock().unwrap() = frames;
+            let directory = tempfile::tempdir().unwrap();
+            let options = Options::default().workers(2).page_frames(Some(frames));
+            let told = |error: Error| {
+                assert!(!matches!(error, Error::Panicked(_) | Error::Failed { .. }), "{error:?}");
+                assert!(frames < 48 || frames > 1 << 20, "{frames} frames: {error}");
+            };
+            let db = match Database::open(directory.path(), options.clone()) {
+                Ok(db) => db,
+                Err(error) => {
+                    told(error);
+                    continue;
+                }
+            };
+            let paged = TableOptions::default().paged();
+            let table: Result<Records, Error> = block_on(db.create_table_with("records", paged));
+            let filled = table.and_then(|table| fill(&table, &db, 0..200));
+            if let Err(error) = filled {
+                told(error);
+                db.close().unwrap();
+                continue;
+            }
+            db.close().unwrap();
+            let db = Database::open(directory.path(), options).unwrap();
+            let table: Records = block_on(db.open_table("records")).unwrap();
+            assert_eq!(block_on(db.count(&table, ..)).unwrap(), 200);
+            db.close().unwrap();
+            worked += 1;
+        }
+        assert!(worked > 3, "{worked} worked");
+    });
+}
+
+/// Each policy on each device, with the other choices in turn.
+#[test]
+fn choices_together() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let now = Arc::new(Mutex::new(String::new()));
+        let shown = now.clone();
+        limit.on_timeout("the choices", move || shown.lock().unwrap().clone());
+        let mut turn = 0;
+        for policy in [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue] {
+            for device in [DeviceKind::Auto, DeviceKind::Uring, DeviceKind::Blocking] {
+                for overload in [Overload::Wait, Overload::Shed] {
+                    turn += 1;
+                    let one = |bit: u32| turn >> bit & 1 == 1;
+                    let options = Options::default()
+                        .workers(1 + turn % 3)
+                        .policy(policy)
+                        .device(device)
+                        .overload(overload)
+                        .isolation(if one(0) {
+                            Isolation::Snapshot
+                        } else {
+                            Isolation::Serializable
+                        })
+                        .certifier(match one(1) {
+                            true => Certifier::SerialSafetyNet,
+                            false => Certifier::ReadValidation,
+                        })
+                        .durability(if one(2) { Durability::Relaxed } else { Durability::Group })
+                        .memory_budget(if one(3) { 64 << 20 } else { 256 << 20 })
+                        .interactive_idle(one(0).then_some(Duration::MAX))
+                        .interactive_age(one(1).then_some(Duration::MAX))
+                        .pin(one(2));
+                    *now.lock().unwrap() = format!("{options:?}");
+                    works(&options);
+                }
+            }
+        }
     });
 }
