@@ -23,6 +23,13 @@
 //! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
 //! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
 
+// What tests of this crate and those beside it share names it as these do.
+#[cfg(all(test, not(loom)))]
+extern crate self as braiddb;
+
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod database;
 mod durability;
 #[cfg(all(braid_experiment, not(loom)))]
@@ -58,7 +65,7 @@ pub use database::{
     LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage, Options, Outcome, Overload,
     OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint, Scan, Snapshot, SourceRun,
     StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription, TableOptions,
-    TableSize, TokenError, Trace, TraceSlice, Transaction, WorkerStats,
+    TableSize, TokenError, Trace, TraceSlice, Transaction, WeakDatabase, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

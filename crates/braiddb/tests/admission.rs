@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use pollster::block_on;
 use tokio::sync::Barrier;
 
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 
 const LIMIT_SECONDS: u64 = 60;
 const MOST_OPEN: usize = 64;
@@ -25,10 +25,8 @@ fn options() -> Options {
     Options::default().workers(1).max_open(MOST_OPEN)
 }
 
-fn open(limit: &Limit, options: Options) -> (Database, Records) {
-    let db = Database::in_memory(options).unwrap();
-    let watched = db.clone();
-    limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+fn open(options: Options) -> (Database, Records) {
+    let db = Database::in_memory(options).unwrap().watched();
     let table = block_on(db.create_table("records")).unwrap();
     (db, table)
 }
@@ -41,9 +39,9 @@ async fn put(db: &Database, table: &Records, key: u64) -> Result<(), Error> {
 /// As many transactions as a worker runs at a time wait, all at once, for one more each.
 #[test]
 fn nested_runs_get_in_beside_those_that_wait_for_them() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for policy in POLICIES {
-            let (db, table) = open(limit, options().policy(policy));
+            let (db, table) = open(options().policy(policy));
             let all_are_in = Arc::new(Barrier::new(MOST_OPEN));
             let runs = (0..MOST_OPEN as u64).map(|key| {
                 let (inner, table, all_are_in) = (db.clone(), table.clone(), all_are_in.clone());
@@ -76,8 +74,8 @@ fn nest(db: Database, depth: u64) -> Nested {
 
 #[test]
 fn runs_nest_until_one_is_refused_at_once() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, options());
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(options());
         assert_eq!(block_on(nest(db.clone(), 1)).unwrap(), 2 * MOST_OPEN as u64);
         block_on(put(&db, &table, 1)).unwrap();
     });
@@ -87,8 +85,8 @@ fn runs_nest_until_one_is_refused_at_once() {
 /// for whom; and there are more than get in.
 #[test]
 fn runs_that_wait_for_runs_through_another_runtime_all_end() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, options());
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(options());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
         let runtime = runtime.unwrap();
         for requests in [MOST_OPEN as u64, 10 * MOST_OPEN as u64] {
@@ -112,8 +110,8 @@ fn runs_that_wait_for_runs_through_another_runtime_all_end() {
 
 #[test]
 fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, options());
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(options());
         let mut begun: Vec<_> = (0..MOST_OPEN).map(|_| block_on(db.begin()).unwrap()).collect();
         for _ in 0..3 {
             let refused = block_on(db.begin());
@@ -138,7 +136,7 @@ fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
 #[test]
 fn a_wait_for_older_transactions_takes_no_place() {
     for policy in POLICIES {
-        with_limit(LIMIT_SECONDS, move |limit| {
+        with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
             let options = options()
                 .policy(policy)
@@ -146,9 +144,7 @@ fn a_wait_for_older_transactions_takes_no_place() {
                 .cold_width(1)
                 .log_segment_bytes(64 << 10)
                 .checkpoint_bytes(1 << 40);
-            let db = Database::open(directory.path(), options).unwrap();
-            let watched = db.clone();
-            limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+            let db = Database::open(directory.path(), options).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
             for round in 0..20_u8 {
                 let table = table.clone();
@@ -183,11 +179,9 @@ fn let_in(
     scans: bool,
     arrival: impl AsyncFn(&Database, &Records) -> Result<(), Error> + Send + Sync + Copy + 'static,
 ) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         for key in 0..100 {
             block_on(put(&db, &table, key)).unwrap();

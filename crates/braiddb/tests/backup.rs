@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braiddb::{Database, Error, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -28,10 +28,9 @@ fn back_up(db: &Database, directory: &std::path::Path) -> Result<braiddb::Backup
 
 #[test]
 fn a_backup_is_everything_up_to_one_moment() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let writer = {
@@ -58,7 +57,7 @@ fn a_backup_is_everything_up_to_one_moment() {
             let copy = copies.path().join(round.to_string());
             let backup = back_up(&db, &copy).unwrap();
             assert!(backup.bytes > 0);
-            let copy = Database::open(&copy, options()).unwrap();
+            let copy = Database::open(&copy, options()).unwrap().watched();
             assert_eq!(copy.check().unwrap().problems, Vec::<String>::new());
             let table: Table<u64, [u8]> = block_on(copy.open_table("t")).unwrap();
             let keys = copy.run_blocking(async move |tx| {
@@ -81,7 +80,7 @@ fn a_backup_is_everything_up_to_one_moment() {
         over.store(true, Ordering::Relaxed);
         writer.join().unwrap();
         assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Log(_))));
-        let memory = Database::in_memory(Options::default().workers(1)).unwrap();
+        let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Options(_))));
     });
 }

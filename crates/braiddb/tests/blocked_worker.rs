@@ -8,15 +8,14 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use braiddb::{Database, Error, Options, Table};
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 120;
 const RECORDS: u64 = 100;
 
-fn open(limit: &Limit, workers: usize) -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(Options::default().workers(workers)).unwrap();
-    limit.watch(&db, Database::stats);
+fn open(workers: usize) -> (Database, Table<u64, u64>) {
+    let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let table: Table<u64, u64> = block_on(db.open_or_create_table("records")).unwrap();
     for key in 0..RECORDS {
         block_on(db.put(&table, &key, &key)).unwrap();
@@ -52,8 +51,8 @@ fn with_blocked(db: &Database, workers: usize, meanwhile: impl FnOnce()) {
 
 #[test]
 fn what_is_sent_to_a_blocked_worker_is_taken_over() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, 2);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(2);
         with_blocked(&db, 1, || {
             // All at once, so that some may be sent before the worker is known to be blocked; then one after the other.
             std::thread::scope(|scope| {
@@ -78,8 +77,8 @@ fn what_is_sent_to_a_blocked_worker_is_taken_over() {
 
 #[test]
 fn all_but_one_worker_may_be_blocked() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, 4);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(4);
         with_blocked(&db, 3, || {
             for key in 0..RECORDS {
                 assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(key));
@@ -93,8 +92,8 @@ fn all_but_one_worker_may_be_blocked() {
 /// Requests that came while all workers were blocked are served by the first that comes back.
 #[test]
 fn what_waits_for_all_goes_on_with_the_first() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, 2);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(2);
         let asked = Mutex::new(Vec::new());
         with_blocked(&db, 1, || {
             with_blocked(&db, 1, || {
@@ -114,8 +113,8 @@ fn what_waits_for_all_goes_on_with_the_first() {
 /// Closing waits for it, and everybody is answered.
 #[test]
 fn closing_beside_a_blocked_worker_answers_everybody() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, 3);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(3);
         let (mut asked, mut closing) = (Vec::new(), None);
         with_blocked(&db, 1, || {
             asked.extend((0..32u64).map(|key| {
@@ -140,8 +139,8 @@ fn closing_beside_a_blocked_worker_answers_everybody() {
 /// Workers that look after one another come to rest when there is nothing to look after.
 #[test]
 fn idle_workers_do_not_wake_each_other() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, 4);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(4);
         with_blocked(&db, 1, || {
             assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
         });

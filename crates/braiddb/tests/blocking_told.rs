@@ -8,7 +8,7 @@ use std::thread::{sleep, yield_now};
 use std::time::Duration;
 
 use braiddb::{Database, Options};
-use common::with_limit;
+use common::{Watched, with_limit};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -62,10 +62,9 @@ fn warnings() -> Vec<String> {
 
 #[test]
 fn a_closure_that_blocks_its_thread_is_told_once() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         tracing::subscriber::set_global_default(Listener).unwrap();
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let block = |time: Duration| {
             db.run_blocking(async move |_| {
                 sleep(time);

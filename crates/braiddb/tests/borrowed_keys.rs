@@ -8,7 +8,7 @@ use std::ops::Bound;
 use braiddb::{
     Database, Error, Index, IndexOptions, Key, KeyPrefix, Options, Table, TableKey, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 120;
@@ -17,7 +17,7 @@ type Owned = Table<(String, u64), u64>;
 type Borrowed = Table<(&'static str, u64), u64>;
 
 fn in_memory() -> Database {
-    Database::in_memory(Options::default().workers(1)).unwrap()
+    Database::in_memory(Options::default().workers(1)).unwrap().watched()
 }
 
 /// A table with three records.

@@ -18,7 +18,7 @@ use braiddb::simulation::{Faults, SimulatedDisk};
 use braiddb::{
     Database, Durability, Error, Options, Overload, Scan, Table, TableOptions, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 use polls::poll_at_most;
@@ -139,7 +139,7 @@ fn value(key: u64, bytes: usize) -> Vec<u8> {
 /// A database in memory whose tasks suspend by chance wherever they may.
 fn in_memory(seed: u64) -> (Database, Records, Model) {
     let options = Options::default().durability(Durability::Volatile);
-    let db = Database::open_simulated(&SimulatedDisk::new(seed), options, seed).unwrap();
+    let db = Database::open_simulated(&SimulatedDisk::new(seed), options, seed).unwrap().watched();
     let table: Records = block_on(db.create_table("records")).unwrap();
     let model: Model = (0..MANY).map(|key| (key, value(key, 8))).collect();
     fill(&db, &table, &model);
@@ -148,10 +148,8 @@ fn in_memory(seed: u64) -> (Database, Records, Model) {
 
 #[test]
 fn a_dropped_call_of_next_loses_no_record_in_memory() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table, model) = in_memory(1);
-        let watched = db.clone();
-        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         let counts = db.run_blocking(async move |tx| check_scans(tx, &table, &model).await);
         let counts = counts.unwrap();
         assert!(counts.cancelled > MANY / 64, "{counts:?}");
@@ -172,14 +170,14 @@ fn on_disk(
     records: u64,
 ) -> (SimulatedDisk, Database, Records, Model) {
     let (disk, model) = (SimulatedDisk::new(seed), cold_model(records));
-    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
+    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
     let uncached = TableOptions::default().cache_cold(false);
     let table: Records =
         db.run_blocking(async move |tx| tx.create_table_with("records", uncached).await).unwrap();
     fill(&db, &table, &model);
     db.close().unwrap();
     drop((db, table));
-    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
+    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
     let table = block_on(db.open_table("records")).unwrap();
     (disk, db, table, model)
 }
@@ -187,11 +185,9 @@ fn on_disk(
 #[test]
 fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
     for seed in 0..2 {
-        with_limit(LIMIT_SECONDS, move |limit| {
+        with_limit(LIMIT_SECONDS, move |_| {
             // Neighbours are read together, so it takes many records until many reads have failed.
             let (disk, db, table, model) = on_disk(seed, &Options::default(), 4000);
-            let watched = db.clone();
-            limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
             // Reads only from here on: what fails is a read.
             disk.set_faults(Faults {
                 errors: 5,
@@ -211,12 +207,10 @@ fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
 
 #[test]
 fn an_overloaded_scan_goes_on_where_it_was() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let options = Options::default().overload(Overload::Shed).cold_width(1);
         // Few records: whoever is refused tries again at once, so each read costs thousands of tries.
         let (disk, db, table, model) = on_disk(9, &options, 800);
-        let watched = db.clone();
-        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         disk.set_faults(Faults { most_delay: 20, ..Faults::default() });
         // Begun from a transaction: from elsewhere each would begin only when those before it are over, so that a
         // simulation goes the same way each time.
@@ -238,10 +232,8 @@ fn an_overloaded_scan_goes_on_where_it_was() {
 /// Point reads and writes, and what creates tables.
 #[test]
 fn a_dropped_operation_has_not_happened() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table, model) = in_memory(3);
-        let watched = db.clone();
-        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         let counts = db.run_blocking(async move |tx| {
             let mut counts = Counts::default();
             let mut random = fastrand::Rng::with_seed(7);
@@ -295,10 +287,8 @@ fn a_dropped_operation_has_not_happened() {
 /// its transaction goes on.
 #[test]
 fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (disk, db, table, model) = on_disk(5, &Options::default(), 4000);
-        let watched = db.clone();
-        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         let faults = Faults { errors: 20, most_delay: 5, ..Faults::default() };
         let within = disk.clone();
         let counts = db.run_blocking(async move |tx| {
@@ -358,10 +348,8 @@ fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
 /// A stream that is dropped at each of its polls, the read for it under way, leaves nothing behind.
 #[test]
 fn a_stream_is_dropped_while_it_reads() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (disk, db, table, model) = on_disk(6, &Options::default(), 1500);
-        let watched = db.clone();
-        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         disk.set_faults(Faults { short_transfers: 10, most_delay: 5, ..Faults::default() });
         let dropped = db.run_blocking(async move |tx| {
             let mut dropped = 0;

@@ -6,7 +6,7 @@ use braiddb::{
     ChangeKind, ChangeTransaction, Changes, ChangesFrom, Compaction, Database, Error, Options,
     Table,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -20,7 +20,7 @@ fn options() -> Options {
 }
 
 fn open(directory: &std::path::Path) -> (Database, Table<u64, [u8]>) {
-    let db = Database::open(directory, options()).unwrap();
+    let db = Database::open(directory, options()).unwrap().watched();
     let table = block_on(async { db.run(async |tx| tx.open_or_create_table("t").await).await });
     (db.clone(), table.unwrap())
 }
@@ -56,10 +56,9 @@ fn compact(db: &Database) -> Compaction {
 fn with_database(
     test: impl FnOnce(&Database, &Table<u64, [u8]>, &tempfile::TempDir) + Send + 'static,
 ) {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(directory.path());
-        limit.watch(&db, Database::stats);
         test(&db, &table, &directory);
     });
 }

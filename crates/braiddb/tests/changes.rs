@@ -8,7 +8,7 @@ use braiddb::{
     Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Durability,
     Error, IndexOptions, Options, Table, TableOptions, TokenError,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -19,7 +19,7 @@ fn options() -> Options {
 }
 
 fn open(directory: &tempfile::TempDir) -> Database {
-    Database::open(directory.path(), options()).unwrap()
+    Database::open(directory.path(), options()).unwrap().watched()
 }
 
 fn next(changes: &mut Changes) -> ChangeTransaction {
@@ -42,10 +42,9 @@ fn put(db: &Database, table: &Table<u64, u64>, key: u64, value: u64) {
 
 /// A test with a database, which the limit watches.
 fn with_database(test: impl FnOnce(&Database, &tempfile::TempDir) + Send + 'static) {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(&directory);
-        limit.watch(&db, Database::stats);
         test(&db, &directory);
     });
 }
@@ -327,7 +326,7 @@ fn tokens_that_are_of_no_use_are_told() {
         for _ in 0..1000 {
             last = next(&mut changes).token.unwrap();
         }
-        let copy = Database::open(&copy, options()).unwrap();
+        let copy = Database::open(&copy, options()).unwrap().watched();
         let error = fails(&copy, last);
         assert!(matches!(error, Error::ChangeToken(TokenError::AheadOfLog { .. })), "{error}");
         let table: Table<u64, [u8]> = block_on(copy.create_table("large")).unwrap();
@@ -345,7 +344,7 @@ fn tokens_that_are_of_no_use_are_told() {
 #[test]
 fn what_has_no_log_of_its_own_has_no_feed() {
     with_database(|db, directory| {
-        let memory = Database::in_memory(Options::default().workers(1)).unwrap();
+        let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let first = |db: &Database| block_on(db.changes(ChangesFrom::Now).next());
         assert!(matches!(first(&memory), Err(Error::Options(_))));
         assert!(matches!(block_on(memory.create_change_slot("s", 1)), Err(Error::Options(_))));
@@ -359,11 +358,10 @@ fn what_has_no_log_of_its_own_has_no_feed() {
 
 #[test]
 fn a_feed_of_relaxed_commits_gives_what_is_durable() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let relaxed = options().durability(Durability::Relaxed);
-        let db = Database::open(directory.path(), relaxed).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), relaxed).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now).tables(["t"]);
         let take = |changes: &mut Changes, key| {

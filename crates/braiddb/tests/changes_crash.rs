@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 
 /// Far more than a test takes, on a loaded machine.
 const LIMIT_SECONDS: u64 = 600;
@@ -29,7 +29,7 @@ struct Known {
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().log_segment_bytes(16 << 10).checkpoint_bytes(32 << 10);
-    Database::open_simulated(disk, options, seed).unwrap()
+    Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
 fn apply(transaction: &ChangeTransaction, model: &mut BTreeMap<u64, Vec<u8>>) {

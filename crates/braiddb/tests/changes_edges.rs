@@ -10,7 +10,7 @@ use braiddb::{
     Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error,
     Options, Overload, Table, TokenError,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -44,7 +44,7 @@ fn no_table_has_the_number_of_one_before_it() {
     with_limit(LIMIT_SECONDS, |_| {
         for (checkpoint, records) in [(false, 0), (false, 3), (true, 0), (true, 3)] {
             let directory = tempfile::tempdir().unwrap();
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             block_on(db.create_change_slot("slot", 1 << 40)).unwrap();
             let dropped: Table<u64, u64> = block_on(db.create_table("dropped")).unwrap();
             for key in 0..records {
@@ -56,7 +56,7 @@ fn no_table_has_the_number_of_one_before_it() {
             }
             db.close().unwrap();
 
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
             block_on(db.put(&table, &1, &1)).unwrap();
             let slot = || ChangesFrom::Slot("slot".to_owned());
@@ -87,10 +87,9 @@ fn is_other_log(error: &Error) -> bool {
 /// one size: a token of what the original did since is told by what is there.
 #[test]
 fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now);
         // Of different commits, before and after the copy.
@@ -107,7 +106,7 @@ fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
         (0..20).for_each(|_| commit(&mut new, &mut changes));
         let end = db.stats().lsn.durable;
 
-        let copy = Database::open(&copy, options()).unwrap();
+        let copy = Database::open(&copy, options()).unwrap().watched();
         let of_copy: Table<u64, [u8]> = block_on(copy.open_table("t")).unwrap();
         block_on(copy.create_change_slot("slot", 1 << 40)).unwrap();
         grow(&copy, &of_copy, end + 10_000, 2);
@@ -136,7 +135,7 @@ fn tokens_are_good_in_the_log_that_they_are_of() {
         let directory = tempfile::tempdir().unwrap();
         let mut tokens = Vec::new();
         for round in 0..4 {
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
             tokens.push(block_on(db.create_change_slot(&format!("{round}"), 1 << 40)).unwrap());
             let mut changes = db.changes(ChangesFrom::Snapshot);
@@ -167,10 +166,10 @@ fn tokens_are_good_in_the_log_that_they_are_of() {
 /// A worker that has no room for one more transaction ends no feed.
 #[test]
 fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options().workers(1).max_open(64)).unwrap();
-        limit.watch(&db, Database::stats);
+        let db =
+            Database::open(directory.path(), options().workers(1).max_open(64)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now);
         block_on(db.put(&table, &1, &1)).unwrap();
@@ -210,7 +209,8 @@ fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
 fn a_feed_begins_its_snapshot_when_there_is_room() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options().workers(1).max_open(64)).unwrap();
+        let db =
+            Database::open(directory.path(), options().workers(1).max_open(64)).unwrap().watched();
         let _table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Snapshot);
         let mut open = Vec::new();
@@ -233,9 +233,9 @@ fn a_feed_begins_its_snapshot_when_there_is_room() {
 #[test]
 fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
     const RECORDS: u64 = 4000;
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for key in 0..RECORDS / 100 {
             let table = table.clone();
@@ -250,8 +250,7 @@ fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
         db.close().unwrap();
         // All records are on disk only.
         let shedding = options().workers(1).cold_width(1).overload(Overload::Shed);
-        let db = Database::open(directory.path(), shedding).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), shedding).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.open_table("t")).unwrap();
         let readers = join_all((0..8).map(|reader| {
             let (db, table) = (&db, &table);
@@ -290,7 +289,7 @@ fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
 fn no_piece_of_a_snapshot_is_empty() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let mut empty = db.changes(ChangesFrom::Snapshot);
         let only = next(&mut empty);
         assert!(only.changes.is_empty() && only.token.is_some(), "there is no table");
@@ -315,7 +314,7 @@ fn no_piece_of_a_snapshot_is_empty() {
 fn a_feed_that_waits_is_past_what_it_need_not_give() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let other: Table<u64, u64> = block_on(db.create_table("other")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now).tables([&table]);
@@ -336,7 +335,7 @@ fn what_a_feed_waits_for_keeps_no_database_open() {
     with_limit(LIMIT_SECONDS, |_| {
         for from in [ChangesFrom::Now, ChangesFrom::Snapshot] {
             let directory = tempfile::tempdir().unwrap();
-            let db = Database::open(directory.path(), options().workers(1)).unwrap();
+            let db = Database::open(directory.path(), options().workers(1)).unwrap().watched();
             let mut changes = db.changes(from);
             let (release, released) = channel::<()>();
             let released = std::sync::Mutex::new(released);
@@ -356,7 +355,7 @@ fn what_a_feed_waits_for_keeps_no_database_open() {
             let closing = std::thread::spawn(move || drop(db));
             release.send(()).unwrap();
             closing.join().unwrap();
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let ended = block_on(changes.next());
             assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
             drop(db);

@@ -11,7 +11,7 @@ use std::thread::Thread;
 use braiddb::{
     Change, ChangeTransaction, Changes, ChangesFrom, Database, Options, Table, TableOptions,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what the test takes.
@@ -179,11 +179,10 @@ fn follow(
 
 #[test]
 fn what_waits_for_the_next_is_given_up_at_each_of_its_polls() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).log_segment_bytes(1 << 20);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let start = block_on(db.create_change_slot("s", 1 << 30)).unwrap();
         let memory: Rows = block_on(db.create_table("memory")).unwrap();
         let paged: Rows = db

@@ -12,7 +12,7 @@ use braiddb::{
     ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Error, Options, RunOptions,
     Table, TableOptions,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -32,7 +32,7 @@ type Writes = Vec<(usize, u64, Option<Vec<u8>>)>;
 
 fn open(directory: &std::path::Path) -> (Database, Tables) {
     let options = Options::default().workers(2).log_segment_bytes(64 << 10);
-    let db = Database::open(directory, options.checkpoint_bytes(256 << 10)).unwrap();
+    let db = Database::open(directory, options.checkpoint_bytes(256 << 10)).unwrap().watched();
     let kinds = [
         TableOptions::default(),
         TableOptions::default().paged(),
@@ -167,7 +167,7 @@ fn model_at(committed: &BTreeMap<u64, Writes>, lsn: u64) -> Model {
 
 #[test]
 fn every_commit_is_given_once_over_compaction_and_restarts() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let committed = Arc::new(Mutex::new(BTreeMap::<u64, Writes>::new()));
         let mut consumer = Consumer { slot: "s", ..Consumer::default() };
@@ -175,7 +175,6 @@ fn every_commit_is_given_once_over_compaction_and_restarts() {
         let mut segments = 0;
         for phase in 0..PHASES {
             let (db, tables) = open(directory.path());
-            limit.watch(&db, Database::stats);
             if phase == 0 {
                 consumer.token = Some(block_on(db.create_change_slot("s", 1 << 30)).unwrap());
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use braiddb::{Database, Error, LogError, Options, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -61,10 +61,9 @@ fn churn(db: &Database, table: &Table<str, u64>, worker: usize, seed: u64, count
 
 #[test]
 fn recovery_from_checkpoints_taken_under_load() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let mut db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let mut db = Database::open(directory.path(), options()).unwrap().watched();
         let mut table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         for round in 0..6 {
             std::thread::scope(|scope| {
@@ -84,8 +83,7 @@ fn recovery_from_checkpoints_taken_under_load() {
             drop(table);
             db.close().unwrap();
             drop(db);
-            db = Database::open(directory.path(), options()).unwrap();
-            limit.watch(&db, Database::stats);
+            db = Database::open(directory.path(), options()).unwrap().watched();
             table = block_on(db.open_table("names")).unwrap();
             assert!(contents(&db, &table) == expected, "round {round}");
             assert!(db.stats().lsn.checkpoint > 0);
@@ -95,11 +93,10 @@ fn recovery_from_checkpoints_taken_under_load() {
 
 #[test]
 fn checkpoints_are_written_as_the_log_grows() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = options().checkpoint_bytes(MIB);
-        let db = Database::open(directory.path(), options.clone()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         for seed in 0..20 {
             churn(&db, &table, 0, seed, 10_000);
@@ -111,8 +108,7 @@ fn checkpoints_are_written_as_the_log_grows() {
         db.close().unwrap();
         drop((db, table));
         assert_eq!(checkpoints(directory.path()).len(), 1);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table = block_on(db.open_table("names")).unwrap();
         assert!(contents(&db, &table) == expected);
     });
@@ -120,12 +116,11 @@ fn checkpoints_are_written_as_the_log_grows() {
 
 #[test]
 fn transactions_in_parts_are_whole_across_checkpoints() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 40;
         const ROUNDS: u64 = 12;
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         std::thread::scope(|scope| {
             for worker in 0..2u64 {
@@ -148,8 +143,7 @@ fn transactions_in_parts_are_whole_across_checkpoints() {
         });
         db.close().unwrap();
         drop((db, table));
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.open_table("large")).unwrap();
         for key in 0..2 * RECORDS {
             let table = table.clone();
@@ -175,10 +169,9 @@ fn transactions_in_parts_are_whole_across_checkpoints() {
 
 #[test]
 fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         churn(&db, &table, 0, 1, 20_000);
         block_on(db.checkpoint()).unwrap();
@@ -204,8 +197,7 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
         std::fs::write(&path, &whole[..whole.len() - 4096]).unwrap();
         assert!(Database::open(directory.path(), options()).is_err(), "cut short");
         std::fs::remove_file(&path).unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         assert!(!directory.path().join("checkpoint.new").exists());
         let table = block_on(db.open_table("names")).unwrap();
         assert!(contents(&db, &table) == expected);
@@ -214,20 +206,18 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
 
 #[test]
 fn nothing_to_checkpoint_in_memory() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         assert!(matches!(block_on(db.checkpoint()), Err(Error::Options(_))));
     });
 }
 
 #[test]
 fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         use std::os::unix::fs::FileExt;
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         churn(&db, &table, 0, 7, 10_000);
         let report = db.check().unwrap();
@@ -244,8 +234,7 @@ fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
         // Where the sector's first record is; further on may be what fills it up.
         sector[50] ^= 8;
         file.write_all_at(&sector, 40 * 4096).unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let report = db.check().unwrap();
         assert!(!report.problems.is_empty());
         assert!(report.problems[0].contains("wal-0000000000000000.seg"), "{:?}", report.problems);

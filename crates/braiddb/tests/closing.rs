@@ -16,7 +16,7 @@ use braiddb::{
     Database, Durability, Error, Options, Outcome, Policy, Result, RunOptions, SourceRun, Table,
     Transaction,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 type Records = Table<u64, u64>;
@@ -29,13 +29,11 @@ fn options() -> Options {
 }
 
 /// Opens a database in a directory, or in memory; one whose hang is told.
-fn open(limit: &Limit, directory: Option<&Path>) -> (Database, Records) {
+fn open(directory: Option<&Path>) -> (Database, Records) {
     let db = match directory {
-        Some(directory) => Database::open(directory, options()).unwrap(),
-        None => Database::in_memory(options()).unwrap(),
+        Some(directory) => Database::open(directory, options()).unwrap().watched(),
+        None => Database::in_memory(options()).unwrap().watched(),
     };
-    let watched = db.clone();
-    limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)
 }
@@ -107,10 +105,9 @@ async fn give_way_for_ever() {
 
 #[test]
 fn closing_ends_what_wakes_itself() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::DualQueue, Policy::Batch, Policy::Pipeline, Policy::Sequential] {
-            let db = Database::in_memory(options().policy(policy)).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::in_memory(options().policy(policy)).unwrap().watched();
             let (begins, begun) = channel();
             let waiting: Vec<_> = (0..4)
                 .map(|_| {
@@ -134,9 +131,9 @@ fn closing_ends_what_wakes_itself() {
 
 #[test]
 fn closing_ends_sources_without_an_end() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for waits in [u64::MAX, 7] {
-            let (db, table) = open(limit, None);
+            let (db, table) = open(None);
             let counts = Counts::default();
             let sources: Vec<_> =
                 (0..2).map(|worker| endless(&db, &table, worker, waits, &counts)).collect();
@@ -158,8 +155,8 @@ fn closing_ends_sources_without_an_end() {
 
 #[test]
 fn a_source_that_was_over_before_closing_is_no_failure() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, None);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(None);
         let (counts, over) = (Counts::default(), Arc::new(AtomicBool::new(false)));
         let (replied, ended) = (counts.clone(), over.clone());
         let inputs = (0..10_u64).chain(std::iter::from_fn(move || {
@@ -181,8 +178,8 @@ fn a_source_that_was_over_before_closing_is_no_failure() {
 /// A source's transaction retries for as long as an interactive one holds the record.
 #[test]
 fn closing_ends_what_waits_for_an_open_transaction() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, None);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(None);
         let holder = block_on(db.begin()).unwrap();
         block_on(holder.put(&table, &1, &1)).unwrap();
         let (puts, runs) = (table.clone(), table.clone());
@@ -210,9 +207,9 @@ fn closing_ends_what_waits_for_an_open_transaction() {
 #[test]
 fn several_threads_close_at_once() {
     for round in 0..20_u64 {
-        with_limit(LIMIT_SECONDS, move |limit| {
+        with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
-            let (db, table) = open(limit, Some(directory.path()));
+            let (db, table) = open(Some(directory.path()));
             let counts = Counts::default();
             let source = endless(&db, &table, 0, 5, &counts);
             let open_one = block_on(db.begin()).unwrap();
@@ -242,9 +239,9 @@ fn several_threads_close_at_once() {
 /// The directory is free when `close` returns, though handles of all kinds are still there.
 #[test]
 fn a_closed_database_leaves_its_directory_free() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, Some(directory.path()));
+        let (db, table) = open(Some(directory.path()));
         let put = |db: &Database, table: &Records, value: u64| {
             let table = table.clone();
             db.run_blocking(async move |tx| tx.put(&table, &1, &value).await)
@@ -254,7 +251,7 @@ fn a_closed_database_leaves_its_directory_free() {
         let transaction = block_on(db.begin()).unwrap();
         let before = db.stats();
         db.close().unwrap();
-        let again = Database::open(directory.path(), options()).unwrap();
+        let again = Database::open(directory.path(), options()).unwrap().watched();
         let reopened: Records = block_on(again.open_table("records")).unwrap();
         put(&again, &reopened, 2).unwrap_or_else(|error: Error| panic!("{error}"));
 
@@ -280,15 +277,15 @@ fn a_closed_database_leaves_its_directory_free() {
 
 #[test]
 fn a_directory_that_was_only_read_is_free_too() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, _) = open(limit, Some(directory.path()));
+        let (db, _) = open(Some(directory.path()));
         db.close().unwrap();
         let volatile = options().durability(Durability::Volatile);
-        let reader = Database::open(directory.path(), volatile).unwrap();
+        let reader = Database::open(directory.path(), volatile).unwrap().watched();
         assert!(Database::open(directory.path(), options()).is_err(), "it is locked");
         reader.close().unwrap();
-        Database::open(directory.path(), options()).unwrap();
+        Database::open(directory.path(), options()).unwrap().watched();
     });
 }
 
@@ -296,10 +293,10 @@ fn a_directory_that_was_only_read_is_free_too() {
 fn closing_beside_checks_and_backups_and_checkpoints() {
     let mut done = 0;
     for round in 0..12_u64 {
-        done += with_limit(LIMIT_SECONDS, move |limit| {
+        done += with_limit(LIMIT_SECONDS, move |_| {
             let mut done = 0;
             let directory = tempfile::tempdir().unwrap();
-            let (db, table) = open(limit, Some(directory.path()));
+            let (db, table) = open(Some(directory.path()));
             let fill = table.clone();
             let filled = db.run_blocking(async move |tx| {
                 for key in 0..20_000 {
@@ -347,8 +344,8 @@ fn says_it_would_block(db: &Database, said: &Sender<bool>) {
 
 #[test]
 fn closing_on_a_worker_is_refused() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, _table) = open(limit, None);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, _table) = open(None);
         let (said, hear) = channel();
         let (inner, tell) = (db.clone(), said.clone());
         let run = db.run_blocking(async move |_tx| {
@@ -479,13 +476,13 @@ fn the_last_handle_is_dropped_on_a_worker() {
         with_limit(LIMIT_SECONDS, move |limit| {
             limit.on_timeout("the place", move || format!("{place:?}"));
             let directory = tempfile::tempdir().unwrap();
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Records = block_on(db.create_table("records")).unwrap();
             let counts = Counts::default();
             let endless = endless(&db, &table, 1, 11, &counts);
             wait_until(|| counts.replied() > 10);
             let last = Last::new(&db);
-            let other = Database::in_memory(options()).unwrap();
+            let other = Database::in_memory(options()).unwrap().watched();
             let mut thread = None;
             match place {
                 LastDrop::InStep => {
@@ -574,9 +571,9 @@ fn polled_at_most<T>(future: impl Future<Output = T>, polls: usize) -> bool {
 /// left, and the database closes.
 #[test]
 fn futures_of_callers_that_are_dropped() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, Some(directory.path()));
+        let (db, table) = open(Some(directory.path()));
         let mut cancelled = 0;
         type Make = fn(&Database, &Records, usize) -> bool;
         let makes: [Make; 9] = [
@@ -632,15 +629,15 @@ fn futures_of_callers_that_are_dropped() {
         });
         block_on(run).unwrap();
         db.close().unwrap();
-        Database::open(directory.path(), self::options()).unwrap();
+        Database::open(directory.path(), self::options()).unwrap().watched();
     });
 }
 
 /// Forgotten futures of callers: nobody will poll or drop them.
 #[test]
 fn futures_of_callers_that_are_forgotten() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, None);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(None);
         let forget = |future: std::pin::Pin<Box<dyn Future<Output = ()>>>| {
             let mut future = future;
             _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use braiddb::{Database, Error, Options, Overload, Policy, Table, TableOptions, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -64,10 +64,9 @@ fn check(
 
 #[test]
 fn more_records_than_memory() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         fill(&db, &table, 0);
         check(&db, &table, |_| 0);
@@ -99,8 +98,7 @@ fn more_records_than_memory() {
         db.close().unwrap();
         drop(db);
 
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.open_table("large")).unwrap();
         scan(&db, &table, &expected);
         let keys: Vec<u64> = (0..2000).map(|n| n * 7919 % RECORDS).collect();
@@ -149,10 +147,9 @@ fn scan(db: &Database, table: &Table<u64, [u8]>, expected: &BTreeMap<u64, Vec<u8
 
 #[test]
 fn old_snapshots_read_what_was_evicted_before_they_began() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         fill(&db, &table, 0);
         fill(&db, &table, 1);
@@ -172,18 +169,16 @@ fn old_snapshots_read_what_was_evicted_before_they_began() {
 
 #[test]
 fn every_scheduler_reads_storage() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue] {
             let directory = tempfile::tempdir().unwrap();
             let options = options().policy(policy).read_depth(3);
-            let db = Database::open(directory.path(), options.clone()).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
             fill(&db, &table, 5);
             db.close().unwrap();
             drop(db);
-            let db = Database::open(directory.path(), options).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open(directory.path(), options).unwrap().watched();
             let table = block_on(db.open_table("large")).unwrap();
             check(&db, &table, |_| 5);
             // A reader that goes away while its read is under way leaves nothing behind.
@@ -215,7 +210,7 @@ fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
         const READS: u64 = 400;
         for overload in [Overload::Wait, Overload::Shed] {
             let options = options().workers(1).cold_width(2).overload(overload);
-            let db = Database::open(directory.path(), options).unwrap();
+            let db = Database::open(directory.path(), options).unwrap().watched();
             let uncached = TableOptions::default().cache_cold(false);
             let (cold, hot): (Table<u64, [u8]>, Table<u64, u64>) =
                 block_on(db.run(async move |tx| {

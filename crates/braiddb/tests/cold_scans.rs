@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braiddb::{Database, Error, LogError, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -33,7 +33,7 @@ fn value(key: u64) -> Vec<u8> {
 
 /// Makes a database whose records lie in the log in the order of their keys.
 fn fill(directory: &Path) {
-    let db = Database::open(directory, options()).unwrap();
+    let db = Database::open(directory, options()).unwrap().watched();
     let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
     let firsts = (0..RECORDS).step_by(A_TRANSACTION as usize);
     let source = db.run_source(0, firsts, async move |tx, first: &u64| {
@@ -48,7 +48,7 @@ fn fill(directory: &Path) {
 }
 
 fn open(directory: &Path) -> (Database, Table<u64, [u8]>) {
-    let db = Database::open(directory, options()).unwrap();
+    let db = Database::open(directory, options()).unwrap().watched();
     let table = block_on(db.open_table("records")).unwrap();
     (db, table)
 }

@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
 use braiddb::{Database, Error, LogError, Options, Outcome, RunOptions, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 
 const LIMIT_SECONDS: u64 = 600;
 
@@ -32,26 +32,6 @@ enum Request {
     Large(u64),
     /// Writes nothing; reads the key with this number, which another request writes.
     Read(u64),
-}
-
-/// The database that is open now, whose state is printed should the time run out.
-#[derive(Clone, Default)]
-struct Watched(Arc<Mutex<Option<Database>>>);
-
-impl Watched {
-    fn new(limit: &common::Limit) -> Self {
-        let watched = Self::default();
-        let shown = watched.clone();
-        limit.on_timeout("the database", move || {
-            let db = shown.0.lock().unwrap();
-            format!("{:#?}", db.as_ref().map(Database::stats))
-        });
-        watched
-    }
-
-    fn watch(&self, db: Option<&Database>) {
-        *self.0.lock().unwrap() = db.cloned();
-    }
 }
 
 /// How often each outcome was seen.
@@ -130,10 +110,9 @@ fn serve(
 }
 
 /// Runs on a disk whose `failing`th write after opening fails; how many writes there were.
-fn run(seed: u64, failing: u64, seen: &mut Seen, watched: &Watched) -> u64 {
+fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
     let disk = SimulatedDisk::new(seed);
-    let db = Database::open_simulated(&disk, options(), seed).unwrap();
-    watched.watch(Some(&db));
+    let db = Database::open_simulated(&disk, options(), seed).unwrap().watched();
     let table = db.run_blocking(async |tx| tx.create_table("records").await).unwrap();
     disk.settle();
     let before = disk.counts().writes;
@@ -144,14 +123,13 @@ fn run(seed: u64, failing: u64, seen: &mut Seen, watched: &Watched) -> u64 {
     let crashed = disk.crash(seed ^ failing, &mut CrashCounts::default());
     let writes = disk.counts().writes - before;
     // What the requests hold is gone before: the database closes when the last handle does.
-    watched.watch(None);
     let closed = db.close();
     let failed = told.iter().any(|(_, result)| result.as_ref().is_err_and(fails_the_log));
     assert_eq!(closed.is_err(), failed, "{closed:?} {told:?}");
     drop((table, db));
     // As it is, and as a crash after the last request left it.
     for disk in &[disk.copy(seed), crashed] {
-        check(&told, &contents(disk, seed, watched), seen);
+        check(&told, &contents(disk, seed), seen);
     }
     writes
 }
@@ -164,9 +142,8 @@ fn fails_the_log(error: &Error) -> bool {
 }
 
 /// The keys that are there after reopening.
-fn contents(disk: &SimulatedDisk, seed: u64, watched: &Watched) -> BTreeMap<u64, usize> {
-    let db = Database::open_simulated(disk, options(), seed).unwrap();
-    watched.watch(Some(&db));
+fn contents(disk: &SimulatedDisk, seed: u64) -> BTreeMap<u64, usize> {
+    let db = Database::open_simulated(disk, options(), seed).unwrap().watched();
     let found = db.run_blocking(async |tx| {
         let table: Records = tx.open_table("records").await?;
         let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
@@ -175,7 +152,6 @@ fn contents(disk: &SimulatedDisk, seed: u64, watched: &Watched) -> BTreeMap<u64,
         }
         Ok(found)
     });
-    watched.watch(None);
     db.close().unwrap();
     found.unwrap()
 }
@@ -214,14 +190,13 @@ fn check(told: &[(Request, Result<(), Error>)], found: &BTreeMap<u64, usize>, se
 
 #[test]
 fn an_error_says_whether_the_transaction_may_be_there() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let watched = &Watched::new(limit);
+    with_limit(LIMIT_SECONDS, |_| {
         let mut seen = Seen::default();
         for seed in 1..=2 {
-            let writes = run(seed, 0, &mut Seen::default(), watched);
+            let writes = run(seed, 0, &mut Seen::default());
             assert!(writes > 20, "{writes} writes");
             for failing in 1..=writes {
-                run(seed, failing, &mut seen, watched);
+                run(seed, failing, &mut seen);
             }
         }
         let Seen { committed, unknown_there, unknown_absent, refused, readers_refused } = seen;
@@ -233,11 +208,9 @@ fn an_error_says_whether_the_transaction_may_be_there() {
 
 #[test]
 fn an_unknown_commit_is_not_run_again() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let watched = &Watched::new(limit);
+    with_limit(LIMIT_SECONDS, |_| {
         let disk = SimulatedDisk::new(9);
-        let db = Database::open_simulated(&disk, options(), 9).unwrap();
-        watched.watch(Some(&db));
+        let db = Database::open_simulated(&disk, options(), 9).unwrap().watched();
         let table: Records = db.run_blocking(async |tx| tx.create_table("records").await).unwrap();
         disk.set_faults(Faults { errors: 1, ..Faults::default() });
         let runs = Arc::new(Mutex::new(0));
@@ -273,11 +246,9 @@ fn an_unknown_commit_is_not_run_again() {
 
 #[test]
 fn a_source_is_told_of_an_unknown_commit_once() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let watched = &Watched::new(limit);
+    with_limit(LIMIT_SECONDS, |_| {
         let disk = SimulatedDisk::new(10);
-        let db = Database::open_simulated(&disk, options(), 10).unwrap();
-        watched.watch(Some(&db));
+        let db = Database::open_simulated(&disk, options(), 10).unwrap().watched();
         let table: Records = db.run_blocking(async |tx| tx.create_table("records").await).unwrap();
         disk.set_faults(Faults { errors: 1, ..Faults::default() });
         let ends = Arc::new(Mutex::new(Vec::new()));

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use braiddb::{Compaction, Database, Error, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -93,10 +93,9 @@ fn log_bytes(directory: &Path, db: &Database) -> u64 {
 
 #[test]
 fn overwritten_data_leaves_the_disk() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for round in 1..=20 {
             // Every third key stays as the first round left it.
@@ -113,8 +112,7 @@ fn overwritten_data_leaves_the_disk() {
         assert_eq!(problems(&db), Vec::<String>::new());
         db.close().unwrap();
         drop((db, table));
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         check(&db, rounds);
         assert_eq!(problems(&db), Vec::<String>::new());
         assert_eq!(compact(&db).moved, 0);
@@ -123,15 +121,14 @@ fn overwritten_data_leaves_the_disk() {
 
 #[test]
 fn what_a_reader_sees_stays_until_it_is_over() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Everything is evicted, so the reader's versions are read from the segments.
         let options = options()
             .log_ring_bytes(64 << 20)
             .memory_budget(RING_BYTES + 1)
             .checkpoint_bytes(1 << 40);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         overwrite(&db, &table, 1, 1);
         let reader = block_on(db.begin()).unwrap();
@@ -158,10 +155,9 @@ fn what_a_reader_sees_stays_until_it_is_over() {
 
 #[test]
 fn closing_ends_a_compaction_that_waits() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let reader = block_on(db.begin()).unwrap();
         for round in 1..=10 {
@@ -169,25 +165,71 @@ fn closing_ends_a_compaction_that_waits() {
         }
         db.close().unwrap();
         drop((reader, db, table));
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         check(&db, |_| 10);
     });
 }
 
+/// Where a compaction is when the database is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Anywhere,
+    /// It writes its checkpoint.
+    Checkpoint,
+    /// The checkpoint is whole.
+    Named,
+    /// It has freed a segment.
+    Freed,
+    Done,
+}
+
+/// What a compaction has done so far, as is seen from outside.
+#[derive(PartialEq, Eq)]
+struct Seen {
+    files: Vec<PathBuf>,
+    freed: u64,
+}
+
+impl Seen {
+    fn of(directory: &Path, db: &Database) -> Self {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint"));
+        files.sort();
+        Self { files, freed: db.stats().log.segments_freed }
+    }
+}
+
+impl Place {
+    fn is_reached(self, before: &Seen, now: &Seen) -> bool {
+        let unfinished = |path: &PathBuf| path.ends_with("checkpoint.new");
+        match self {
+            Self::Anywhere => true,
+            Self::Checkpoint => now.files.iter().any(unfinished),
+            Self::Named => now.files != before.files && !now.files.iter().any(unfinished),
+            Self::Freed => now.freed > before.freed,
+            Self::Done => false,
+        }
+    }
+}
+
 #[test]
 fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Compaction is by command only, in passes over what is on the disk.
         let options = options()
             .log_ring_bytes(64 << 20)
             .memory_budget(RING_BYTES + 1)
             .checkpoint_bytes(1 << 40);
-        let mut round = 0;
-        for turns in [0, 10, 100, 1_000, 10_000, 100_000] {
-            let db = Database::open(directory.path(), options.clone()).unwrap();
-            limit.watch(&db, Database::stats);
+        let (mut round, mut cut_short) = (0, 0);
+        let places = [Place::Anywhere, Place::Checkpoint, Place::Named, Place::Freed, Place::Done];
+        // Until closing cut one short that was under way.
+        for place in places.into_iter().cycle() {
+            if cut_short > 0 && place == Place::Anywhere {
+                break;
+            }
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
             for _ in 0..6 {
                 round += 1;
@@ -195,15 +237,22 @@ fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
                 overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
                 overwrite(&db, &table, round, 2);
             }
+            let before = Seen::of(directory.path(), &db);
             let other = db.clone();
-            // Closing ends it, with or without a result.
-            let compaction = std::thread::spawn(move || _ = block_on(other.compact()));
-            (0..turns).for_each(|_| std::thread::yield_now());
+            let compaction = std::thread::spawn(move || block_on(other.compact()));
+            let mut now = Seen::of(directory.path(), &db);
+            while !place.is_reached(&before, &now) && !compaction.is_finished() {
+                now = Seen::of(directory.path(), &db);
+            }
             db.close().unwrap();
-            compaction.join().unwrap();
+            match compaction.join().unwrap() {
+                // One that comes to its end frees segments.
+                Ok(done) => cut_short += u64::from(now != before && done.segments == 0),
+                Err(Error::Closed) => assert!(now == before, "what has begun has a result"),
+                Err(error) => panic!("{error}"),
+            }
             drop((db, table));
-            let db = Database::open(directory.path(), options.clone()).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
             check(
                 &db,
                 |key| if key.is_multiple_of(2) || key.is_multiple_of(3) { round } else { 1 },
@@ -228,10 +277,9 @@ fn segment_file(directory: &Path, start: u64) -> PathBuf {
 
 #[test]
 fn a_missing_segment_is_found_when_the_database_is_opened() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for round in 1..=8 {
             overwrite(&db, &table, round, 1);

@@ -4,10 +4,10 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braiddb::{Database, Error, Options, Policy, Table, Width};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -18,18 +18,17 @@ const POLICIES: [Policy; 4] =
 
 fn open(policy: Policy) -> Database {
     let options = Options::default().workers(2).policy(policy).hot_width(Width::Fixed(8));
-    Database::in_memory(options).unwrap()
+    Database::in_memory(options).unwrap().watched()
 }
 
 /// Transfers between accounts beside readers that add all accounts up.
 #[test]
 fn transfers_keep_the_sum() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const ACCOUNTS: u64 = 50;
         const TRANSFERS: u64 = 400;
         for policy in POLICIES {
             let db = open(policy);
-            limit.watch(&db, Database::stats);
             let accounts: Table<u64, u64> = block_on(db.open_or_create_table("accounts")).unwrap();
             let table = accounts.clone();
             db.run_blocking(async move |tx| {
@@ -39,14 +38,20 @@ fn transfers_keep_the_sum() {
                 Ok(())
             })
             .unwrap();
-            std::thread::scope(|scope| {
-                for thread in 0..4 {
-                    let (db, accounts) = (db.clone(), accounts.clone());
-                    scope.spawn(move || {
-                        transfer_and_read(&db, &accounts, thread, ACCOUNTS, TRANSFERS)
-                    });
-                }
-            });
+            // Until some of them met: between fewer accounts each time.
+            let mut among = ACCOUNTS;
+            while among == ACCOUNTS || db.stats().aborted.conflict == 0 {
+                std::thread::scope(|scope| {
+                    for thread in 0..4 {
+                        let (db, accounts) = (&db, &accounts);
+                        scope.spawn(move || {
+                            let shape = (ACCOUNTS, among);
+                            transfer_and_read(db, accounts, thread, shape, TRANSFERS);
+                        });
+                    }
+                });
+                among = (among / 2).max(2);
+            }
             assert_eq!(sum(&db, &accounts), ACCOUNTS * 1000, "{policy:?}");
             db.close().unwrap();
         }
@@ -57,12 +62,12 @@ fn transfer_and_read(
     db: &Database,
     accounts: &Table<u64, u64>,
     seed: u64,
-    count: u64,
+    (count, among): (u64, u64),
     transfers: u64,
 ) {
     let mut random = fastrand::Rng::with_seed(seed);
     for round in 0..transfers {
-        let (from, to) = (random.u64(0..count), random.u64(0..count));
+        let (from, to) = (random.u64(0..among), random.u64(0..among));
         let amount = random.u64(1..5);
         let table = accounts.clone();
         db.run_blocking(async move |tx| {
@@ -106,14 +111,22 @@ async fn meet(come: &AtomicU64, all: u64) {
     .await;
 }
 
+/// Does something when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// Counters incremented by everyone: no increment is lost.
 #[test]
 fn increments_are_not_lost() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const THREADS: u64 = 4;
         const INCREMENTS: u64 = 300;
         let db = open(Policy::DualQueue);
-        limit.watch(&db, Database::stats);
         let counters: Table<str, u64> = block_on(db.open_or_create_table("counters")).unwrap();
         let attempts = Arc::new(AtomicU64::new(0));
         // The first transaction of each thread writes when all of them have read: all but one conflict.
@@ -154,20 +167,24 @@ fn increments_are_not_lost() {
     });
 }
 
-/// Records inserted and deleted over and over beside scans: each scan sees whole groups only.
+/// Records inserted and deleted over and over beside scans: each scan sees whole groups only. Both go on until others
+/// committed while a scan was under way.
 #[test]
 fn inserts_and_deletes_are_seen_whole() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const GROUP: u64 = 4;
         let db = open(Policy::DualQueue);
-        limit.watch(&db, Database::stats);
         let table: Table<(u64, u64), u64> = block_on(db.open_or_create_table("groups")).unwrap();
+        let over = &AtomicBool::new(false);
         std::thread::scope(|scope| {
             for seed in 0..3 {
                 let (db, table) = (db.clone(), table.clone());
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed);
-                    for round in 0..300u64 {
+                    for round in 0u64.. {
+                        if round >= 300 && over.load(Ordering::Relaxed) {
+                            break;
+                        }
                         let group = random.u64(0..20);
                         let table = table.clone();
                         let result = db.run_blocking(async move |tx| {
@@ -187,16 +204,22 @@ fn inserts_and_deletes_are_seen_whole() {
             }
             let (db, table) = (db.clone(), table.clone());
             scope.spawn(move || {
-                for _ in 0..200 {
+                // Ended also by a panic, so that the writers end.
+                let _end = OnDrop(|| over.store(true, Ordering::Relaxed));
+                let (mut scans, mut beside_commits) = (0, 0);
+                while scans < 200 || beside_commits == 0 {
                     let table = table.clone();
                     let groups = db.run_blocking(async move |tx| {
                         let (mut scan, mut seen) = (tx.scan(&table, ..)?, Vec::new());
                         while let Some(((group, member), round)) = scan.next().await? {
                             seen.push((group, member, round));
                         }
-                        Ok(seen)
+                        Ok((tx.snapshot_lsn(), seen))
                     });
-                    for whole in groups.unwrap().chunks(GROUP as usize) {
+                    let (snapshot, groups) = groups.unwrap();
+                    scans += 1;
+                    beside_commits += u64::from(db.stats().lsn.tail > snapshot);
+                    for whole in groups.chunks(GROUP as usize) {
                         assert_eq!(whole.len() as u64, GROUP);
                         for (member, seen) in whole.iter().enumerate() {
                             assert_eq!(*seen, (whole[0].0, member as u64, whole[0].2));

@@ -5,7 +5,7 @@ mod common;
 mod table_kind;
 
 use braiddb::{Database, Error, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::create_table;
 
@@ -13,12 +13,14 @@ use table_kind::create_table;
 const LIMIT_SECONDS: u64 = 300;
 
 fn open(directory: &std::path::Path) -> Database {
-    Database::open(directory, Options::default().workers(2).log_segment_bytes(1 << 20)).unwrap()
+    Database::open(directory, Options::default().workers(2).log_segment_bytes(1 << 20))
+        .unwrap()
+        .watched()
 }
 
 #[test]
 fn records_are_counted_in_memory_and_on_disk() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let db = open(directory.path());
@@ -39,7 +41,6 @@ fn records_are_counted_in_memory_and_on_disk() {
             assert_eq!((contents.cold_records, contents.hot_share()), (0, 1.0));
             db.close().unwrap();
             let db = open(directory.path());
-            limit.watch(&db, Database::stats);
             let table: Table<u64, [u8]> = block_on(db.open_table("records")).unwrap();
             if paged {
                 let contents = block_on(db.table_contents(&table)).unwrap();
@@ -59,7 +60,7 @@ fn records_are_counted_in_memory_and_on_disk() {
             let contents = block_on(db.table_contents(&table)).unwrap();
             assert_eq!((contents.hot_records, contents.hot_bytes), (10, 1000));
             assert_eq!(contents.cold_records, 3990);
-            let other = Database::in_memory(Options::default().workers(1)).unwrap();
+            let other = Database::in_memory(Options::default().workers(1)).unwrap().watched();
             let foreign = block_on(other.table_contents(&table));
             assert!(matches!(foreign, Err(Error::ForeignTable(_))), "{foreign:?}");
             db.close().unwrap();

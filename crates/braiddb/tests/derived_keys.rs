@@ -5,7 +5,7 @@ mod common;
 use std::fmt::Debug;
 
 use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -191,7 +191,7 @@ mod later {
 #[test]
 fn types_are_renamed_and_get_variants() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let queues: Table<Queue, str> = block_on(db.create_table("queues")).unwrap();
         block_on(db.put(&queues, &Queue::Normal, "sweep")).unwrap();
         let lines: Table<later::Line, str> = block_on(db.open_table("queues")).unwrap();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, DeviceKind, Error, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Names the directory, in a child.
@@ -83,7 +83,7 @@ fn value(key: u64, round: u64) -> Vec<u8> {
 }
 
 fn open(directory: &Path) -> (Database, Table<u64, [u8]>) {
-    let db = Database::open(directory, options()).unwrap();
+    let db = Database::open(directory, options()).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)
 }
@@ -165,7 +165,7 @@ fn child() -> Option<String> {
 
 #[test]
 fn a_limit_far_below_the_number_of_segments() {
-    with_limit(limit_seconds(), |limit| {
+    with_limit(limit_seconds(), |_| {
         let Some(directory) = child() else {
             in_child("a_limit_far_below_the_number_of_segments", "auto");
             return in_child("a_limit_far_below_the_number_of_segments", "blocking");
@@ -175,7 +175,6 @@ fn a_limit_far_below_the_number_of_segments() {
         let blocking = options().device == DeviceKind::Blocking;
         everything(directory.as_ref(), if blocking { 1500 } else { 4000 });
         let (db, _) = open(&Path::new(&directory).join("home"));
-        limit.watch(&db, Database::stats);
         let stats = db.stats().log;
         assert!(stats.files_reopened > 500, "{stats:?}");
         assert!(stats.files_open <= 32, "half is left to the program: {stats:?}");
@@ -185,13 +184,12 @@ fn a_limit_far_below_the_number_of_segments() {
 
 #[test]
 fn a_limit_that_may_be_raised() {
-    with_limit(limit_seconds(), |limit| {
+    with_limit(limit_seconds(), |_| {
         let Some(directory) = child() else {
             return in_child("a_limit_that_may_be_raised", "auto");
         };
         set_limit(64, 2000);
         let (db, table) = open(directory.as_ref());
-        limit.watch(&db, Database::stats);
         assert_eq!(soft_limit(), 64, "nothing is changed before it is needed");
         write(&db, &table, 0..1000, 1);
         read(&db, &table, 1000, |_| 1);
@@ -204,13 +202,12 @@ fn a_limit_that_may_be_raised() {
 
 #[test]
 fn a_program_that_leaves_no_descriptor() {
-    with_limit(limit_seconds(), |limit| {
+    with_limit(limit_seconds(), |_| {
         let Some(directory) = child() else {
             return in_child("a_program_that_leaves_no_descriptor", "auto");
         };
         set_limit(128, 128);
         let (db, table) = open(directory.as_ref());
-        limit.watch(&db, Database::stats);
         write(&db, &table, 0..500, 1);
         // The program takes all that is left.
         let mut taken = Vec::new();

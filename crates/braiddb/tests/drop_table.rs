@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braiddb::{Database, Error, Index, IndexOptions, Options, Table, TableOptions};
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use pollster::block_on;
 use tempfile::TempDir;
 
@@ -16,15 +16,9 @@ type Halves = Index<u64, u64, u64>;
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 3000;
 
-fn watch(limit: &Limit, db: &Database) {
-    let watched = db.clone();
-    limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
-}
-
-fn open(limit: &Limit) -> (TempDir, Database) {
+fn open() -> (TempDir, Database) {
     let dir = tempfile::tempdir().unwrap();
-    let db = Database::open(dir.path(), Options::default().workers(2)).unwrap();
-    watch(limit, &db);
+    let db = Database::open(dir.path(), Options::default().workers(2)).unwrap().watched();
     (dir, db)
 }
 
@@ -59,8 +53,8 @@ fn wait_for_reclaimed(db: &Database, least: u64) {
 
 #[test]
 fn a_dropped_table_is_gone_with_its_records_and_its_name_is_free() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_dir, db) = open(limit);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_dir, db) = open();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
         let index = halves(&db, &table);
         fill(&db, &table, RECORDS);
@@ -96,8 +90,8 @@ fn a_dropped_table_is_gone_with_its_records_and_its_name_is_free() {
 
 #[test]
 fn who_began_before_goes_on_with_the_table() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_dir, db) = open(limit);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_dir, db) = open();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
         fill(&db, &table, RECORDS);
         let open = block_on(db.begin()).unwrap();
@@ -129,12 +123,11 @@ fn who_began_before_goes_on_with_the_table() {
 
 #[test]
 fn what_is_left_of_a_dropped_table_goes_when_the_database_is_opened_again() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2);
         let id = {
-            let db = Database::open(dir.path(), options.clone()).unwrap();
-            watch(limit, &db);
+            let db = Database::open(dir.path(), options.clone()).unwrap().watched();
             let table: Numbers = block_on(db.create_table("numbers")).unwrap();
             halves(&db, &table);
             fill(&db, &table, RECORDS);
@@ -152,8 +145,7 @@ fn what_is_left_of_a_dropped_table_goes_when_the_database_is_opened_again() {
             id
         };
         for opening in 0..2 {
-            let db = Database::open(dir.path(), options.clone()).unwrap();
-            watch(limit, &db);
+            let db = Database::open(dir.path(), options.clone()).unwrap().watched();
             assert_eq!(db.run_blocking(async |tx| tx.tables().await).unwrap(), []);
             while !block_on(db.indexes()).unwrap().is_empty() {
                 std::thread::yield_now();
@@ -176,8 +168,8 @@ fn what_is_left_of_a_dropped_table_goes_when_the_database_is_opened_again() {
 #[test]
 fn tables_are_dropped_beside_those_who_use_them() {
     const ROUNDS: u64 = 60;
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_dir, db) = open(limit);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_dir, db) = open();
         let (over, refused, written) =
             (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         // Before each dropping, somebody must have used the table.
@@ -235,11 +227,10 @@ fn tables_are_dropped_beside_those_who_use_them() {
 
 #[test]
 fn a_renamed_table_keeps_its_records_its_indexes_and_its_handles() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::default().workers(1);
-        let db = Database::open(dir.path(), options.clone()).unwrap();
-        watch(limit, &db);
+        let db = Database::open(dir.path(), options.clone()).unwrap().watched();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
         let index = halves(&db, &table);
         fill(&db, &table, 10);
@@ -267,8 +258,7 @@ fn a_renamed_table_keeps_its_records_its_indexes_and_its_handles() {
         db.close().unwrap();
         drop((table, db));
 
-        let db = Database::open(dir.path(), options).unwrap();
-        watch(limit, &db);
+        let db = Database::open(dir.path(), options).unwrap().watched();
         assert_eq!(names(&db), ["figures", "taken"]);
         let table: Numbers = block_on(db.open_table("figures")).unwrap();
         let index = halves(&db, &table);
@@ -283,8 +273,8 @@ fn a_renamed_table_keeps_its_records_its_indexes_and_its_handles() {
 
 #[test]
 fn a_cleared_table_is_empty_and_goes_on() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_dir, db) = open(limit);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_dir, db) = open();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
         assert_eq!(block_on(db.clear(&table)).unwrap(), 0);
         let index = halves(&db, &table);
@@ -309,9 +299,8 @@ fn a_cleared_table_is_empty_and_goes_on() {
 
 #[test]
 fn paged_tables_are_dropped_renamed_and_cleared_too() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        watch(limit, &db);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         for round in 0..5 {
             let table: Numbers = db
                 .run_blocking(async |tx| {

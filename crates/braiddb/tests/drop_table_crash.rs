@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{Database, Error, IndexOptions, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 
 type Numbers = Table<u64, u64>;
 
@@ -19,7 +19,7 @@ const RECORDS: u64 = 1500;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
-    Database::open_simulated(disk, options, seed).unwrap()
+    Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
 fn fill(db: &Database, table: &Numbers) {

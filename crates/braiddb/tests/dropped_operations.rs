@@ -15,7 +15,7 @@ use braiddb::simulation::{Faults, SimulatedDisk};
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, Options, Table, TableOptions, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use polls::poll_at_most;
 use pollster::block_on;
 
@@ -221,7 +221,7 @@ fn first_value(key: u64) -> u64 {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Tables) {
-    let db = Database::open_simulated(disk, Options::default(), seed).unwrap();
+    let db = Database::open_simulated(disk, Options::default(), seed).unwrap().watched();
     let records: Records = db
         .run_blocking(async |tx| match tx.open_table("records").await {
             // What is on disk only is read from there each time.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use braiddb::{Database, DeviceKind, Durability, Error, LogError, Options, Table};
-use common::{Limit, with_limit};
+use common::{Limit, Watched, with_limit};
 use pollster::block_on;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -23,7 +23,7 @@ fn options() -> Options {
 }
 
 fn open(directory: &Path) -> Database {
-    Database::open(directory, options()).unwrap()
+    Database::open(directory, options()).unwrap().watched()
 }
 
 fn numbers(db: &Database, name: &str) -> Numbers {
@@ -83,7 +83,7 @@ fn the_blocking_device_writes_the_same_log() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         for device in [DeviceKind::Blocking, DeviceKind::Auto, DeviceKind::Blocking] {
-            let db = Database::open(directory.path(), options().device(device)).unwrap();
+            let db = Database::open(directory.path(), options().device(device)).unwrap().watched();
             let table = numbers(&db, "numbers");
             let before = all(&db, &table).len() as u64;
             put(&db, &table, (before..before + 500).map(|n| (n, n)));
@@ -96,8 +96,9 @@ fn the_blocking_device_writes_the_same_log() {
 fn relaxed_commits_are_there_after_closing() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
-        let db =
-            Database::open(directory.path(), options().durability(Durability::Relaxed)).unwrap();
+        let db = Database::open(directory.path(), options().durability(Durability::Relaxed))
+            .unwrap()
+            .watched();
         let table = numbers(&db, "numbers");
         for n in 0..200 {
             put(&db, &table, std::iter::once((n, n)));
@@ -117,7 +118,7 @@ fn a_volatile_database_reads_and_writes_nothing_back() {
         put(&db, &numbers(&db, "numbers"), (0..10).map(|n| (n, n)));
         drop(db);
         let volatile = options().durability(Durability::Volatile);
-        let db = Database::open(directory.path(), volatile).unwrap();
+        let db = Database::open(directory.path(), volatile).unwrap().watched();
         let table = numbers(&db, "numbers");
         assert_eq!(all(&db, &table).len(), 10);
         put(&db, &table, (0..20).map(|n| (n, n + 1)));

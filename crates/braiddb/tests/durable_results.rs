@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
 use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Width};
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use table_kind::create_table;
 
@@ -405,7 +405,7 @@ fn is_paged(seed: u64) -> bool {
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().hot_width(Width::Fixed(4)).max_open(64);
-    Database::open_simulated(disk, options, seed).unwrap()
+    Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
 impl Case {

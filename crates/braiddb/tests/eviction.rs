@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, Options, RunOptions, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
@@ -81,11 +81,11 @@ fn most_in_use(db: &Database, work: impl FnOnce()) -> u64 {
 fn an_open_transaction_holds_back_no_memory_that_others_read() {
     const BUDGET: u64 = RING + 8 * MIB;
     const RECORDS: u64 = 32_000;
-    with_limit(240, |limit| {
+    with_limit(240, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET))).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET)))
+            .unwrap()
+            .watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         fill(&db, &table, RECORDS, 0);
         let open = block_on(db.begin()).unwrap();
@@ -138,11 +138,11 @@ fn an_open_transaction_holds_back_no_memory_that_others_write() {
     const BUDGET: u64 = RING + 8 * MIB;
     const RECORDS: u64 = 32_000;
     const ROUNDS: u64 = 3;
-    with_limit(240, |limit| {
+    with_limit(240, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET))).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET)))
+            .unwrap()
+            .watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         fill(&db, &table, RECORDS, 0);
         let open = block_on(db.begin()).unwrap();
@@ -174,11 +174,11 @@ fn checks_and_backups_hold_back_no_memory_that_others_write() {
     const BUDGET: u64 = RING + 8 * MIB;
     const RECORDS: u64 = 32_000;
     const ROUNDS: u64 = 2;
-    with_limit(240, |limit| {
+    with_limit(240, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET))).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options().memory_budget(Some(BUDGET)))
+            .unwrap()
+            .watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         fill(&db, &table, RECORDS, 0);
         let open = block_on(db.begin()).unwrap();
@@ -217,11 +217,10 @@ fn memory_comes_down_to_the_budget_while_nobody_does_anything() {
     const BUDGET: u64 = RING + 24 * MIB;
     const RECORDS: u64 = 400_000;
     const BATCH: u64 = 200;
-    with_limit(240, |limit| {
+    with_limit(240, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options().memory_budget(BUDGET)).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db =
+            Database::open(directory.path(), options().memory_budget(BUDGET)).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         let open = block_on(db.begin()).unwrap();
         assert_eq!(block_on(open.get(&table, &0)).unwrap(), None);
@@ -264,23 +263,30 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
     const READERS: u64 = 6;
     const HELD_MS: u64 = 60;
     const SHORTEST: Duration = Duration::from_secs(5);
-    with_limit(300, |limit| {
+    // The budget's share, what readers keep back for their time, and what waits for the disk. The records have more.
+    const MOST_IN_USE: u64 = 32 * MIB;
+    with_limit(300, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db =
-            Database::open(directory.path(), options().memory_budget(Some(RING + MIB))).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options().memory_budget(Some(RING + MIB)))
+            .unwrap()
+            .watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         let (drawn, answered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let ended = Arc::new(AtomicBool::new(false));
+        let most_in_use = Arc::new(AtomicU64::new(0));
         let writer = {
+            let most = most_in_use.clone();
             let (table, drawn, answered) = (table.clone(), drawn.clone(), answered.clone());
             let (ended, watched, begun) = (ended.clone(), db.clone(), Instant::now());
             let inputs = std::iter::from_fn(move || {
                 let n = drawn.fetch_add(1, Ordering::Relaxed);
-                if n.is_multiple_of(1024) && begun.elapsed() > SHORTEST {
+                if n.is_multiple_of(1024) {
+                    most.fetch_max(in_use(&watched), Ordering::Relaxed);
                     let stats = watched.stats();
-                    if stats.versions_evicted > 0 && stats.versions_pruned > 0 {
+                    if begun.elapsed() > SHORTEST
+                        && stats.versions_evicted > 0
+                        && stats.versions_pruned > 0
+                    {
                         drawn.fetch_sub(1, Ordering::Relaxed);
                         ended.store(true, Ordering::Relaxed);
                         return None;
@@ -322,6 +328,8 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
         let drawn = drawn.load(Ordering::Relaxed);
         assert_eq!(drawn, answered.load(Ordering::Relaxed));
         assert!(snapshots > 0);
+        let most = most_in_use.load(Ordering::Relaxed);
+        assert!(most < MOST_IN_USE, "{} MiB in use", most / MIB);
         let keys: HashSet<u64> =
             (0..drawn).map(|n| if n.is_multiple_of(16) { n } else { n % HOT_RECORDS }).collect();
         let left = block_on(db.run(async move |tx| {

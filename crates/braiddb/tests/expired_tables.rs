@@ -13,7 +13,7 @@ use std::time::Duration;
 use braiddb::{
     Certifier, Database, Error, IndexKeys, IndexOptions, Options, Table, TableOptions, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use expiring::{Clock, TTL, create, expiring};
 use pollster::block_on;
 
@@ -21,7 +21,7 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 300;
 
 fn open(directory: &Path, options: Options) -> Database {
-    Database::open(directory, options.log_segment_bytes(1 << 20)).unwrap()
+    Database::open(directory, options.log_segment_bytes(1 << 20)).unwrap().watched()
 }
 
 fn records_of_log(db: &Database) -> u64 {
@@ -30,11 +30,10 @@ fn records_of_log(db: &Database) -> u64 {
 
 #[test]
 fn a_staged_table_is_filled_with_records_that_expire() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
             let db = open(directory.path(), clock.options());
-            limit.watch(&db, Database::stats);
             block_on(async {
                 let staged = db.stage_table_with::<u64, u64>("records", expiring(paged)).await?;
                 assert_eq!(staged.load((0..1000).map(|key| (key, key)), |_| ()).await?, 1000);
@@ -55,11 +54,10 @@ fn a_staged_table_is_filled_with_records_that_expire() {
 
 #[test]
 fn tables_are_cleared_renamed_and_dropped_with_what_has_expired() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
             let db = open(directory.path(), clock.options());
-            limit.watch(&db, Database::stats);
             let catalog = {
                 let table = create(&db, paged);
                 block_on(db.drop_table("records")).unwrap();
@@ -89,7 +87,7 @@ fn tables_are_cleared_renamed_and_dropped_with_what_has_expired() {
 
 #[test]
 fn large_values_that_are_read_from_the_log_are_the_users_alone() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
         let value = |key: u64| vec![key as u8 + 1; 100 << (10 * (key % 2))];
         let db = open(directory.path(), clock.options());
@@ -108,7 +106,6 @@ fn large_values_that_are_read_from_the_log_are_the_users_alone() {
             db.close().unwrap();
             // All of it is in the log only.
             let db = open(directory.path(), clock.options());
-            limit.watch(&db, Database::stats);
             let table = block_on(create(&db)).unwrap();
             let reads = db.stats().suspensions.storage;
             db.run_blocking(async move |tx| {
@@ -140,11 +137,10 @@ fn large_values_that_are_read_from_the_log_are_the_users_alone() {
 
 #[test]
 fn expired_records_are_taken_for_absent_under_the_safety_net_too() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
         let options = clock.options().certifier(Certifier::SerialSafetyNet);
         let db = open(directory.path(), options);
-        limit.watch(&db, Database::stats);
         let table = create(&db, false);
         block_on(async {
             let unique = IndexOptions::default().unique(true);
@@ -167,7 +163,7 @@ fn expired_records_are_taken_for_absent_under_the_safety_net_too() {
 
 #[test]
 fn a_table_is_not_swept_before_its_indexes_are_attached() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
             let halves = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&(value / 2));
@@ -178,7 +174,6 @@ fn a_table_is_not_swept_before_its_indexes_are_attached() {
             clock.pass(TTL);
             db.close().unwrap();
             let db = open(directory.path(), clock.options());
-            limit.watch(&db, Database::stats);
             let table = create(&db, paged);
             assert_eq!(block_on(db.get(&table, &1)).unwrap(), None);
             assert_eq!(block_on(db.sweep_expired()).unwrap(), 0);
@@ -193,11 +188,10 @@ fn a_table_is_not_swept_before_its_indexes_are_attached() {
 
 #[test]
 fn a_record_whose_keys_in_an_index_cannot_be_told_does_not_hold_up_the_sweep_of_others() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
             let db = open(directory.path(), clock.options());
-            limit.watch(&db, Database::stats);
             let table = create(&db, paged);
             let fails = Arc::new(AtomicBool::new(false));
             let seen = fails.clone();
@@ -226,9 +220,8 @@ fn a_record_whose_keys_in_an_index_cannot_be_told_does_not_hold_up_the_sweep_of_
 
 #[test]
 fn a_table_is_not_swept_sooner_because_records_of_another_live_for_a_shorter_time() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let create = |name: &'static str, seconds| {
             let options = TableOptions::default().ttl(Duration::from_secs(seconds));
             let create = async move |tx: &Transaction| tx.create_table_with(name, options).await;
@@ -260,9 +253,8 @@ fn a_table_is_not_swept_sooner_because_records_of_another_live_for_a_shorter_tim
 #[test]
 fn a_sweep_of_a_large_table_does_not_hold_up_that_of_a_small_one() {
     const MANY: u64 = 20_000;
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let options = TableOptions::default().ttl(Duration::from_secs(1));
         // Each deletion asks for the record's keys.
         let deleted = Arc::new(AtomicU64::new(0));

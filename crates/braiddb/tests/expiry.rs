@@ -16,7 +16,7 @@ use braiddb::{
     Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Options, RunOptions,
     Table, TableOptions, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use expiring::{Clock, TTL, create, expiring};
 use polls::poll_at_most;
 use pollster::block_on;
@@ -26,11 +26,10 @@ const LIMIT_SECONDS: u64 = 300;
 
 /// Runs a test on a table of each kind, in memory.
 fn for_both_kinds(test: impl Fn(&Database, &Clock, Table<u64, u64>) + Send + Sync + 'static) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         for paged in [false, true] {
             let clock = Clock::new();
-            let db = Database::in_memory(clock.options()).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::in_memory(clock.options()).unwrap().watched();
             let table = create(&db, paged);
             test(&db, &clock, table);
             db.close().unwrap();
@@ -306,10 +305,9 @@ fn values_may_be_as_long_as_there_is_room_beside_the_moment() {
 
 #[test]
 fn the_workers_sweep_by_themselves() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
-            let db = Database::in_memory(Options::default().workers(2)).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
             let second = TableOptions::default().ttl(Duration::from_secs(1));
             let options = if paged { second.paged() } else { second };
             let table: Table<u64, u64> = db
@@ -335,7 +333,7 @@ fn the_workers_sweep_by_themselves() {
 
 fn open(directory: &Path, clock: &Clock) -> Database {
     let options = clock.options().log_segment_bytes(1 << 20).durability(Durability::Group);
-    Database::open(directory, options).unwrap()
+    Database::open(directory, options).unwrap().watched()
 }
 
 #[test]
@@ -500,11 +498,10 @@ fn a_table_behaves_as_a_model_of_it_while_time_passes() {
 
 #[test]
 fn sweeping_goes_on_beside_writers() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
             let db = open(directory.path(), &clock);
-            limit.watch(&db, Database::stats);
             let table = create(&db, paged);
             let index =
                 block_on(db.index(&table, "by_tens", IndexOptions::default(), tens)).unwrap();

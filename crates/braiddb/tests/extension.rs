@@ -64,11 +64,9 @@ const STEPS: [(&str, Step); 8] = [
 
 #[test]
 fn a_writer_goes_on_with_what_was_written_meanwhile() {
-    with_limit(60, |limit| {
+    with_limit(60, |_| {
         for (what, step) in STEPS {
             let (db, table) = filled();
-            let watched = db.clone();
-            limit.on_timeout(what, move || format!("{:#?}", watched.stats()));
             let tx = writer(&db, &table);
             write_now(&db, &table, 5, Some(50));
             write_now(&db, &table, 6, None);

@@ -10,7 +10,7 @@ mod settled;
 
 use braiddb::simulation::{SimulatedDisk, block_on};
 use braiddb::{Database, Error, Options, StagedTable, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use settled::poll_settled;
 
 type Numbers = Table<u64, u64>;
@@ -23,7 +23,7 @@ const MOST_POLLS: usize = 100;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
-    Database::open_simulated(disk, options, seed).unwrap()
+    Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
 fn put_all(db: &Database, table: &Numbers, value: u64) {

@@ -9,7 +9,7 @@ mod table_kind;
 use braiddb::{
     Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::create_table;
 
@@ -41,13 +41,11 @@ fn at(levels: &[Isolation], test: impl Fn(&Bench, Isolation) + Copy + Send + 'st
         all.filter(|(level, certifier)| certified(*level, *certifier)).map(|which| (which, false));
     let paged = levels.iter().map(|&level| ((level, Certifier::ReadValidation), true));
     for ((level, certifier), paged) in hot.chain(paged) {
-        with_limit(60, move |limit| {
+        with_limit(60, move |_| {
             let options = Options::default().workers(2).isolation(level).certifier(certifier);
-            let db = Database::in_memory(options).unwrap();
+            let db = Database::in_memory(options).unwrap().watched();
             let table: Table<u64, u64> = create_table(&db, "test", paged);
             let bench = Bench { db, table };
-            let watched = bench.db.clone();
-            limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
             let setup = bench.begin();
             bench.put(&setup, 1, 10).unwrap();
             bench.put(&setup, 2, 20).unwrap();

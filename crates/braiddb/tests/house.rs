@@ -1,5 +1,5 @@
 //! Holds the house in order: layers import only layers below, files and functions stay short,
-//! every file says what it is, every integration test has a time limit.
+//! every file says what it is, every test that may hang has a time limit and then prints the state of its databases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -232,6 +232,86 @@ fn first_name(text: &str) -> Option<String> {
 /// The identifier that a text starts with.
 fn identifier(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// Whether a line says that a file's tests run threads, or wait: such a test may hang.
+fn may_wait(text: &str) -> bool {
+    let waits = ["thread::", "block_on(", "run_now(", "Executor::start", ".recv()", ".join()"];
+    waits.iter().any(|wait| text.contains(wait))
+}
+
+/// The files of unit tests and no models, which loom bounds by itself, and what of each are tests.
+fn unit_tests() -> Vec<(PathBuf, String)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let ours = all_sources().into_iter().filter(|(path, _)| path.starts_with(&source));
+    let tests = ours.filter_map(|(path, text)| {
+        let begin = text.find("#[test]")?;
+        let models = text[..begin].contains("#[cfg(all(test, loom))]");
+        let model = path.file_stem().is_some_and(|name| name.to_str().unwrap().ends_with("model"));
+        let apart = path.components().any(|part| part.as_os_str() == "tests");
+        let whole = apart || path.file_name().is_some_and(|name| name == "tests.rs");
+        let text = if whole { text } else { text[begin..].to_owned() };
+        (!models && !model).then_some((path, text))
+    });
+    tests.collect()
+}
+
+#[test]
+fn unit_tests_that_may_wait_have_time_limits() {
+    let mut looked_at = 0;
+    for (path, text) in unit_tests() {
+        if !may_wait(&text) {
+            continue;
+        }
+        looked_at += text.matches("#[test]").count();
+        let free = without_limit(&text);
+        assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
+    }
+    assert!(looked_at > 80, "only {looked_at} tests looked at");
+}
+
+/// The databases that a file opens, where that is to succeed, and does not name to its time limit.
+fn unwatched(text: &str) -> usize {
+    let ways = ["open(", "in_memory(", "open_simulated(", "open_watched("];
+    let calls = ways.iter().flat_map(|way| {
+        let call = format!("Database::{way}");
+        let places = text.match_indices(&call).map(|(place, _)| place + call.len());
+        places.collect::<Vec<_>>()
+    });
+    let rest = calls.map(|place| {
+        let mut open = 1;
+        let end = text[place..].find(|c| {
+            open += i32::from(c == '(') - i32::from(c == ')');
+            open == 0
+        });
+        text[place + end.expect("a call that ends") + 1..].trim_start()
+    });
+    rest.filter(|rest| {
+        let opened = rest.strip_prefix(".unwrap()").map(str::trim_start);
+        opened.is_some_and(|more| !more.starts_with(".watched()") && !more.starts_with(".close()"))
+    })
+    .count()
+}
+
+#[test]
+fn tests_print_the_state_of_their_databases_when_time_runs_out() {
+    let open = "Database::open(path(), options).unwrap()";
+    assert_eq!(unwatched(&format!("{open}; {open}.watched(); {open}.close()")), 1);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    sources(&root.join("tests"), &mut files);
+    sources(&root.join("src/database/tests"), &mut files);
+    // Programs that do not compile, and this one, open none.
+    files.retain(|path| {
+        !path.components().any(|part| part.as_os_str() == "messages") && !path.ends_with("house.rs")
+    });
+    assert!(files.len() > 80, "only {} files", files.len());
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: String =
+            text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        assert_eq!(unwatched(&lines), 0, "{}: Watched::watched", path.display());
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, MemoryBudget, Options, RunOptions, Table,
     TableOptions, Transaction,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use fastrand::Rng;
 use pollster::block_on;
 
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-fn open(limit: &Limit, directory: &Path, kind: Kind) -> (Database, Records) {
+fn open(directory: &Path, kind: Kind) -> (Database, Records) {
     let options = Options::default()
         .workers(WORKERS)
         .pin(false)
@@ -101,9 +101,7 @@ fn open(limit: &Limit, directory: &Path, kind: Kind) -> (Database, Records) {
         // Hardly more than the log's ring takes: all is evicted as soon as it can be.
         .log_ring_bytes(64 << 20)
         .memory_budget(MemoryBudget::from(65 << 20));
-    let db = Database::open(directory, options).unwrap();
-    let watched = db.clone();
-    limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
+    let db = Database::open(directory, options).unwrap().watched();
     let options = kind.options();
     let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", options).await;
     let table = db.run_blocking(open).unwrap();
@@ -383,12 +381,12 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn attack(kind: Kind) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
         let counts = Arc::new(Counts::default());
         let (mut evicted, mut freed, mut swept) = (0, 0, 0);
         for round in 0..ROUNDS {
-            let (db, table) = open(limit, &directory.path().join("db"), kind);
+            let (db, table) = open(&directory.path().join("db"), kind);
             all_is_right(&db, &table);
             take_bad_values_away(&db, &table).unwrap();
             all_is_right(&db, &table);
@@ -435,7 +433,7 @@ fn attack(kind: Kind) {
         assert_eq!(evicted > 0 && freed > 0, is_hot, "{evicted} {freed} {counts:?}");
         assert_eq!(swept > 0, kind.expires(), "{counts:?}");
         assert!(counts.given_up.load(Ordering::Relaxed) > 0, "{counts:?}");
-        let (db, table) = open(limit, &directory.path().join("db"), kind);
+        let (db, table) = open(&directory.path().join("db"), kind);
         all_is_right(&db, &table);
         take_bad_values_away(&db, &table).unwrap();
         all_is_right(&db, &table);

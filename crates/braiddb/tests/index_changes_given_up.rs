@@ -14,7 +14,7 @@ use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, IndexStage, Options, RunOptions, Table,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use settled::poll_settled;
 
 type Records = Table<u64, u64>;
@@ -33,7 +33,7 @@ fn digits(mut value: u64, keys: &mut IndexKeys<'_, u64>) {
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
     let options = Options::default().log_segment_bytes(64 << 10);
-    let db = Database::open_simulated(disk, options, seed).unwrap();
+    let db = Database::open_simulated(disk, options, seed).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)
 }

@@ -12,7 +12,7 @@ use braiddb::{
     Database, DecodeError, Error, Index, IndexKeys, IndexOptions, IndexStage, Key, KeyBuffer,
     Options, Table, Transaction,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 type Records = Table<u64, u64>;
@@ -50,11 +50,9 @@ impl Key for Delicate {
     }
 }
 
-fn open(limit: &Limit, directory: &std::path::Path) -> (Database, Records) {
+fn open(directory: &std::path::Path) -> (Database, Records) {
     let options = Options::default().workers(2).log_segment_bytes(1 << 20);
-    let db = Database::open(directory, options).unwrap();
-    let watched = db.clone();
-    limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
+    let db = Database::open(directory, options).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)
 }
@@ -92,9 +90,9 @@ fn all_is_right(db: &Database) {
 /// What gives the keys panics for a record that was there before: the index can be dropped, and made anew.
 #[test]
 fn a_creation_that_meets_a_panic() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, directory.path());
+        let (db, table) = open(directory.path());
         (0..600).for_each(|key| put(&db, &table, key, key).unwrap());
         let delicate = |value: u64, keys: &mut IndexKeys<'_, u64>| {
             assert!(value != 555, "an extractor");
@@ -127,9 +125,9 @@ fn a_creation_that_meets_a_panic() {
 /// Under all three ways to run a transaction.
 #[test]
 fn writes_that_meet_a_panic() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, directory.path());
+        let (db, table) = open(directory.path());
         let delicate = |value: u64, keys: &mut IndexKeys<'_, u64>| {
             keys.push(&value);
             assert!(value != 555, "an extractor");
@@ -157,7 +155,7 @@ fn writes_that_meet_a_panic() {
         all_is_right(&db);
         db.close().unwrap();
         drop((db, table, index));
-        let (db, table) = open(limit, directory.path());
+        let (db, table) = open(directory.path());
         let index = block_on(db.index(&table, "by", options, delicate)).unwrap();
         assert!(keys_by(&db, &index).unwrap().contains(&7));
         all_is_right(&db);
@@ -168,9 +166,9 @@ fn writes_that_meet_a_panic() {
 /// The type of an index's keys is the user's: a scan, and a check, meet its panics, and the engine goes on.
 #[test]
 fn keys_of_an_index_whose_decoding_panics_or_fails() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, directory.path());
+        let (db, table) = open(directory.path());
         let options = IndexOptions::default();
         let by_value = |value: u64, keys: &mut IndexKeys<'_, Delicate>| keys.push(&Delicate(value));
         let index = block_on(db.index(&table, "by", options, by_value)).unwrap();
@@ -237,9 +235,9 @@ impl Drop for Bomb {
 
 #[test]
 fn destructors_of_what_parts_and_indexes_captured() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, directory.path());
+        let (db, table) = open(directory.path());
         let dropped = Arc::new(AtomicU64::new(0));
         let bomb = Bomb(dropped.clone());
         let options = IndexOptions::default();
@@ -298,9 +296,9 @@ fn destructors_of_what_parts_and_indexes_captured() {
 /// goes on.
 #[test]
 fn a_watch_of_a_creation_that_panics() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = open(limit, directory.path());
+        let (db, table) = open(directory.path());
         (0..600).for_each(|key| put(&db, &table, key, key).unwrap());
         let by_value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
         let options = IndexOptions::default();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, Error, InteractiveTransaction, Options, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -18,7 +18,7 @@ type Numbers = Table<u64, u64>;
 
 fn open(idle: Option<Duration>, age: Option<Duration>) -> (Database, Numbers) {
     let options = Options::default().workers(1).interactive_idle(idle).interactive_age(age);
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::in_memory(options).unwrap().watched();
     let table = block_on(db.create_table("t")).unwrap();
     (db, table)
 }
@@ -53,10 +53,8 @@ fn assert_expired<T: std::fmt::Debug>(result: Result<T, Error>, expected: &str) 
 
 #[test]
 fn a_transaction_that_is_left_alone_gives_its_records_back() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), None);
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let begun = Instant::now();
         let (left, late) = begin_writing(&db, &table);
         // The worker has nothing to do, and sleeps meanwhile.
@@ -76,10 +74,8 @@ fn a_transaction_that_is_left_alone_gives_its_records_back() {
 
 #[test]
 fn a_transaction_with_steps_ends_by_its_age() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(None, Some(SHORT));
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let (old, late) = begin_writing(&db, &table);
         // The worker is never without a step for long.
         let failed = loop {
@@ -128,10 +124,8 @@ fn a_step_that_was_begun_in_time_is_carried_out() {
 
 #[test]
 fn a_busy_worker_aborts_in_time_too() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), None);
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let (left, late) = begin_writing(&db, &table);
         let (kept, watched) = (table.clone(), db.clone());
         // One transaction that goes on, and is never waited for, until the other one is over.
@@ -187,9 +181,8 @@ fn poll_and_drop<T>(future: impl Future<Output = Result<T, Error>>) {
 /// back when the time after it is over.
 #[test]
 fn a_step_whose_future_was_dropped_counts_as_one() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), None);
-        limit.watch(&db, Database::stats);
         let mut late = 0;
         for (round, drops_handle) in [(1, false), (2, true)] {
             let (left, go_on) = loop {
@@ -239,11 +232,10 @@ fn closing_beside_an_expiry_ends_both() {
         if round >= ROUNDS && expired > 0 && closed > 0 {
             return;
         }
-        let (some, others) = with_limit(LIMIT_SECONDS, move |limit| {
+        let (some, others) = with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
             let options = || Options::default().workers(2).interactive_idle(Some(SHORT));
-            let db = Database::open(directory.path(), options()).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Numbers = block_on(db.create_table("t")).unwrap();
             block_on(db.put(&table, &0, &1)).unwrap();
             let begin = |key: u64| {
@@ -273,7 +265,7 @@ fn closing_beside_an_expiry_ends_both() {
                 }
             }
             assert!(ended.0 >= db.stats().aborted.expired, "{ended:?}: {:#?}", db.stats());
-            let again = Database::open(directory.path(), options()).unwrap();
+            let again = Database::open(directory.path(), options()).unwrap().watched();
             let table: Numbers = block_on(again.open_table("t")).unwrap();
             for key in (1..=OPEN).chain([100]) {
                 assert_eq!(block_on(again.get(&table, &key)).unwrap(), None, "key {key}");

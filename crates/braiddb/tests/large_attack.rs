@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
 use braiddb::{Database, Error, Options, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use fastrand::Rng;
 use pollster::block_on;
 use table_kind::create_table;
@@ -265,12 +265,11 @@ fn keep_up(db: &Database, turn: u64) {
 
 #[test]
 fn large_values_beside_everything() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options =
             || Options::default().workers(2).page_frames(Some(96)).log_segment_bytes(1 << 20);
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         let turns: Turns = create_table(&db, "turns", false);
         let over = Arc::new(AtomicBool::new(false));
@@ -292,11 +291,12 @@ fn large_values_beside_everything() {
         assert!(db.stats().pages.evicted > 0, "{:?}", db.stats().pages);
         assert!(all(&db) == expected);
         db.close().unwrap();
-        let again = Database::open(directory.path(), options()).unwrap();
+        let again = Database::open(directory.path(), options()).unwrap().watched();
         assert!(all(&again) == expected);
         assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
         again.close().unwrap();
-        let read_only = Database::open(directory.path(), options().read_only(true)).unwrap();
+        let read_only =
+            Database::open(directory.path(), options().read_only(true)).unwrap().watched();
         assert!(all(&read_only) == expected);
         read_only.close().unwrap();
     });

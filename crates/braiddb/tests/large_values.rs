@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use braiddb::{Database, MAX_VALUE_BYTES, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
@@ -59,10 +59,10 @@ fn wait_for_resident(db: &Database, most: u64) {
 
 #[test]
 fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
-    with_limit(300, |limit| {
+    with_limit(300, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(BUDGET);
-        let db = Database::open(directory.path(), options.clone()).unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("values")).unwrap();
         for key in 0..VALUES {
             let table = table.clone();
@@ -72,9 +72,7 @@ fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
         db.close().unwrap();
         drop((db, table));
 
-        let db = Database::open(directory.path(), options).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.open_table("values")).unwrap();
         let before = resident(&db);
         let scanned = table.clone();

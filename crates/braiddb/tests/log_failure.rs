@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use braiddb::{Database, Error, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 600;
@@ -24,7 +24,7 @@ fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
     with_limit(LIMIT_SECONDS, |limit| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(3).log_segment_bytes(SEGMENT);
-        let db = Database::open(directory.path(), options).unwrap();
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let (committed, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let shown = (committed.clone(), refused.clone());
         limit.on_timeout("committed, refused", move || format!("{shown:?}"));
@@ -83,7 +83,7 @@ fn the_log_is_not_read_while_segments_may_be_freed() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).log_segment_bytes(SEGMENT);
-        let db = Database::open(directory.path(), options).unwrap();
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         for key in 0..40 {
             let table = table.clone();

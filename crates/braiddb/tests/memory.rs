@@ -3,14 +3,14 @@
 mod common;
 
 use braiddb::{Database, Error, MemoryBudget, Options, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
 const LIMIT_SECONDS: u64 = 300;
 
 fn open() -> Database {
-    Database::in_memory(Options::default().workers(2)).unwrap()
+    Database::in_memory(Options::default().workers(2)).unwrap().watched()
 }
 
 /// Waits until nothing superseded is left, by the count of transactions it takes, not by time.
@@ -27,12 +27,11 @@ fn settle(db: &Database) {
 
 #[test]
 fn updates_beside_a_reader_that_opens_and_closes() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 1000;
         const ROUNDS: u64 = 30;
         const UPDATES: u64 = 10_000;
         let db = open();
-        limit.watch(&db, Database::stats);
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
         let update = |round: u64| {
             let table = table.clone();
@@ -61,12 +60,11 @@ fn updates_beside_a_reader_that_opens_and_closes() {
 
 #[test]
 fn old_snapshots_keep_what_they_see_and_no_more() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 100;
         const ROUNDS: u64 = 12;
         const UPDATES: u64 = 20_000;
         let db = open();
-        limit.watch(&db, Database::stats);
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
         let update = |round: u64| {
             let run = |worker: u64| {
@@ -108,11 +106,10 @@ fn old_snapshots_keep_what_they_see_and_no_more() {
 
 #[test]
 fn deleted_records_give_everything_back() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const WINDOW: u64 = 500;
         const KEYS: u64 = 40_000;
         let db = open();
-        limit.watch(&db, Database::stats);
         let table: Table<str, u64> = block_on(db.create_table("moving window")).unwrap();
         let name = |n: u64| format!("a key of more than eight bytes {n:08}");
         let records = table.clone();
@@ -147,7 +144,7 @@ fn the_budget_is_finite_unless_told_otherwise() {
         const RING: u64 = 64 << 20;
         let directory = tempfile::tempdir().unwrap();
         let budget_of = |options: Options| {
-            let db = Database::open(directory.path(), options.workers(1)).unwrap();
+            let db = Database::open(directory.path(), options.workers(1)).unwrap().watched();
             let budget = db.stats().memory.budget;
             db.close().unwrap();
             budget
@@ -191,11 +188,10 @@ fn a_budget_that_the_logs_ring_takes_alone_is_refused() {
 fn large_and_small_transactions_share_the_ring_of_a_small_budget() {
     const LARGE: usize = 16 << 20;
     const SMALL: u64 = 150;
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let open = |options: Options| {
-            let db = Database::open(directory.path(), options.workers(6)).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open(directory.path(), options.workers(6)).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.open_or_create_table("records")).unwrap();
             (db, table)
         };

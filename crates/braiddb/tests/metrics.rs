@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use braiddb::{Database, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use pollster::block_on;
 
@@ -24,15 +24,14 @@ fn figures(text: &str) -> BTreeMap<String, f64> {
 
 #[test]
 fn metrics_are_what_the_statistics_say() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let recorder = PrometheusBuilder::new().build_recorder();
         let directory = tempfile::tempdir().unwrap();
         let open = |name: &str, workers| {
             let options = Options::default().workers(workers);
-            Database::open(directory.path().join(name), options).unwrap()
+            Database::open(directory.path().join(name), options).unwrap().watched()
         };
         let (one, other) = (open("one", 2), open("other", 1));
-        limit.watch(&one, Database::stats);
         let table: Table<u64, u64> = block_on(one.create_table("numbers")).unwrap();
         for key in 0..100 {
             block_on(one.put(&table, &key, &key)).unwrap();

@@ -17,7 +17,7 @@ use futures_util::future::{Either, join, join_all, select};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use pollster::block_on;
 
-use common::with_limit;
+use common::{Watched, with_limit};
 
 const LIMIT_SECONDS: u64 = 120;
 const MIB: u64 = 1 << 20;
@@ -64,18 +64,16 @@ where
         + Sync
         + 'static,
 {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(1).hot_width(Width::Fixed(8));
-        let in_memory = Database::in_memory(options.clone()).unwrap();
+        let in_memory = Database::in_memory(options.clone()).unwrap().watched();
         let options = options
             .log_segment_bytes(4 * MIB)
             .log_ring_bytes(64 << 20)
             .memory_budget(Some(64 * MIB + 4 * MIB));
-        let on_disk = Database::open(directory.path(), options).unwrap();
+        let on_disk = Database::open(directory.path(), options).unwrap().watched();
         for (db, records, bytes) in [(in_memory, IN_MEMORY, 8), (on_disk, ON_DISK, BYTES_ON_DISK)] {
-            let watched = db.clone();
-            limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
             let table = fill(&db, records, bytes);
             let before = db.stats().suspensions;
             let runs = (0..SIDE_BY_SIDE).map(|number| {

@@ -9,7 +9,7 @@ use braiddb::{
     Database, DecodeError, Error, IndexKeys, IndexOptions, MAX_KEY_BYTES, Options, Postcard,
     Schema, Table, TableOptions,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// The log's buffer, which the budget counts.
@@ -17,7 +17,7 @@ const RING_BYTES: u64 = 64 << 20;
 const LIMIT_SECONDS: u64 = 120;
 
 fn in_memory() -> Database {
-    Database::in_memory(Options::default().workers(2)).unwrap()
+    Database::in_memory(Options::default().workers(2)).unwrap().watched()
 }
 
 #[test]
@@ -45,10 +45,8 @@ fn one_operation_is_a_transaction_of_its_own() {
 fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
     const THREADS: u64 = 4;
     const CHANGES: u64 = 200;
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -80,7 +78,8 @@ fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
 fn tables_know_how_many_records_they_have() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Database::open(directory.path(), Options::default().workers(2)).unwrap();
+        let open =
+            || Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
         let db = open();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         assert!(block_on(db.is_empty(&table)).unwrap());
@@ -156,7 +155,7 @@ fn a_range_is_counted_and_deleted_without_its_values() {
             .workers(1)
             .log_ring_bytes(64 << 20)
             .memory_budget(RING_BYTES + (1 << 20));
-        let db = Database::open(directory.path(), options).unwrap();
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for key in 0..2_000_u64 {
             block_on(db.put(&table, &key, &[key as u8; 10_000])).unwrap();
@@ -278,7 +277,7 @@ fn cold(directory: &std::path::Path) -> Database {
         .workers(2)
         .log_ring_bytes(RING_BYTES as usize)
         .memory_budget(RING_BYTES + (1 << 20));
-    Database::open(directory, options).unwrap()
+    Database::open(directory, options).unwrap().watched()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use braiddb::{
     Certifier, Database, DeviceKind, Durability, Error, Isolation, Options, Overload, Policy,
     RunOptions, Table, TableOptions, Transaction, Width,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 900;
@@ -71,7 +71,7 @@ fn all_cases() -> Vec<Case> {
 fn works(options: &Options) {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..2_u64 {
-        let db = Database::open(directory.path(), options.clone()).unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
         for number in round * 40..round * 40 + 40 {
             let table = table.clone();
@@ -160,7 +160,7 @@ fn options_together_at_their_least() {
 fn numbers_of_requests_at_their_extremes() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), Options::default().workers(2)).unwrap();
+        let db = Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         for attempts in [0, 1, u32::MAX] {
             let mut options = RunOptions::default();
@@ -237,7 +237,7 @@ fn any_number_of_page_frames() {
                 continue;
             }
             db.close().unwrap();
-            let db = Database::open(directory.path(), options).unwrap();
+            let db = Database::open(directory.path(), options).unwrap().watched();
             let table: Records = block_on(db.open_table("records")).unwrap();
             assert_eq!(block_on(db.count(&table, ..)).unwrap(), 200);
             db.close().unwrap();

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use braiddb::{Database, Durability, Error, Options, Table};
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use futures_util::future::{join_all, maybe_done};
 use pollster::block_on;
 use table_kind::create_table;
@@ -35,23 +35,22 @@ const PAGE_BYTES: u64 = 4096;
 const ADMITTED: u64 = 6;
 
 /// A database with a table of some ten times as many leaves as frames.
-fn open(limit: &Limit, workers: usize) -> (tempfile::TempDir, Database, Records) {
-    open_with(limit, Options::default().workers(workers).durability(Durability::Volatile))
+fn open(workers: usize) -> (tempfile::TempDir, Database, Records) {
+    open_with(Options::default().workers(workers).durability(Durability::Volatile))
 }
 
 /// The same, with one worker that is to read so few pages at a time.
-fn open_small(limit: &Limit) -> (tempfile::TempDir, Database, Records) {
+fn open_small() -> (tempfile::TempDir, Database, Records) {
     // An eighth of what there is beside the ring.
     let budget = RING_BYTES + 8 * ADMITTED * PAGE_BYTES;
     // The ring counts where there is a log.
     let options = Options::default().workers(1).durability(Durability::Relaxed);
-    open_with(limit, options.memory_budget(budget))
+    open_with(options.memory_budget(budget))
 }
 
-fn open_with(limit: &Limit, options: Options) -> (tempfile::TempDir, Database, Records) {
+fn open_with(options: Options) -> (tempfile::TempDir, Database, Records) {
     let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap();
-    limit.watch(&db, Database::stats);
+    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap().watched();
     let table: Records = create_table(&db, "records", true);
     for keys in (0..RECORDS).collect::<Vec<_>>().chunks(20) {
         let (table, keys) = (table.clone(), keys.to_vec());
@@ -93,8 +92,8 @@ async fn absent(tx: &braiddb::Transaction, table: &Records, keys: u64) -> Result
 
 #[test]
 fn a_read_that_nobody_polls_keeps_its_page_from_no_other() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_directory, db, table) = open(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_directory, db, table) = open(1);
         let watched = db.clone();
         let read = db.run_blocking(async move |tx| {
             let key = absent(tx, &table, 1).await?[0];
@@ -116,8 +115,8 @@ fn a_read_that_nobody_polls_keeps_its_page_from_no_other() {
 
 #[test]
 fn reads_that_nobody_polls_keep_no_frame_from_others() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_directory, db, table) = open(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_directory, db, table) = open(1);
         let read = db.run_blocking(async move |tx| {
             let keys = absent(tx, &table, 2 * u64::from(FRAMES)).await?;
             let mut kept: Vec<_> = keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
@@ -142,8 +141,8 @@ fn reads_that_nobody_polls_keep_no_frame_from_others() {
 
 #[test]
 fn as_many_pages_are_read_at_a_time_as_are_admitted() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_directory, db, table) = open_small(limit);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_directory, db, table) = open_small();
         let watched = db.clone();
         let reading = move || watched.stats().memory.reads;
         let read = db.run_blocking(async move |tx| {
@@ -168,8 +167,8 @@ fn as_many_pages_are_read_at_a_time_as_are_admitted() {
 
 #[test]
 fn reads_that_were_given_up_count_until_they_are_over() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_directory, db, table) = open_small(limit);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_directory, db, table) = open_small();
         let watched = db.clone();
         let reading = move || watched.stats().memory.reads;
         let read = db.run_blocking(async move |tx| {
@@ -195,9 +194,9 @@ fn reads_that_were_given_up_count_until_they_are_over() {
 #[test]
 fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
     const ABORTED: u64 = 500;
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for writes in [false, true] {
-            let (_directory, db, table) = open(limit, 1);
+            let (_directory, db, table) = open(1);
             let inside = db.clone();
             let waiting = db.run_blocking(async move |tx| {
                 let key = absent(tx, &table, 1).await?[0];
@@ -241,8 +240,8 @@ fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
 /// them: they have begun to write pages back.
 #[test]
 fn writes_that_nobody_polls_keep_no_page_from_others() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_directory, db, table) = open(limit, 2);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_directory, db, table) = open(2);
         let transactions = (0..2).map(|half| {
             let (table, watched) = (table.clone(), db.clone());
             db.run(async move |tx| {
@@ -287,8 +286,8 @@ fn writes_that_nobody_polls_keep_no_page_from_others() {
 /// frames, are dropped; others, which need the same pages, come to their end; and closing waits for none.
 #[test]
 fn closing_waits_for_no_operation_that_nobody_polls() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (_directory, db, table) = open(limit, 2);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (_directory, db, table) = open(2);
         let (kept_by, keeping) = std::sync::mpsc::channel();
         let keepers = (0..2u64).map(|number| {
             let (table, kept_by) = (table.clone(), kept_by.clone());
@@ -334,9 +333,9 @@ fn closing_waits_for_no_operation_that_nobody_polls() {
 /// transactions wait for is something else from then on, and no load wakes them.
 #[test]
 fn closing_ends_what_waits_for_something_else_than_its_loads() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for keeps in [false, true] {
-            let (_directory, db, table) = open(limit, 1);
+            let (_directory, db, table) = open(1);
             let (begins, begun) = std::sync::mpsc::channel();
             let mut waiting = Box::pin(db.run(async move |tx| {
                 let keys = absent(tx, &table, 4).await?;

@@ -10,14 +10,14 @@ use braiddb::{
     Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Options, RunOptions, Table,
     TableOptions, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::{create_table, value_of_any_size};
 
 const LIMIT_SECONDS: u64 = 180;
 
 fn in_memory(workers: usize) -> Database {
-    Database::in_memory(Options::default().workers(workers)).unwrap()
+    Database::in_memory(Options::default().workers(workers)).unwrap().watched()
 }
 
 async fn contents(
@@ -36,9 +36,8 @@ async fn contents(
 /// Many pages of records that grow, shrink, go and come back; what is aborted fits back in.
 #[test]
 fn records_of_many_pages_grow_shrink_and_go() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(2);
-        limit.watch(&db, Database::stats);
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
         let mut model = BTreeMap::new();
         for round in 0..300_u64 {
@@ -90,9 +89,8 @@ async fn sum(tx: &Transaction, tables: &[Table<u64, u64>; 2]) -> Result<u64, Err
 /// What a transaction writes to tables of both kinds commits at once, or not at all.
 #[test]
 fn transactions_over_both_kinds_are_atomic() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(2);
-        limit.watch(&db, Database::stats);
         let tables: [Table<u64, u64>; 2] =
             [create_table(&db, "hot", false), create_table(&db, "paged", true)];
         let setup = tables.clone();
@@ -141,9 +139,8 @@ fn transactions_over_both_kinds_are_atomic() {
 /// Before-images are kept only while a transaction may need them.
 #[test]
 fn versions_go_when_nobody_needs_them() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(2);
-        limit.watch(&db, Database::stats);
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
         let write = |byte: u8, delete: bool| {
             let table = table.clone();
@@ -180,9 +177,8 @@ fn versions_go_when_nobody_needs_them() {
 
 #[test]
 fn a_paged_table_is_dropped_cleared_and_renamed() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(2);
-        limit.watch(&db, Database::stats);
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
         let fill = || {
             let table = table.clone();
@@ -249,6 +245,9 @@ fn what_paged_tables_cannot_do_is_told() {
             })
         };
         let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
-        assert!(matches!(create(&Database::in_memory(options).unwrap()), Err(Error::Options(_))));
+        assert!(matches!(
+            create(&Database::in_memory(options).unwrap().watched()),
+            Err(Error::Options(_))
+        ));
     });
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, MemoryStats, Options, Table, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::create_table;
 
@@ -146,10 +146,9 @@ fn check_index(db: &Database, groups: &Groups, model: &BTreeMap<u64, u8>) {
 
 #[test]
 fn tables_larger_than_the_memory_budget_stay_within_it() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         let hot: Records = create_table(&db, "hot", false);
         let watch = Watch::new(&db);
@@ -189,7 +188,7 @@ fn tables_larger_than_the_memory_budget_stay_within_it() {
         db.close().unwrap();
         drop(db);
         for directory in [&directory, &copy] {
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Records = block_on(db.open_table("records")).unwrap();
             let watch = Watch::new(&db);
             let index = groups(&db, &table);
@@ -210,11 +209,10 @@ fn memory_moves_to_the_tables_that_are_used() {
 }
 
 fn memory_moves_with(workers: usize, ring_bytes: u64) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = options().workers(workers).memory_budget(ring_bytes + ROOM);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let paged: Records = create_table(&db, "paged", true);
         let hot: Records = create_table(&db, "hot", false);
         let keys: Vec<u64> = (0..2 * HOT_RECORDS).collect();
@@ -264,14 +262,13 @@ fn memory_moves_with(workers: usize, ring_bytes: u64) {
 /// Where a database is opened with a smaller budget, pages have left memory by the time that it is open.
 #[test]
 fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const MANY: u64 = 80_000;
         let directory = tempfile::tempdir().unwrap();
         let budget = RING_BYTES + 10 * ROOM;
         // No checkpoint, so that the log is replayed.
         let larger = options().checkpoint_bytes(1 << 40).memory_budget(budget);
-        let db = Database::open(directory.path(), larger).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), larger).unwrap().watched();
         let hot: Table<u64, u64> = block_on(db.open_or_create_table("hot")).unwrap();
         let table: Records = create_table(&db, "records", true);
         let keys: Vec<u64> = (0..RECORDS).collect();
@@ -289,7 +286,7 @@ fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
         }
         db.close().unwrap();
         drop(db);
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let memory = db.stats().memory;
         assert!(used(&memory) <= RING_BYTES + ROOM, "{memory:#?}");
         assert!(memory.index_nodes + memory.indirection > ROOM / 2, "{memory:#?}");

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk, block_on};
 use braiddb::{Database, Error, Options, Outcome, RunOptions, Table, TableOptions};
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::future::join;
 use table_kind::create_table;
 
@@ -39,7 +39,7 @@ enum Step {
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
-    Database::open_simulated(disk, options, seed).unwrap()
+    Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
 /// Every third record is deleted, in between, and made anew.
@@ -233,7 +233,7 @@ fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
         for seed in 0..12 {
             let disk = SimulatedDisk::new(seed);
             let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(1 << 30);
-            let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
+            let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
             let others: Numbers = create_table(&db, "others", false);
             block_on(change(&db, &others, 5));
             disk.settle();
@@ -262,7 +262,7 @@ fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
             db.close().unwrap();
             let (mut whole, mut based) = (0, 0);
             for disk in crashes.lock().unwrap().drain(..) {
-                let db = Database::open_simulated(&disk, options.clone(), seed).unwrap();
+                let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
                 assert_eq!(contents(&db, "others"), Some(changed(5)));
                 let found = contents(&db, "numbers");
                 assert!(

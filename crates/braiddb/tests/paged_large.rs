@@ -14,7 +14,7 @@ use braiddb::{
     ChangesFrom, Database, Durability, Error, Index, IndexKeys, IndexOptions, MAX_VALUE_BYTES,
     Options, Table, TableOptions, WallClock,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::{create_table, value_of_any_size};
 
@@ -35,7 +35,7 @@ fn value(bytes: usize, seed: u64) -> Vec<u8> {
 fn with_few_frames(directory: &std::path::Path, workers: usize) -> Database {
     let options = Options::default().workers(workers).page_frames(Some(96));
     let options = options.durability(Durability::Volatile).log_segment_bytes(1 << 20);
-    Database::open(directory, options).unwrap()
+    Database::open(directory, options).unwrap().watched()
 }
 
 fn put(db: &Database, table: &Records, key: u64, value: &[u8]) {
@@ -45,10 +45,9 @@ fn put(db: &Database, table: &Records, key: u64, value: &[u8]) {
 
 #[test]
 fn values_of_all_sizes_are_read_in_all_ways() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
-        limit.watch(&db, Database::stats);
         // Around a piece, a quarter of a page, a page; and up to the limit.
         let sizes = [
             0,
@@ -130,10 +129,9 @@ fn values_of_all_sizes_are_read_in_all_ways() {
 /// What a transaction does comes to the same for tables of both kinds, whatever it takes back.
 #[test]
 fn tables_of_both_kinds_are_the_same() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
-        limit.watch(&db, Database::stats);
         let tables: [Records; 2] =
             [create_table(&db, "hot", false), create_table(&db, "paged", true)];
         for round in 0..200_u64 {
@@ -191,10 +189,9 @@ fn tables_of_both_kinds_are_the_same() {
 /// who write one conflict.
 #[test]
 fn a_snapshot_has_the_values_of_its_moment() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
-        limit.watch(&db, Database::stats);
         let table: Records = create_table(&db, "records", true);
         let of = |key: u64, version: u64| {
             let mut random = fastrand::Rng::with_seed(key << 8 | version);
@@ -254,10 +251,9 @@ fn a_snapshot_has_the_values_of_its_moment() {
 /// An index sees whole values: their last bytes are its keys.
 #[test]
 fn an_index_sees_whole_values() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
-        limit.watch(&db, Database::stats);
         let table: Records = create_table(&db, "records", true);
         let with_end = |bytes: usize, end: u64| {
             let mut value = value(bytes, end);
@@ -308,14 +304,14 @@ fn an_index_sees_whole_values() {
 /// Large values expire, and are swept, as others.
 #[test]
 fn large_values_expire() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let now = Arc::new(AtomicU64::new(1 << 40));
         let shown = now.clone();
         let clock = WallClock::new(move || {
             UNIX_EPOCH + Duration::from_millis(shown.load(Ordering::SeqCst))
         });
-        let db = Database::in_memory(Options::default().workers(1).wall_clock(clock)).unwrap();
-        limit.watch(&db, Database::stats);
+        let db =
+            Database::in_memory(Options::default().workers(1).wall_clock(clock)).unwrap().watched();
         let options = TableOptions::default().paged().ttl(Duration::from_secs(3600));
         let table: Records = db
             .run_blocking(async move |tx| tx.create_table_with("records", options).await)
@@ -358,7 +354,7 @@ fn large_values_expire() {
 /// Recovered from the log, from a checkpoint in whose chunks values are cut, and from both; and read by who only reads.
 #[test]
 fn large_values_are_recovered() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || {
             let options = Options::default().workers(2).log_segment_bytes(64 << 20);
@@ -367,8 +363,7 @@ fn large_values_are_recovered() {
         let mut random = fastrand::Rng::with_seed(5);
         let mut model = Model::new();
         for generation in 0..5_u64 {
-            let db = Database::open(directory.path(), options()).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Records = match generation {
                 0 => create_table(&db, "records", true),
                 _ => block_on(db.open_table("records")).unwrap(),
@@ -411,7 +406,7 @@ fn large_values_are_recovered() {
             assert_eq!(report.problems, Vec::<String>::new());
             db.close().unwrap();
         }
-        let db = Database::open(directory.path(), options().read_only(true)).unwrap();
+        let db = Database::open(directory.path(), options().read_only(true)).unwrap().watched();
         let table: Records = block_on(db.open_table("records")).unwrap();
         for key in 0..40 {
             assert!(block_on(db.get(&table, &key)).unwrap().as_ref() == model.get(&key));
@@ -423,10 +418,9 @@ fn large_values_are_recovered() {
 /// What an index keeps of large values is what its table has, whatever is taken back, of a value alone or of all.
 #[test]
 fn an_index_follows_large_values_that_are_taken_back() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
-        limit.watch(&db, Database::stats);
         let table: Records = create_table(&db, "records", true);
         let index: Index<u64, u64, [u8]> =
             block_on(db.index(&table, "by_start", IndexOptions::default(), by_start)).unwrap();
@@ -509,14 +503,13 @@ fn expected_entries(model: &Model) -> Vec<Entry> {
 /// A feed gives values whole, however long they are; a backup has them, and what is checked of it is right.
 #[test]
 fn feeds_and_backups_have_large_values() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let options = || {
             let options = Options::default().workers(2).page_frames(Some(64));
             options.log_segment_bytes(1 << 20).checkpoint_bytes(1 << 40)
         };
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         let mut feed = db.changes(ChangesFrom::Now);
         let mut model = Model::new();
@@ -535,8 +528,7 @@ fn feeds_and_backups_have_large_values() {
         db.backup(&copy).unwrap();
         put(&db, &table, 3, &[1; 5]);
         db.close().unwrap();
-        let db = Database::open(&copy, options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(&copy, options()).unwrap().watched();
         let table: Records = block_on(db.open_table("records")).unwrap();
         for (key, value) in &model {
             assert!(block_on(db.get(&table, key)).unwrap().as_ref() == Some(value), "key {key}");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use braiddb::{Database, Durability, Error, LogError, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use table_kind::create_table;
 
 const LIMIT_SECONDS: u64 = 240;
@@ -113,10 +113,9 @@ fn zones(directory: &Path) -> usize {
 }
 
 fn table_larger_than_memory(options: Options, transactions: u64) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options.clone()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -144,7 +143,7 @@ fn table_larger_than_memory(options: Options, transactions: u64) {
         }
         // As if the process had died.
         std::fs::write(directory.path().join("pages-000003.zone"), "left behind").unwrap();
-        let db = Database::open(directory.path(), options.clone()).unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         assert_eq!(zones(directory.path()), 1, "recovery takes more than memory too");
         expected.reverse();
         let table = pollster::block_on(db.open_table("records")).unwrap();
@@ -176,11 +175,10 @@ fn flip(path: &Path, place: u64, bit: u8) {
 /// once the bit is right again, so is all.
 #[test]
 fn damaged_pages_are_told_with_their_place() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = options().durability(Durability::Volatile);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         let model = work(&db, &table, 0, 0);
         let expected: Vec<_> = model.into_iter().collect();
@@ -225,17 +223,16 @@ fn damaged_pages_are_told_with_their_place() {
 #[test]
 #[ignore = "a measurement"]
 fn reads_at_four_times_memory() {
-    with_limit(LIMIT_SECONDS, measure_reads_at_four_times_memory);
+    with_limit(LIMIT_SECONDS, |_| measure_reads_at_four_times_memory());
 }
 
-fn measure_reads_at_four_times_memory(limit: &common::Limit) {
+fn measure_reads_at_four_times_memory() {
     const FRAMES: u32 = 8192;
     const RECORDS: u64 = 4 * FRAMES as u64 * 7;
     const READS: u64 = 200_000;
     let directory = tempfile::tempdir_in(".").unwrap();
     let options = Options::default().workers(2).durability(Durability::Volatile);
-    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap();
-    limit.watch(&db, Database::stats);
+    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap().watched();
     let table: Records = create_table(&db, "records", true);
     for from in (0..RECORDS).step_by(1000) {
         let table = table.clone();
@@ -279,10 +276,9 @@ fn measure_reads_at_four_times_memory(limit: &common::Limit) {
 /// logged is what is there.
 #[test]
 fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         for keys in (0..RECORDS).collect::<Vec<_>>().chunks(50) {
             let (table, keys) = (table.clone(), keys.to_vec());
@@ -319,7 +315,7 @@ fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
         });
         assert!(waited.unwrap() > 0, "it waited for its page");
         db.close().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = pollster::block_on(db.open_table("records")).unwrap();
         for (key, value) in [(7, b"a".to_vec()), (8, vec![0; VALUE_BYTES]), (9, b"dddd".to_vec())] {
             assert_eq!(pollster::block_on(db.get(&table, &key)).unwrap(), Some(value));
@@ -329,12 +325,12 @@ fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
 
 #[test]
 fn a_scan_waits_for_many_pages_at_once_and_reads_none_beyond_its_range() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let options = Options::default().workers(1).page_frames(Some(128));
         let directory = tempfile::tempdir().unwrap();
-        let db =
-            Database::open(directory.path(), options.durability(Durability::Volatile)).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options.durability(Durability::Volatile))
+            .unwrap()
+            .watched();
         let table: Records = create_table(&db, "records", true);
         for first in (0..RECORDS).step_by(100) {
             let into = table.clone();

@@ -12,7 +12,7 @@ use braiddb::{
     Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Options, Table,
     TableOptions,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::{create_table, value_of_any_size};
 
@@ -25,7 +25,7 @@ fn options() -> Options {
 }
 
 fn open(directory: &Path) -> Database {
-    Database::open(directory, options()).unwrap()
+    Database::open(directory, options()).unwrap().watched()
 }
 
 fn open_table(db: &Database, name: &'static str) -> Records {
@@ -98,12 +98,11 @@ fn checkpoints(directory: &Path) -> usize {
 /// What was committed to tables of both kinds is there after each opening, and goes on from there.
 #[test]
 fn tables_of_both_kinds_are_recovered() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let mut models = [BTreeMap::new(), BTreeMap::new()];
         for generation in 0..4 {
             let db = open(directory.path());
-            limit.watch(&db, Database::stats);
             let tables = match generation {
                 0 => [create_table(&db, "hot", false), create_table(&db, "paged", true)],
                 _ => [open_table(&db, "hot"), open_table(&db, "paged")],
@@ -126,10 +125,9 @@ fn tables_of_both_kinds_are_recovered() {
 /// A transaction of many blocks counts as a whole; one that is larger than a block and is taken back does not.
 #[test]
 fn large_transactions_count_as_a_whole() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
-        limit.watch(&db, Database::stats);
         let (hot, paged): (Records, Records) =
             (create_table(&db, "hot", false), create_table(&db, "paged", true));
         let write = |byte: u8, commit: bool| {
@@ -193,12 +191,11 @@ fn newest_checkpoint(directory: &Path) -> PathBuf {
 /// A backup is the same.
 #[test]
 fn a_checkpoint_has_paged_tables_and_frees_the_log() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || options().checkpoint_bytes(1 << 30);
-        let open = |place: &Path| Database::open(place, options()).unwrap();
+        let open = |place: &Path| Database::open(place, options()).unwrap().watched();
         let db = open(directory.path());
-        limit.watch(&db, Database::stats);
         let (hot, paged): (Records, Records) =
             (create_table(&db, "hot", false), create_table(&db, "paged", true));
         let empty: Records = create_table(&db, "empty", true);
@@ -250,12 +247,11 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
 /// large table come no sooner than as much was logged.
 #[test]
 fn checkpoints_of_paged_tables_are_taken_by_themselves() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let mut model = BTreeMap::new();
         for generation in 0..3 {
             let db = open(directory.path());
-            limit.watch(&db, Database::stats);
             let paged = match generation {
                 0 => create_table(&db, "paged", true),
                 _ => open_table(&db, "paged"),
@@ -274,10 +270,9 @@ fn checkpoints_of_paged_tables_are_taken_by_themselves() {
 /// A damaged checkpoint with paged tables is told; so is one in a database that has none by its version.
 #[test]
 fn damage_to_a_checkpoint_of_paged_tables_is_told() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
-        limit.watch(&db, Database::stats);
         let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
         churn(&db, &paged, &mut model, 1, 40);
         checkpoint(&db);
@@ -321,11 +316,10 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
 /// open, and another checkpoint, of what is in memory, mends it.
 #[test]
 fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || options().checkpoint_bytes(1 << 40);
-        let db = Database::open(directory.path(), options()).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
         churn(&db, &paged, &mut model, 1, 40);
         checkpoint(&db);
@@ -361,14 +355,13 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
 /// and that log may have to be replayed, if the checkpoint is lost.
 #[test]
 fn a_number_is_not_used_again_once_its_table_is_gone() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for first_paged in [true, false] {
             let directory = tempfile::tempdir().unwrap();
             let options = || options().checkpoint_bytes(1 << 30).log_segment_bytes(64 << 20);
-            let open = || Database::open(directory.path(), options()).unwrap();
+            let open = || Database::open(directory.path(), options()).unwrap().watched();
             let id = |db: &Database| block_on(db.tables()).unwrap()[0].id;
             let db = open();
-            limit.watch(&db, Database::stats);
             let table = create_table(&db, "first", first_paged);
             churn(&db, &table, &mut BTreeMap::new(), 1, 20);
             let first = id(&db);
@@ -402,10 +395,9 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
 /// database of a version to come is refused.
 #[test]
 fn the_version_says_whether_there_may_be_paged_tables() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
-        limit.watch(&db, Database::stats);
         let hot: Records = create_table(&db, "hot", false);
         churn(&db, &hot, &mut BTreeMap::new(), 1, 10);
         db.close().unwrap();
@@ -458,7 +450,7 @@ fn a_volatile_database_has_the_paged_tables_of_its_directory() {
         churn(&db, &table, &mut model, 1, 30);
         db.close().unwrap();
         let volatile = options().durability(braiddb::Durability::Volatile);
-        let db = Database::open(directory.path(), volatile).unwrap();
+        let db = Database::open(directory.path(), volatile).unwrap().watched();
         let (table, before) = (open_table(&db, "paged"), model.clone());
         assert!(contents(&db, &table) == model);
         churn(&db, &table, &mut model, 2, 30);

@@ -16,7 +16,7 @@ use braiddb::{
     Database, DecodeError, EncodeError, EncodedValue, Error, Key, KeyBuffer, Options, Result,
     RunOptions, Table, Transaction, Value,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -50,10 +50,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(limit: &Limit, workers: usize) -> Self {
-        let db = Database::in_memory(Options::default().workers(workers)).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
+    fn new(workers: usize) -> Self {
+        let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
         let table = block_on(db.create_table("records")).unwrap();
         Self { db, table, dropped: Arc::default() }
     }
@@ -118,8 +116,8 @@ async fn yield_times(times: u64) {
 
 #[test]
 fn a_closure_that_panics_before_its_future_is_there() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let run = bench.db.run_blocking(|_tx: &Transaction| -> std::future::Ready<Result<()>> {
             panic!("no future")
         });
@@ -131,8 +129,8 @@ fn a_closure_that_panics_before_its_future_is_there() {
 
 #[test]
 fn a_closure_that_panics_after_any_of_its_steps() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 2);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(2);
         for step in 0..12_u64 {
             let table = bench.table.clone();
             let run = bench.db.run_blocking(async move |tx| {
@@ -159,8 +157,8 @@ fn a_closure_that_panics_after_any_of_its_steps() {
 
 #[test]
 fn a_panic_whose_payload_panics_when_it_is_dropped() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let dropped = bench.dropped.clone();
         let run = bench.db.run_blocking(async move |_tx| -> Result<()> {
             // The destructor's own payload is such a one too.
@@ -175,8 +173,8 @@ fn a_panic_whose_payload_panics_when_it_is_dropped() {
 /// What a closure captured is dropped on the worker, after the commit: its panic takes nothing back.
 #[test]
 fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let (bomb, table) = (bench.bomb(), bench.table.clone());
         let run = bench.db.run_with(RunOptions::default(), async move |tx| {
             let _captured = &bomb;
@@ -203,8 +201,8 @@ fn a_future_that_panics_when_it_is_dropped_aborts() {
             self.0.as_mut().poll(context)
         }
     }
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let dropped = bench.dropped.clone();
         let run = bench.db.run_blocking(move |_tx: &Transaction| {
             let bomb = Bomb { dropped: dropped.clone() };
@@ -231,8 +229,8 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
             Mine::Database(error)
         }
     }
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         for fails in [false, true] {
             // Conflicts with an open transaction, passes over that, and returns a bomb all the same.
             let holder = block_on(bench.db.begin()).unwrap();
@@ -260,8 +258,8 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
 /// Everything of a transaction's that is dropped because its caller has gone.
 #[test]
 fn what_a_cancelled_transaction_leaves_panics_when_it_is_dropped() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let (captured, dropped, table) = (bench.bomb(), bench.dropped.clone(), bench.table.clone());
         let (began, begun) = oneshot::channel();
         let began = Mutex::new(Some(began));
@@ -298,8 +296,8 @@ fn a_waker_that_panics() {
             panic!("a waker");
         }
     }
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let loud = Arc::new(Loud(std::thread::current(), AtomicU64::new(0)));
         let waker = Waker::from(loud.clone());
         let mut context = Context::from_waker(&waker);
@@ -370,8 +368,8 @@ impl Value for Delicate {
 
 #[test]
 fn encodings_that_panic() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let table: Table<Delicate, Delicate> = block_on(bench.db.create_table("delicate")).unwrap();
         let fill = table.clone();
         let filled = bench.db.run_blocking(async move |tx| {
@@ -411,8 +409,8 @@ fn encodings_that_panic() {
 #[test]
 fn a_panic_beside_reads_that_are_suspended() {
     const KEYS: u64 = 66_000;
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let fill = bench.table.clone();
         let filled = bench.db.run_blocking(async move |tx| {
             for key in 0..KEYS {
@@ -464,8 +462,8 @@ fn a_panic_beside_reads_that_are_suspended() {
 /// Steps of an interactive transaction: the one that panicked says so, later ones that it is over.
 #[test]
 fn a_step_that_panics_ends_its_transaction() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let transaction = block_on(bench.db.begin()).unwrap();
         block_on(transaction.put(&bench.table, &1, &1)).unwrap();
         let step = transaction.step(async |_tx: &Transaction| -> Result<()> { panic!("a step") });
@@ -481,8 +479,8 @@ fn a_step_that_panics_ends_its_transaction() {
 
 #[test]
 fn what_a_step_leaves_panics_when_it_is_dropped() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let transaction = block_on(bench.db.begin()).unwrap();
         let (bomb, table) = (bench.bomb(), bench.table.clone());
         // Captured by reference of a plain closure's future, dropped with it, as a part of the step.
@@ -515,8 +513,8 @@ fn what_a_step_leaves_panics_when_it_is_dropped() {
 #[test]
 fn forgotten_reads_do_not_keep_the_database_from_closing() {
     const KEYS: u64 = 66_000;
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let fill = bench.table.clone();
         let filled = bench.db.run_blocking(async move |tx| {
             for key in 0..KEYS {
@@ -563,8 +561,8 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
 fn panics_on_several_workers_at_once_leave_the_others_alone() {
     const THREADS: u64 = 4;
     const RUNS: u64 = 200;
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 3);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(3);
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (db, table) = (bench.db.clone(), bench.table.clone());
@@ -613,7 +611,7 @@ fn a_watch_of_an_opening_that_panics() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || Options::default().workers(1).log_segment_bytes(1 << 20);
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         for key in 0..40_u64 {
             let table = table.clone();
@@ -629,7 +627,7 @@ fn a_watch_of_an_opening_that_panics() {
         assert_eq!(message(opened), "a watch");
         assert_eq!(calls, 1, "it is not called again");
         // The directory is free, and whole.
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
     });
 }
@@ -644,8 +642,8 @@ fn a_conversion_that_panics_stays_on_its_thread() {
             panic!("a conversion");
         }
     }
-    with_limit(LIMIT_SECONDS, |limit| {
-        let bench = Bench::new(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
         let run = || bench.db.try_run_blocking::<(), Mine, _>(async |_tx| panic!("a closure"));
         let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"a conversion"));

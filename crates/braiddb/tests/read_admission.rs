@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use braiddb::{Database, Error, Options, Table, TableOptions};
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -28,7 +28,7 @@ fn value(key: u64) -> Vec<u8> {
 fn open() -> (tempfile::TempDir, Database, Table<u64, [u8]>) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default().workers(1).log_ring_bytes(64 << 20).memory_budget(BUDGET);
-    let db = Database::open(directory.path(), options.clone()).unwrap();
+    let db = Database::open(directory.path(), options.clone()).unwrap().watched();
     let uncached = TableOptions::default().cache_cold(false);
     let table: Table<u64, [u8]> =
         db.run_blocking(async move |tx| tx.create_table_with("values", uncached).await).unwrap();
@@ -38,7 +38,7 @@ fn open() -> (tempfile::TempDir, Database, Table<u64, [u8]>) {
     }
     db.close().unwrap();
     drop((db, table));
-    let db = Database::open(directory.path(), options).unwrap();
+    let db = Database::open(directory.path(), options).unwrap().watched();
     let table = block_on(db.open_table("values")).unwrap();
     (directory, db, table)
 }
@@ -56,10 +56,8 @@ async fn poll_each_once<F: Future + Unpin>(futures: &mut [F]) {
 
 #[test]
 fn reads_that_nobody_polls_hold_up_no_other() {
-    with_limit(120, |limit| {
+    with_limit(120, |_| {
         let (_directory, db, table) = open();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let watched = db.clone();
         let read = db.run_blocking(async move |tx| {
             // The first is admitted and read; the others wait in line, ahead of those below.
@@ -89,9 +87,8 @@ fn reads_that_nobody_polls_hold_up_no_other() {
 /// They are polled with a waker that wakes nobody, so that admitting one of them makes no task ready.
 #[test]
 fn reads_whose_waker_wakes_nobody_hold_up_no_other() {
-    with_limit(120, |limit| {
+    with_limit(120, |_| {
         let (_directory, db, table) = open();
-        limit.watch(&db, Database::stats);
         let (kept_table, (go_on, waits)) =
             (table.clone(), futures_channel::oneshot::channel::<()>());
         let (keeps, kept) = std::sync::mpsc::channel();
@@ -132,10 +129,8 @@ fn reads_whose_waker_wakes_nobody_hold_up_no_other() {
 
 #[test]
 fn reads_side_by_side_are_all_admitted_in_the_end() {
-    with_limit(120, |limit| {
+    with_limit(120, |_| {
         let (_directory, db, table) = open();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let transactions = (0..4u64).map(|number| {
             let table = table.clone();
             db.run(async move |tx| {
@@ -162,10 +157,8 @@ fn reads_side_by_side_are_all_admitted_in_the_end() {
 /// The last worker's reads, under way and in line, go with their transactions.
 #[test]
 fn closing_ends_what_waits_to_be_admitted() {
-    with_limit(120, |limit| {
+    with_limit(120, |_| {
         let (_directory, db, table) = open();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let reads: Vec<_> = (0..VALUES)
             .map(|key| {
                 let table = table.clone();
@@ -196,10 +189,9 @@ enum Reads {
 /// in the same poll, or wake nobody when they are over.
 #[test]
 fn closing_ends_what_waits_for_something_else_than_its_reads() {
-    with_limit(120, |limit| {
+    with_limit(120, |_| {
         for reads in [Reads::GivenUp, Reads::Kept, Reads::Renewed] {
             let (_directory, db, table) = open();
-            limit.watch(&db, Database::stats);
             let (begins, begun) = std::sync::mpsc::channel();
             let mut waiting = Box::pin(db.run(async move |tx| {
                 let keys: Vec<u64> = (0..3).collect();

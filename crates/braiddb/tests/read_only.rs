@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braiddb::{Database, Error, IndexOptions, LogError, Options, Table, TableOptions, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use expiring::{Clock, TTL, expiring};
 use pollster::block_on;
 
@@ -81,7 +81,7 @@ async fn count(tx: &Transaction, table: &Table<u64, str>) -> Result<u64, Error> 
 
 /// A closed database with tables of all kinds: records in its checkpoint and after it, and what a crash leaves beside.
 fn fill(path: &Path, options: &Options, clock: &Clock) {
-    let db = Database::open(path, options.clone()).unwrap();
+    let db = Database::open(path, options.clone()).unwrap().watched();
     let kinds = [
         ("hot", TableOptions::default()),
         ("paged", TableOptions::default().paged()),
@@ -116,7 +116,7 @@ fn fill(path: &Path, options: &Options, clock: &Clock) {
 
 #[test]
 fn reading_changes_nothing() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let clock = Clock::new();
@@ -131,8 +131,7 @@ fn reading_changes_nothing() {
         };
         permit(0o555, 0o444);
         let before = tree(&path);
-        let db = Database::open(&path, options.clone().read_only(true)).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(&path, options.clone().read_only(true)).unwrap().watched();
         for name in ["hot", "paged", "expiring"] {
             let table: Table<u64, str> = block_on(db.open_table(name)).unwrap();
             let counted = table.clone();
@@ -162,13 +161,13 @@ fn reading_changes_nothing() {
         assert!(db.log_blocks(0, 1000).unwrap().0.len() > 3);
         refuses_to_write(&db, directory.path());
         assert!(!may_write(&path), "files are open to be read only");
-        let again = Database::open(&path, options.clone().read_only(true)).unwrap();
+        let again = Database::open(&path, options.clone().read_only(true)).unwrap().watched();
         again.close().unwrap();
         db.close().unwrap();
         assert!(before == tree(&path), "nothing was changed");
         permit(0o755, 0o644);
         // A writer does not mind, and tidies up as ever.
-        let db = Database::open(&path, options).unwrap();
+        let db = Database::open(&path, options).unwrap().watched();
         assert!(may_write(&path), "as is seen if they are not");
         assert!(!path.join("checkpoint.new").exists());
         assert!(matches!(Database::open(&path, Options::default()), Err(Error::Log(_))));
@@ -282,11 +281,10 @@ fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
 
 #[test]
 fn a_reader_beside_a_writer_sees_whole_transactions() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let writer = Database::open(&path, transfers()).unwrap();
-        limit.watch(&writer, Database::stats);
+        let writer = Database::open(&path, transfers()).unwrap().watched();
         let table = open_accounts(&writer);
         let over = Arc::new(AtomicBool::new(false));
         let reader = {
@@ -357,7 +355,8 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let writer = Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap();
+        let writer =
+            Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap().watched();
         let table = open_accounts(&writer);
         writer.close().unwrap();
         drop(table);
@@ -394,11 +393,10 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
 
 #[test]
 fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let writer = Database::open(&path, transfers()).unwrap();
-        limit.watch(&writer, Database::stats);
+        let writer = Database::open(&path, transfers()).unwrap().watched();
         let table = open_accounts(&writer);
         let mut round = 0;
         let mut go_on = |until: &dyn Fn(&braiddb::LogStats) -> bool| {
@@ -456,7 +454,8 @@ fn damage_is_still_told() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let writer = Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap();
+        let writer =
+            Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap().watched();
         let table = open_accounts(&writer);
         transfer(&writer, &table, 1, 500);
         drop(table);

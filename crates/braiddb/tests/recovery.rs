@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braiddb::{Database, Error, LogError, Options, Recovery, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -30,7 +30,7 @@ impl Bench {
     /// After so many rounds, with a checkpoint after each of `checkpoints`.
     fn new(rounds: u64, checkpoints: &[u64]) -> Self {
         let bench = Self { directory: tempfile::tempdir().unwrap(), rounds };
-        let db = Database::open(bench.path(), options()).unwrap();
+        let db = Database::open(bench.path(), options()).unwrap().watched();
         for round in 1..=rounds {
             write(&db, round);
             if checkpoints.contains(&round) {
@@ -56,7 +56,7 @@ impl Bench {
 
     /// Opens it, checks that it holds everything, and tells how it was recovered.
     fn recovered(&self) -> Recovery {
-        let db = Database::open(self.path(), options()).unwrap();
+        let db = Database::open(self.path(), options()).unwrap().watched();
         assert_eq!(read(&db), (0..KEYS).map(|key| (key, self.rounds)).collect());
         assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
         let recovery = db.stats().recovery;
@@ -131,7 +131,7 @@ fn several_checkpoints() {
         let bench = Bench::new(2, &[2]);
         let older = bench.files(".ckpt").remove(0);
         let kept = std::fs::read(&older).unwrap();
-        let db = Database::open(bench.path(), options()).unwrap();
+        let db = Database::open(bench.path(), options()).unwrap().watched();
         write(&db, 3);
         block_on(db.checkpoint()).unwrap();
         db.close().unwrap();
@@ -142,7 +142,7 @@ fn several_checkpoints() {
         let bench = Bench { rounds: 3, ..bench };
         let recovery = bench.recovered();
         assert!(recovery.transactions < KEYS, "from the newer one: {recovery:?}");
-        let db = Database::open(bench.path(), options()).unwrap();
+        let db = Database::open(bench.path(), options()).unwrap().watched();
         block_on(db.checkpoint()).unwrap();
         db.close().unwrap();
         assert_eq!(bench.files(".ckpt").len(), 1, "the next one takes their place");
@@ -247,7 +247,7 @@ fn a_checkpoint_that_starts_past_the_end_of_the_log() {
 fn a_checkpoint_that_ends_past_the_end_of_the_log() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1, &[]);
-        let db = Database::open(bench.path(), options()).unwrap();
+        let db = Database::open(bench.path(), options()).unwrap().watched();
         let over = AtomicBool::new(false);
         // Until something was committed while a checkpoint was written.
         let (start, end) = std::thread::scope(|scope| {

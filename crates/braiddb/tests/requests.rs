@@ -9,7 +9,7 @@ use braiddb::{
     Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, RunOptions,
     Table, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -19,7 +19,7 @@ const LIMIT_SECONDS: u64 = 300;
 type Records = Table<str, u64>;
 
 fn open() -> (Database, Records) {
-    let db = Database::in_memory(Options::default().workers(2)).unwrap();
+    let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)
 }
@@ -32,9 +32,8 @@ fn get(db: &Database, table: &Records, key: &'static str) -> Option<u64> {
 
 #[test]
 fn runs_from_tokio_and_smol_and_a_bare_thread() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let put = |key: &'static str| {
             let table = table.clone();
             db.run(async move |tx| tx.put(&table, key, &1).await)
@@ -65,9 +64,8 @@ async fn use_tokio(tx: &Transaction, table: &Records, key: &'static str) -> Resu
 
 #[test]
 fn timers_and_tasks_of_the_callers_runtime_work_inside() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let new_runtime = || {
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
@@ -117,7 +115,7 @@ fn timers_and_tasks_of_the_callers_runtime_work_inside() {
 
 #[test]
 fn a_closures_error_comes_back_unchanged_and_aborts() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         #[derive(Debug, PartialEq)]
         enum Mine {
             Refused(u32),
@@ -129,7 +127,6 @@ fn a_closures_error_comes_back_unchanged_and_aborts() {
             }
         }
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let kept = table.clone();
         let result: Result<(), Mine> = db.try_run_blocking(async move |tx| {
             tx.put(&kept, "key", &1).await?;
@@ -142,9 +139,8 @@ fn a_closures_error_comes_back_unchanged_and_aborts() {
 
 #[test]
 fn a_panic_aborts_its_transaction_alone() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let kept = table.clone();
         let result = db.run_blocking(async move |tx| {
             tx.put(&kept, "key", &1).await?;
@@ -161,9 +157,8 @@ fn a_panic_aborts_its_transaction_alone() {
 
 #[test]
 fn a_foreign_future_may_be_awaited() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let (sender, receiver) = oneshot::channel::<u64>();
         let receiver = std::sync::Mutex::new(Some(receiver));
         let kept = table.clone();
@@ -183,9 +178,8 @@ fn a_foreign_future_may_be_awaited() {
 
 #[test]
 fn dropping_the_future_aborts() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let (began, begun) = oneshot::channel();
         let began = std::sync::Mutex::new(Some(began));
         let kept = table.clone();
@@ -216,9 +210,8 @@ fn dropping_the_future_aborts() {
 fn conflicts_are_bounded_and_reported() {
     const WRITTEN_FIRST: &str =
         r#"other transactions wrote the same records first: table "records", key "key""#;
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let holder = block_on(db.begin()).unwrap();
         let kept = table.clone();
         block_on(holder.step(async move |tx: &Transaction| tx.put(&kept, "key", &1).await))
@@ -247,9 +240,8 @@ fn conflicts_are_bounded_and_reported() {
 
 #[test]
 fn steps_of_an_interactive_transaction_come_from_any_thread() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let transaction = block_on(db.begin()).unwrap();
         block_on(transaction.put(&table, "key", &1)).unwrap();
         let transaction = std::thread::spawn({
@@ -269,9 +261,8 @@ fn steps_of_an_interactive_transaction_come_from_any_thread() {
 
 #[test]
 fn a_dropped_interactive_transaction_aborts() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let transaction = block_on(db.begin()).unwrap();
         block_on(transaction.put(&table, "key", &1)).unwrap();
         drop(transaction);
@@ -285,9 +276,8 @@ fn a_dropped_interactive_transaction_aborts() {
 
 #[test]
 fn many_open_interactive_transactions_do_not_stop_others() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let open: Vec<_> = (0..1000).map(|_| block_on(db.begin()).unwrap()).collect();
         let kept = table.clone();
         db.run_blocking(async move |tx| tx.put(&kept, "key", &1).await)
@@ -301,9 +291,8 @@ fn many_open_interactive_transactions_do_not_stop_others() {
 
 #[test]
 fn a_closed_database_says_so() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let other = db.clone();
         db.close().unwrap();
         let result = other.run_blocking(async move |tx| tx.put(&table, "key", &1).await);
@@ -315,9 +304,8 @@ fn a_closed_database_says_so() {
 
 #[test]
 fn a_table_of_another_database_is_refused() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, _table) = open();
-        limit.watch(&db, Database::stats);
         let (_other, foreign) = open();
         let result = db.run_blocking(async move |tx| tx.put(&foreign, "key", &1).await);
         assert!(matches!(result, Err(Error::ForeignTable(name)) if name == "records"));
@@ -326,9 +314,8 @@ fn a_table_of_another_database_is_refused() {
 
 #[test]
 fn blocking_inside_a_transaction_is_refused() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let inner = db.clone();
         let result = db.run_blocking(async move |_tx| {
             let table = table.clone();
@@ -341,9 +328,8 @@ fn blocking_inside_a_transaction_is_refused() {
 #[test]
 fn a_closure_that_blocks_its_worker_shows_in_the_statistics() {
     const BLOCKED: Duration = Duration::from_millis(300);
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         db.run_blocking(async move |tx| {
             std::thread::sleep(BLOCKED);
             tx.put(&table, "key", &1).await
@@ -359,9 +345,8 @@ fn a_closure_that_blocks_its_worker_shows_in_the_statistics() {
 /// They wait until all transactions that are active are over, so for the one that would wait for them.
 #[test]
 fn what_waits_for_active_transactions_is_refused_within_one() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
         block_on(db.index(&table, "by_value", IndexOptions::default(), value)).unwrap();
         let (inner, records) = (db.clone(), table.clone());
@@ -394,9 +379,8 @@ fn what_waits_for_active_transactions_is_refused_within_one() {
 
 #[test]
 fn tables_have_types_and_names() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, _table) = open();
-        limit.watch(&db, Database::stats);
         let wrong = block_on(db.open_table::<u32, u64>("records"));
         let error = wrong.unwrap_err();
         assert!(matches!(&error, Error::TableType { .. }), "{error}");
@@ -414,9 +398,8 @@ fn tables_have_types_and_names() {
 
 #[test]
 fn creating_a_table_is_transactional() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, _table) = open();
-        limit.watch(&db, Database::stats);
         let result: Result<(), Error> = db.run_blocking(async |tx| {
             let table = tx.create_table::<u64, u64>("taken back").await?;
             tx.put(&table, &1, &1).await?;
@@ -432,9 +415,8 @@ fn creating_a_table_is_transactional() {
 
 #[test]
 fn a_record_that_stays_written_for_long_is_waited_for() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
-        limit.watch(&db, Database::stats);
         let held = block_on(db.begin()).unwrap();
         block_on(held.put(&table, "key", &1)).unwrap();
         let outcome = std::thread::scope(|scope| {
@@ -517,7 +499,7 @@ fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
     }
 
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         assert_eq!(shown(&db, "a", &7_u64), r#"table "a", key 7"#);
         assert_eq!(shown(&db, "b", &("a\0b".to_owned(), -7_i32)), r#"table "b", key ("a\0b", -7)"#);
         assert_eq!(shown(&db, "c", &(vec![0_u8, 255], true)), r#"table "c", key (0x00ff, true)"#);
@@ -549,7 +531,7 @@ fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
 #[test]
 fn a_range_that_changed_is_shown_by_the_type_of_its_keys() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let reader = block_on(db.begin()).unwrap();
         let kept = table.clone();

@@ -8,7 +8,7 @@ use braiddb::{
     Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
     Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use one_table::{in_memory, write_now};
 use pollster::block_on;
 
@@ -85,11 +85,9 @@ fn whom_a_commit_comes_before_is_handed_on() {
 /// Whoever inserts where another has looked comes after it.
 #[test]
 fn phantoms_count_as_written_over() {
-    with_limit(60, |limit| {
+    with_limit(60, |_| {
         for by_scan in [false, true] {
             let (db, table) = certified_by(Certifier::SerialSafetyNet);
-            let watched = db.clone();
-            limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
             let (one, two) = (begin(&db), begin(&db));
             for (tx, key) in [(&one, 3), (&two, 4)] {
                 if by_scan {
@@ -112,7 +110,7 @@ fn write_skew_is_found_on_records_that_were_in_the_log_only() {
         let directory = tempfile::tempdir().unwrap();
         for round in 0..3 {
             let options = Options::default().workers(2).certifier(Certifier::SerialSafetyNet);
-            let db = Database::open(directory.path(), options).unwrap();
+            let db = Database::open(directory.path(), options).unwrap().watched();
             let table: Table<u64, u64> = block_on(db.open_or_create_table("test")).unwrap();
             if round == 0 {
                 let fill = table.clone();

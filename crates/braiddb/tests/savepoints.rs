@@ -7,7 +7,7 @@ mod table_kind;
 use std::collections::BTreeMap;
 
 use braiddb::{Database, Error, Options, Savepoint, Table, Transaction};
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::create_table;
 
@@ -97,22 +97,16 @@ fn one_after_the_other(db: &Database, seed: u64, rounds: u64, paged: bool) {
     }
 }
 
-fn watch(limit: &Limit, db: &Database) {
-    let watched = db.clone();
-    limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
-}
-
 #[test]
 fn savepoints_take_back_what_came_after_them() {
-    with_limit(180, |limit| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        watch(limit, &db);
+    with_limit(180, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         one_after_the_other(&db, 1, 400, false);
         one_after_the_other(&db, 3, 400, true);
         let directory = tempfile::tempdir().unwrap();
-        let open = || Database::open(directory.path(), Options::default().workers(2)).unwrap();
+        let open =
+            || Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
         let db = open();
-        watch(limit, &db);
         one_after_the_other(&db, 2, 200, false);
         let table = block_on(db.open_table::<u64, [u8]>("records")).unwrap();
         let before = db.run_blocking(async move |tx| contents(tx, &table).await).unwrap();
@@ -128,14 +122,13 @@ fn savepoints_take_back_what_came_after_them() {
 /// same on the same records.
 #[test]
 fn savepoints_beside_one_another() {
-    with_limit(180, |limit| {
-        [false, true].into_iter().for_each(|paged| beside_one_another(limit, paged));
+    with_limit(180, |_| {
+        [false, true].into_iter().for_each(beside_one_another);
     });
 }
 
-fn beside_one_another(limit: &Limit, paged: bool) {
-    let db = Database::in_memory(Options::default().workers(2)).unwrap();
-    watch(limit, &db);
+fn beside_one_another(paged: bool) {
+    let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
     let table: Table<u64, u64> = create_table(&db, "sums", paged);
     let threads: Vec<_> = (0..4_u64)
         .map(|thread| {
@@ -188,7 +181,7 @@ fn beside_one_another(limit: &Limit, paged: bool) {
 #[test]
 fn values_that_were_handed_out_outlive_a_rollback() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         db.run_blocking(async move |tx| {
             tx.put(&table, &1, &[1; 100][..]).await?;
@@ -212,7 +205,7 @@ fn values_that_were_handed_out_outlive_a_rollback() {
 #[test]
 fn a_scan_goes_on_behind_a_rollback() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
         db.run_blocking(async move |tx| {
             for key in [10, 20, 30, 40] {
@@ -245,7 +238,7 @@ fn a_scan_goes_on_behind_a_rollback() {
 #[test]
 fn a_table_is_taken_back_with_what_created_it() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let leaked = db.run_blocking(async |tx| {
             let kept: Table<u64, u64> = tx.create_table("kept").await?;
             let savepoint = tx.savepoint();
@@ -277,7 +270,7 @@ fn a_table_is_taken_back_with_what_created_it() {
 fn writes_that_were_taken_back_are_certified() {
     with_limit(60, |_| {
         for (existed, changed) in [(true, true), (true, false), (false, true), (false, false)] {
-            let db = Database::in_memory(Options::default().workers(1)).unwrap();
+            let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
             let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
             let (other, used) = (db.clone(), table.clone());
             let write = move |key: u64, there: bool| {
@@ -312,7 +305,7 @@ fn writes_that_were_taken_back_are_certified() {
 #[test]
 fn a_savepoint_of_another_transaction_is_refused() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
         let (one, two) = (block_on(db.begin()).unwrap(), block_on(db.begin()).unwrap());
         let savepoint = block_on(one.savepoint()).unwrap();

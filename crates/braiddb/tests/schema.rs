@@ -5,7 +5,7 @@ mod common;
 use std::collections::{BTreeMap, HashMap};
 
 use braiddb::{Database, DecodeError, Error, Options, Postcard, RunOptions, Schema, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ fn ada() -> Account {
 }
 
 fn filled() -> Database {
-    let db = Database::in_memory(Options::default().workers(1)).unwrap();
+    let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
     let table: Table<u64, Postcard<Account>> = block_on(db.create_table("accounts")).unwrap();
     block_on(db.put(&table, &7, &ada())).unwrap();
     db
@@ -138,7 +138,8 @@ fn a_changed_type_is_told_at_opening_and_what_to_do() {
 fn an_older_version_is_read_compared_and_replaced() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Database::open(directory.path(), Options::default().workers(1)).unwrap();
+        let open =
+            || Database::open(directory.path(), Options::default().workers(1)).unwrap().watched();
         let old = open();
         let table: Table<u64, Postcard<Account>> = block_on(old.create_table("accounts")).unwrap();
         for key in [7, 8] {
@@ -265,7 +266,7 @@ mod named_fields {
         Old: Value<Input = Account>,
         New: Value<Input = Wider, Owned = Wider>,
     {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let old: Table<u64, Old> = block_on(db.create_table("t")).unwrap();
         block_on(db.put(&old, &7, &ada())).unwrap();
         let new: Table<u64, New> = block_on(db.open_table("t")).unwrap();

@@ -21,7 +21,7 @@ use braiddb::{
     AbortStats, Database, Error, InteractiveTransaction, Isolation, Options, Outcome, RunOptions,
     Table, Transaction,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use one_table::{in_memory, write_now};
 use pollster::block_on;
 use table_kind::create_table;
@@ -84,7 +84,7 @@ fn whatever_was_told_is_certified() {
     with_limit(120, |_| {
         for (what, exists, reading) in READINGS {
             for (changed, paged) in [(false, false), (true, false), (false, true), (true, true)] {
-                let db = Database::in_memory(Options::default().workers(2)).unwrap();
+                let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
                 let table = create_table(&db, "records", paged);
                 write_now(&db, &table, 4, Some(40));
                 write_now(&db, &table, 6, Some(60));
@@ -302,17 +302,14 @@ fn history(
     isolation: Isolation,
     rounds: u64,
     paged: bool,
-    limit: &Limit,
 ) -> (Vec<Entry>, braiddb::Stats) {
     let directory = tempfile::tempdir().unwrap();
     let options = options.workers(2).isolation(isolation);
     let db = match paged {
-        true => Database::in_memory(options).unwrap(),
-        false => Database::open(directory.path(), options).unwrap(),
+        true => Database::in_memory(options).unwrap().watched(),
+        false => Database::open(directory.path(), options).unwrap().watched(),
     };
     let table: Table<u64, u64> = create_table(&db, "records", paged);
-    let watched = db.clone();
-    limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
     let entries = Arc::new(Mutex::new(Vec::new()));
     let sources: Vec<_> = (0..2_u64)
         .map(|worker| {
@@ -381,13 +378,13 @@ fn replay(mut entries: Vec<Entry>) -> Option<String> {
 
 #[test]
 fn histories_are_those_of_the_order_that_is_told() {
-    with_limit(300, |limit| {
+    with_limit(300, |_| {
         // How the workers' transactions meet is the machine's choice: on a busy one it may take some more.
         for paged in [false, true] {
             let mut met = [0; 4];
             while met.contains(&0) {
                 let (entries, stats) =
-                    history(Options::default(), Isolation::Serializable, 6_000, paged, limit);
+                    history(Options::default(), Isolation::Serializable, 6_000, paged);
                 assert_eq!(entries.len(), 12_000);
                 assert_eq!(replay(entries), None);
                 let AbortStats { certification, conflict, stale_read, .. } = stats.aborted;
@@ -401,10 +398,9 @@ fn histories_are_those_of_the_order_that_is_told() {
 /// The replay tells when histories are not serializable.
 #[test]
 fn histories_under_snapshot_isolation_are_not() {
-    with_limit(300, |limit| {
+    with_limit(300, |_| {
         let found = (0..20).any(|_| {
-            let (entries, stats) =
-                history(Options::default(), Isolation::Snapshot, 1_000, false, limit);
+            let (entries, stats) = history(Options::default(), Isolation::Snapshot, 1_000, false);
             assert_eq!(stats.aborted.certification, 0);
             replay(entries).is_some()
         });
@@ -418,10 +414,8 @@ fn histories_under_snapshot_isolation_are_not() {
 fn long_writers_are_not_starved_by_short_ones() {
     const LONG: u64 = 100;
     const RECORDS: u64 = 2_000;
-    with_limit(300, |limit| {
+    with_limit(300, |_| {
         let (db, table) = in_memory(Options::default().workers(2));
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         let fill = table.clone();
         db.run_blocking(async move |tx| {
             for key in 0..RECORDS {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use braiddb::{Database, Error, LogError, Options, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Longest a test may take, in seconds.
@@ -39,7 +39,7 @@ fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
         let options = || Options::default().workers(2);
         Database::open(path, options()).unwrap().close().unwrap();
         assert_takes_at_most(path, MIB);
-        let db = Database::open(path, options()).unwrap();
+        let db = Database::open(path, options()).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         for key in 0..5 {
             block_on(db.put(&table, &key, &[7; 100][..])).unwrap();
@@ -62,7 +62,7 @@ fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
         assert!(bytes > 8 * MIB && bytes < 40 * MIB, "{bytes}");
         db.close().unwrap();
         drop(db);
-        let db = Database::open(path, options()).unwrap();
+        let db = Database::open(path, options()).unwrap().watched();
         let table: Records = block_on(db.open_table("records")).unwrap();
         assert_eq!(count(&db, &table), 450);
         assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
@@ -82,14 +82,14 @@ fn an_empty_database_takes_less_than_a_mebibyte_however_many_workers_it_has() {
                 Database::open(directory.path(), options()).unwrap().close().unwrap();
                 assert_takes_at_most(directory.path(), MIB);
             }
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             assert_takes_at_most(directory.path(), MIB);
             let table: Records = block_on(db.create_table("records")).unwrap();
             block_on(db.put(&table, &0, &[7; 100][..])).unwrap();
             assert_takes_at_most(directory.path(), 2 * most);
             db.close().unwrap();
             drop(db);
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Records = block_on(db.open_table("records")).unwrap();
             assert_eq!(count(&db, &table), 1);
             db.close().unwrap();
@@ -102,7 +102,7 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
     with_limit(LIMIT, |_| {
         let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let options = || Options::default().workers(2).log_segment_bytes(2 * MIB);
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         block_on(db.put(&table, &0, &[7; 1000][..])).unwrap();
         let backup = other.path().join("backup");
@@ -110,7 +110,7 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
         assert_takes_at_most(&backup, MIB);
         db.close().unwrap();
         assert!(assert_cuts_are_told(&backup, || options().create(false)) > 64);
-        let db = Database::open(&backup, options().create(false)).unwrap();
+        let db = Database::open(&backup, options().create(false)).unwrap().watched();
         let table: Records = block_on(db.open_table("records")).unwrap();
         assert_eq!(count(&db, &table), 1);
         for key in 1..400 {
@@ -119,7 +119,7 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
         assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
         db.close().unwrap();
         drop(db);
-        let db = Database::open(&backup, options()).unwrap();
+        let db = Database::open(&backup, options()).unwrap().watched();
         let table: Records = block_on(db.open_table("records")).unwrap();
         assert_eq!(count(&db, &table), 400);
         db.close().unwrap();
@@ -184,7 +184,7 @@ fn cut_after(segment_bytes: u64, rounds: &[(u64, bool)], least_segments: usize) 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let options = || Options::default().workers(1).log_segment_bytes(segment_bytes);
-    let db = Database::open(path, options()).unwrap();
+    let db = Database::open(path, options()).unwrap().watched();
     let table: Records = block_on(db.create_table("records")).unwrap();
     let mut keys = 0;
     for (records, checkpoint) in rounds {
@@ -202,7 +202,7 @@ fn cut_after(segment_bytes: u64, rounds: &[(u64, bool)], least_segments: usize) 
     let segments = names.filter(|name| name.extension().is_some_and(|end| end == "seg")).count();
     assert!(segments >= least_segments, "{segments} segments");
     let cuts = assert_cuts_are_told(path, options);
-    let db = Database::open(path, options()).unwrap();
+    let db = Database::open(path, options()).unwrap().watched();
     let table: Records = block_on(db.open_table("records")).unwrap();
     assert_eq!(count(&db, &table), keys);
     assert_eq!(db.check().unwrap().problems, Vec::<String>::new());

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use braiddb::{
     Database, Durability, Error, InteractiveTransaction, Isolation, Options, Table, Transaction,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use pollster::block_on;
 use proptest::prelude::*;
 use table_kind::create_table;
@@ -129,17 +129,16 @@ enum Place {
     PagedAndLeaves,
 }
 
-fn check(limit: &Limit, steps: Vec<(usize, Step)>, workers: usize, place: Place) {
+fn check(steps: Vec<(usize, Step)>, workers: usize, place: Place) {
     let options = Options::default().workers(workers).isolation(Isolation::Snapshot);
     let directory = tempfile::tempdir().unwrap();
     let leaves = place == Place::PagedAndLeaves;
     let db = if leaves {
         let options = options.durability(Durability::Volatile).log_segment_bytes(64 << 10);
-        Database::open(directory.path(), options.page_frames(Some(1))).unwrap()
+        Database::open(directory.path(), options.page_frames(Some(1))).unwrap().watched()
     } else {
-        Database::in_memory(options).unwrap()
+        Database::in_memory(options).unwrap().watched()
     };
-    limit.watch(&db, Database::stats);
     let table: Records = create_table(&db, "model", place != Place::Hot);
     let other: Records = create_table(&db, "other", place != Place::Hot);
     let (mut faults, all) = (0, steps.len() as u64);
@@ -206,6 +205,6 @@ proptest! {
         workers in 1usize..3,
         place in prop::sample::select(&[Place::Hot, Place::Paged, Place::PagedAndLeaves][..]),
     ) {
-        with_limit(LIMIT_SECONDS, move |limit| check(limit, steps, workers, place));
+        with_limit(LIMIT_SECONDS, move |_| check(steps, workers, place));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use braiddb::{
     Certifier, Database, Error, IndexKeys, IndexOptions, Options, Snapshot, Table, Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 use table_kind::create_table;
 
@@ -123,9 +123,8 @@ fn put_all(db: &Database, table: &Records, keys: std::ops::Range<u64>, value: &[
 #[test]
 fn snapshots_keep_their_records() {
     for paged in [false, true] {
-        with_limit(LIMIT_SECONDS, move |limit| {
-            let db = Database::in_memory(Options::default().workers(2)).unwrap();
-            limit.watch(&db, Database::stats);
+        with_limit(LIMIT_SECONDS, move |_| {
+            let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
             let table = create_table(&db, "records", paged);
             keep_their_records(db, table);
         });
@@ -135,7 +134,7 @@ fn snapshots_keep_their_records() {
 /// Evicted, and moved by compaction, as far as they may be.
 #[test]
 fn snapshots_keep_their_records_beside_eviction_and_compaction() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let ring = 64 << 20;
         let options = Options::default()
@@ -144,8 +143,7 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
             .log_segment_bytes(256 << 10)
             .checkpoint_bytes(512 << 10)
             .memory_budget(ring as u64 + (128 << 10));
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table = create_table(&db, "records", false);
         let over = Arc::new(AtomicBool::new(false));
         let compacting = {
@@ -171,9 +169,8 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
 /// As the last handle is dropped what was kept is freed: a record that is changed all the time has few versions.
 #[test]
 fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Records = create_table(&db, "records", false);
         let put_all = |byte: u8| put_all(&db, &table, 0..500, &[byte; 1000]);
         put_all(0);
@@ -194,9 +191,8 @@ fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
 
 #[test]
 fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
         block_on(db.put(&table, &1, &1)).unwrap();
         let snapshot = block_on(db.snapshot()).unwrap();
@@ -225,9 +221,8 @@ fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
 
 #[test]
 fn later_tables_and_indexes_are_not_in_a_snapshot() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
         let snapshot = block_on(db.snapshot()).unwrap();
         let later: Table<u64, u64> = block_on(db.create_table("later")).unwrap();
@@ -253,10 +248,9 @@ fn later_tables_and_indexes_are_not_in_a_snapshot() {
 
 #[test]
 fn the_safety_net_has_no_snapshots() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
-        let db = Database::in_memory(options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::in_memory(options).unwrap().watched();
         let refused = block_on(db.snapshot()).unwrap_err().to_string();
         assert!(refused.contains("read validation"), "{refused}");
     });
@@ -265,12 +259,12 @@ fn the_safety_net_has_no_snapshots() {
 /// Values that were read are not kept for as long as the snapshot is.
 #[test]
 fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(1).log_ring_bytes(64 << 20);
         let db = Database::open(directory.path(), options.memory_budget((64 << 20) + (1 << 20)))
-            .unwrap();
-        limit.watch(&db, Database::stats);
+            .unwrap()
+            .watched();
         let table: Records = create_table(&db, "records", false);
         put_all(&db, &table, 0..3000, &[7; 4000]);
         let snapshot = block_on(db.snapshot()).unwrap();
@@ -295,12 +289,11 @@ fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
 /// Checkpoints go on by themselves beside a snapshot, and so does whoever asks for one.
 #[test]
 fn a_snapshot_holds_up_no_checkpoint() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options =
             Options::default().workers(2).log_segment_bytes(256 << 10).checkpoint_bytes(512 << 10);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = create_table(&db, "records", false);
         let snapshot = block_on(db.snapshot()).unwrap();
         let before = db.stats().log.segments_freed;
@@ -334,10 +327,9 @@ fn a_snapshot_holds_up_no_checkpoint() {
 /// The database is closed while a snapshot is read: the reader is told, or comes to its end.
 #[test]
 fn closing_ends_what_reads_a_snapshot() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for workers in [1, 2] {
-            let db = Database::in_memory(Options::default().workers(workers)).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
             let table: Records = create_table(&db, "records", false);
             put_all(&db, &table, 0..2000, &[1; 100]);
             let snapshot = block_on(db.snapshot()).unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use braiddb::{
     Database, Error, Options, Outcome, Result, RunOptions, SourceRun, Table, Transaction,
 };
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use futures_channel::oneshot::{self, Receiver};
 use pollster::block_on;
 
@@ -119,10 +119,8 @@ impl Iterator for InputsIter {
     }
 }
 
-fn open(limit: &Limit, workers: usize) -> (Database, Records) {
-    let db = Database::in_memory(Options::default().workers(workers)).unwrap();
-    let watched = db.clone();
-    limit.on_timeout("the database", move || format!("{:#?}", watched.stats()));
+fn open(workers: usize) -> (Database, Records) {
+    let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let table = block_on(db.create_table("records")).unwrap();
     (db, table)
 }
@@ -153,8 +151,8 @@ fn start(db: &Database, table: &Records, place: Place, counts: &Arc<Counts>) -> 
         .unwrap()
 }
 
-fn panics_at(limit: &Limit, place: Place) -> (Result<()>, Arc<Counts>) {
-    let (db, table) = open(limit, 1);
+fn panics_at(place: Place) -> (Result<()>, Arc<Counts>) {
+    let (db, table) = open(1);
     let counts = Arc::<Counts>::default();
     let ended = start(&db, &table, place, &counts).wait();
     counts.all_replied();
@@ -185,8 +183,8 @@ fn is_told(ended: Result<()>, place: Place) {
 
 #[test]
 fn inputs_that_cannot_be_iterated() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (ended, counts) = panics_at(limit, Place::IntoIter);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (ended, counts) = panics_at(Place::IntoIter);
         is_told(ended, Place::IntoIter);
         assert_eq!(counts.all_replied(), 0);
     });
@@ -194,8 +192,8 @@ fn inputs_that_cannot_be_iterated() {
 
 #[test]
 fn an_iterator_that_panics_loses_no_input_that_was_drawn() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (ended, counts) = panics_at(limit, Place::Next);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (ended, counts) = panics_at(Place::Next);
         is_told(ended, Place::Next);
         assert_eq!(counts.all_replied(), BAD);
         assert_eq!(Counts::get(&counts.succeeded), BAD);
@@ -204,8 +202,8 @@ fn an_iterator_that_panics_loses_no_input_that_was_drawn() {
 
 #[test]
 fn a_transaction_that_panics_ends_the_source_if_its_reply_says_so() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (ended, counts) = panics_at(limit, Place::Body);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (ended, counts) = panics_at(Place::Body);
         is_told(ended, Place::Body);
         assert!((BAD..INPUTS).contains(&counts.all_replied()), "{counts:?}");
     });
@@ -213,9 +211,9 @@ fn a_transaction_that_panics_ends_the_source_if_its_reply_says_so() {
 
 #[test]
 fn a_reply_that_panics_ends_the_source() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for place in [Place::Reply, Place::DropOfInput] {
-            let (ended, counts) = panics_at(limit, place);
+            let (ended, counts) = panics_at(place);
             is_told(ended, place);
             assert!((BAD..INPUTS).contains(&counts.all_replied()), "{counts:?}");
         }
@@ -224,9 +222,9 @@ fn a_reply_that_panics_ends_the_source() {
 
 #[test]
 fn destructors_that_panic_after_the_last_transaction_change_nothing() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         for place in [Place::DropOfIterator, Place::DropOfBody, Place::DropOfReply] {
-            let (ended, counts) = panics_at(limit, place);
+            let (ended, counts) = panics_at(place);
             ended.unwrap();
             assert_eq!(counts.all_replied(), INPUTS);
             assert_eq!(Counts::get(&counts.dropped), 3);
@@ -237,8 +235,8 @@ fn destructors_that_panic_after_the_last_transaction_change_nothing() {
 /// A source whose first transaction waits for a channel while the iterator panics.
 #[test]
 fn an_iterator_that_panics_while_a_transaction_waits() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let (db, table) = open(limit, 1);
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(1);
         let counts = Arc::<Counts>::default();
         let (go, gone) = oneshot::channel::<()>();
         let (drawn, replied) = (counts.clone(), counts.clone());

@@ -10,7 +10,7 @@ use braiddb::{
     Database, Error, IndexKeys, IndexOptions, Options, StagedTable, Table, TableOptions,
     Transaction,
 };
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 type Numbers = Table<u64, u64>;
@@ -21,7 +21,7 @@ const RECORDS: u64 = 3000;
 const AT_ONCE: u64 = 500;
 
 fn open(directory: &std::path::Path) -> Database {
-    Database::open(directory, Options::default().workers(2)).unwrap()
+    Database::open(directory, Options::default().workers(2)).unwrap().watched()
 }
 
 fn stage(db: &Database, paged: bool) -> StagedTable<u64, u64> {
@@ -58,10 +58,9 @@ fn a_staged_table_is_found_once_it_is_published() {
 }
 
 fn of_kind_a_staged_table_is_found_once_it_is_published(paged: bool) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
-        limit.watch(&db, Database::stats);
         let staged = stage(&db, paged);
         assert_eq!(count(&db, staged.table()).unwrap(), RECORDS);
         assert_eq!(names(&db), [""; 0]);
@@ -102,10 +101,9 @@ fn a_discarded_table_leaves_nothing() {
 }
 
 fn of_kind_a_discarded_table_leaves_nothing(paged: bool) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
-        limit.watch(&db, Database::stats);
         let staged = stage(&db, paged);
         let table = staged.table().clone();
         let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
@@ -130,10 +128,9 @@ fn a_name_that_is_taken_is_refused_and_what_was_staged_goes() {
 }
 
 fn of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged: bool) {
-    with_limit(LIMIT_SECONDS, move |limit| {
+    with_limit(LIMIT_SECONDS, move |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
-        limit.watch(&db, Database::stats);
         let reserved = block_on(db.stage_table::<u64, u64>("braid.numbers"));
         assert!(matches!(reserved, Err(Error::TableName(_))), "{reserved:?}");
         let staged = stage(&db, paged);
@@ -151,7 +148,7 @@ fn of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged: bool)
 
 #[test]
 fn what_was_not_published_goes_when_the_database_is_opened_again() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         let id = {
@@ -165,7 +162,6 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
         db.close().unwrap();
 
         let db = open(dir.path());
-        limit.watch(&db, Database::stats);
         // By then all of them are deleted; the table's row and its record are left.
         while db.check().unwrap().records > 2 {
             std::thread::yield_now();
@@ -210,10 +206,9 @@ fn contents(db: &Database, table: &Numbers) -> Vec<(u64, u64)> {
 fn rows_of_an_iterator_are_loaded_in_any_order() {
     const ROWS: u64 = 30_500;
     for (paged, shuffled) in [(false, false), (false, true), (true, false)] {
-        with_limit(LIMIT_SECONDS, move |limit| {
+        with_limit(LIMIT_SECONDS, move |_| {
             let dir = tempfile::tempdir().unwrap();
             let db = open(dir.path());
-            limit.watch(&db, Database::stats);
             let staged = staged_squares(&db, paged);
             let mut rows: Vec<_> = squares(0..ROWS).collect();
             if shuffled {
@@ -240,9 +235,8 @@ fn rows_of_an_iterator_are_loaded_in_any_order() {
 
 #[test]
 fn what_cannot_be_loaded_ends_a_load() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let staged = staged_squares(&db, false);
         // The key 5 is given twice, the second time among many others.
         let twice = squares(0..20_000).chain([(5, 0)]).chain(squares(20_000..39_999));
@@ -277,10 +271,9 @@ fn what_cannot_be_loaded_ends_a_load() {
 /// discarded, and the name free.
 #[test]
 fn a_load_that_is_given_up_leaves_nothing_behind() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
-        limit.watch(&db, Database::stats);
         for (round, rows) in [0, 999, 1000, 50_000].into_iter().enumerate() {
             let staged = staged_squares(&db, round % 2 == 1);
             let failing = squares(0..rows).chain(std::iter::from_fn(|| panic!("of the iterator")));
@@ -326,9 +319,8 @@ fn a_load_gives_way_and_keeps_few_rows() {
         }
     }
 
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let staged = staged_squares(&db, false);
         let drawn = Cell::new(0);
         let rows = squares(0..20_000).inspect(|_| drawn.set(drawn.get() + 1));
@@ -375,7 +367,7 @@ fn a_load_gives_way_and_keeps_few_rows() {
 #[test]
 fn a_load_within_a_transaction_is_refused() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let staged = staged_squares(&db, false);
         let inner = db.run_blocking(async move |_| {
             let loaded = staged.load(squares(0..10), |_| ()).await;
@@ -390,7 +382,7 @@ fn a_load_within_a_transaction_is_refused() {
 fn a_load_may_be_spawned() {
     fn spawned<T: Send>(_: &T) {}
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let staged = staged_squares(&db, false);
         let load = staged.load(squares(0..10), |_| ());
         spawned(&load);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{Database, Error, Options, TableOptions};
-use common::with_limit;
+use common::{Watched, with_limit};
 
 /// Far more than a test takes, on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
@@ -18,7 +18,7 @@ const AT_ONCE: u64 = 100;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
-    Database::open_simulated(disk, options, seed).unwrap()
+    Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
 /// Checks what a crash left; whether the table was there.

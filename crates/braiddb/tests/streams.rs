@@ -7,7 +7,7 @@ use std::path::Path;
 use std::pin::pin;
 
 use braiddb::{Database, Options, Table};
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use futures_util::{StreamExt, TryStreamExt};
 use pollster::block_on;
 
@@ -33,8 +33,8 @@ fn value(key: u64) -> Vec<u8> {
 }
 
 /// A database none of whose records is in memory.
-fn cold(directory: &Path, limit: &Limit) -> (Database, Records) {
-    let db = Database::open(directory, options()).unwrap();
+fn cold(directory: &Path) -> (Database, Records) {
+    let db = Database::open(directory, options()).unwrap().watched();
     let table: Records = block_on(db.create_table("records")).unwrap();
     let firsts = (0..RECORDS).step_by(A_TRANSACTION as usize);
     let source = db.run_source(0, firsts, async move |tx, first: &u64| {
@@ -45,17 +45,16 @@ fn cold(directory: &Path, limit: &Limit) -> (Database, Records) {
     });
     source.unwrap().wait().unwrap();
     db.close().unwrap();
-    let db = Database::open(directory, options()).unwrap();
-    limit.watch(&db, Database::stats);
+    let db = Database::open(directory, options()).unwrap().watched();
     let table = block_on(db.open_table("records")).unwrap();
     (db, table)
 }
 
 #[test]
 fn all_of_a_table_larger_than_memory_is_visited() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = cold(directory.path(), limit);
+        let (db, table) = cold(directory.path());
         let before = db.stats().suspensions.storage;
         let visited = db.run_blocking(async move |tx| {
             let mut next = 0;
@@ -88,9 +87,9 @@ fn all_of_a_table_larger_than_memory_is_visited() {
 
 #[test]
 fn a_stream_over_more_than_memory_gives_all_and_may_be_dropped_at_any_record() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let (db, table) = cold(directory.path(), limit);
+        let (db, table) = cold(directory.path());
         let before = db.stats().suspensions.storage;
         let kept = table.clone();
         db.run_blocking(async move |tx| {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use braiddb::{Database, Durability, Error, Options, Table, Transaction};
-use common::{Limit, with_limit};
+use common::{Watched, with_limit};
 use proptest::prelude::*;
 use table_kind::create_table;
 
@@ -186,20 +186,23 @@ fn on_pages(mut batches: Vec<(Vec<Step>, bool)>) -> Vec<(Vec<Step>, bool)> {
 }
 
 /// Runs batches of steps, each a transaction that commits or is taken back.
-fn check(limit: &Limit, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
-    check_in(limit, &Database::in_memory(Options::default().workers(1)).unwrap(), batches, paged);
+fn check(batches: Vec<(Vec<Step>, bool)>, paged: bool) {
+    check_in(
+        &Database::in_memory(Options::default().workers(1)).unwrap().watched(),
+        batches,
+        paged,
+    );
 }
 
 /// The same, on pages of which few are in memory.
-fn check_with_few_frames(limit: &Limit, batches: Vec<(Vec<Step>, bool)>) {
+fn check_with_few_frames(batches: Vec<(Vec<Step>, bool)>) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default().workers(1).durability(Durability::Volatile);
     let options = options.log_segment_bytes(64 << 10).page_frames(Some(12));
-    check_in(limit, &Database::open(directory.path(), options).unwrap(), batches, true);
+    check_in(&Database::open(directory.path(), options).unwrap().watched(), batches, true);
 }
 
-fn check_in(limit: &Limit, db: &Database, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
-    limit.watch(db, Database::stats);
+fn check_in(db: &Database, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     let table: Records = create_table(db, "model", paged);
     let mut committed = Model::new();
     for (steps, commit) in batches {
@@ -231,19 +234,18 @@ proptest! {
     fn behaves_as_a_map(
         batches in prop::collection::vec((prop::collection::vec(step(), 0..60), any::<bool>()), 1..12)
     ) {
-        with_limit(LIMIT_SECONDS, move |limit| {
-            check(limit, batches.clone(), false);
-            check(limit, on_pages(batches.clone()), true);
-            check_with_few_frames(limit, on_pages(batches));
+        with_limit(LIMIT_SECONDS, move |_| {
+            check(batches.clone(), false);
+            check(on_pages(batches.clone()), true);
+            check_with_few_frames(on_pages(batches));
         });
     }
 }
 
 #[test]
 fn every_key_length_up_to_the_limit() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = pollster::block_on(db.open_or_create_table("lengths")).unwrap();
         for fill in [0u8, 1, 0xff] {
             let table = table.clone();
@@ -269,9 +271,8 @@ fn every_key_length_up_to_the_limit() {
 
 #[test]
 fn large_values_and_their_limit() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         for (name, paged) in [("hot", false), ("paged", true)] {
             large_values_up_to_their_limit(&db, create_table(&db, name, paged));
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use braiddb::{Database, Error, Options, Table, Transaction};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 type Numbers = Table<u64, u64>;
@@ -15,7 +15,7 @@ type Numbers = Table<u64, u64>;
 const LIMIT_SECONDS: u64 = 300;
 
 fn in_memory() -> Database {
-    Database::in_memory(Options::default().workers(2)).unwrap()
+    Database::in_memory(Options::default().workers(2)).unwrap().watched()
 }
 
 /// The process's addresses in use and its resident memory, in bytes.
@@ -60,11 +60,9 @@ fn aborted_creations(db: &Database, count: u64, records: fn(u64) -> u64) {
 
 #[test]
 fn aborted_creations_leave_nothing() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         const CREATIONS: u64 = 20_000;
         let db = in_memory();
-        let watched = db.clone();
-        limit.on_timeout("database", move || format!("{:#?}", watched.stats()));
         let kept: Numbers = block_on(db.create_table("kept")).unwrap();
         let used = |db: &Database| {
             let memory = db.stats().memory;
@@ -98,7 +96,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
         let directory = tempfile::tempdir().unwrap();
         let options =
             Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(Some(128 << 20));
-        let db = Database::open(directory.path(), options.clone()).unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let [addresses, _] = process_bytes();
         for first in (0..TABLES).step_by(100) {
             db.run_blocking(async move |tx| {
@@ -118,7 +116,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
         assert!(each < 2500, "{each} bytes a table: {memory:?}");
         db.close().unwrap();
         drop(db);
-        let db = Database::open(directory.path(), options).unwrap();
+        let db = Database::open(directory.path(), options).unwrap().watched();
         block_on(db.checkpoint()).unwrap();
         for first in (0..TABLES).step_by(100) {
             db.run_blocking(async move |tx| {
@@ -192,7 +190,7 @@ fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
             .log_segment_bytes(4 * MIB as u64)
             .log_ring_bytes(64 << 20)
             .memory_budget(Some(72 * MIB as u64));
-        let db = Database::open(directory.path(), options.clone()).unwrap();
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let large: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         let creating = {
             let db = db.clone();
@@ -217,7 +215,7 @@ fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
         assert!(report.problems.is_empty(), "{report:?}");
         db.close().unwrap();
         drop((db, large));
-        let db = Database::open(directory.path(), options).unwrap();
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let tables = block_on(db.tables()).unwrap();
         assert_eq!(tables.iter().map(|table| &*table.name).collect::<Vec<_>>(), ["large"]);
         db.close().unwrap();

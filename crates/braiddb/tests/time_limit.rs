@@ -4,7 +4,8 @@ mod common;
 
 use std::panic::catch_unwind;
 
-use common::with_limit;
+use braiddb::{Database, Options};
+use common::{Watched, with_limit};
 
 #[test]
 fn a_test_in_time_returns_its_value() {
@@ -22,6 +23,9 @@ fn a_test_that_hangs_fails_with_its_state() {
     let hang = || {
         with_limit(1, |limit| {
             limit.on_timeout("state", || "waiting for ever".to_owned());
+            let _open = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+            let dropped = Database::in_memory(Options::default().workers(3)).unwrap().watched();
+            drop(dropped);
             loop {
                 std::thread::park();
             }
@@ -30,4 +34,5 @@ fn a_test_that_hangs_fails_with_its_state() {
     let panic = catch_unwind(hang).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
     assert!(message.contains("state: waiting for ever"), "{message}");
+    assert_eq!(message.matches("versions_waiting").count(), 1, "{message}");
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use braiddb::{Activity, Database, Error, Options, Table, Trace, TraceSlice, WaitCause};
-use common::with_limit;
+use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -52,11 +52,10 @@ fn assert_one_after_the_other(slices: &[TraceSlice]) {
 
 #[test]
 fn a_trace_says_what_each_slot_ran_and_waited_for() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).trace(1 << 20);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let before = db.stats();
         write_all(&db);
         db.close().unwrap();
@@ -116,9 +115,8 @@ fn a_trace_says_what_each_slot_ran_and_waited_for() {
 
 #[test]
 fn a_trace_shows_what_is_being_waited_for() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(1).trace(1000)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1).trace(1000)).unwrap().watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
         let waits = db.run(async |_| {
             std::future::pending::<()>().await;
@@ -139,17 +137,15 @@ fn a_trace_shows_what_is_being_waited_for() {
 
 #[test]
 fn the_latest_of_a_trace_are_kept() {
-    with_limit(LIMIT_SECONDS, |limit| {
-        let db = Database::in_memory(Options::default().workers(1).trace(100)).unwrap();
-        limit.watch(&db, Database::stats);
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1).trace(100)).unwrap().watched();
         write_all(&db);
         db.close().unwrap();
         let trace = db.trace();
         let noted = |slice: &&TraceSlice| !matches!(slice.activity, Activity::Waits(_));
         assert_eq!(trace.slices().iter().filter(noted).count(), 100);
 
-        let untraced = Database::in_memory(Options::default().workers(1)).unwrap();
-        limit.watch(&untraced, Database::stats);
+        let untraced = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         write_all(&untraced);
         untraced.close().unwrap();
         assert_eq!(untraced.trace(), Trace::default());
@@ -158,11 +154,10 @@ fn the_latest_of_a_trace_are_kept() {
 
 #[test]
 fn a_trace_is_written_for_viewers() {
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).trace(1 << 20);
-        let db = Database::open(directory.path(), options).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         write_all(&db);
         db.close().unwrap();
         let (trace, mut file) = (db.trace(), Vec::new());

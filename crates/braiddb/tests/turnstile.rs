@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table};
-use common::with_limit;
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 /// Far more than a test takes, on a loaded machine.
@@ -16,7 +16,7 @@ const LIMIT_SECONDS: u64 = 120;
 const FAILURES: u32 = 8;
 
 fn in_memory(workers: usize) -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let table = block_on(db.create_table("records")).unwrap();
     (db, table)
 }
@@ -45,10 +45,8 @@ fn with_turnstile(
 #[test]
 fn who_has_the_turnstile_may_wait_for_another_transaction() {
     for workers in [1, 2] {
-        with_limit(LIMIT_SECONDS, move |limit| {
+        with_limit(LIMIT_SECONDS, move |_| {
             let (db, table) = in_memory(workers);
-            let watched = db.clone();
-            limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
             let (other, records) = (db.clone(), table.clone());
             let attempts = with_turnstile(&db, &table, async move || {
                 let table = records.clone();
@@ -68,10 +66,8 @@ fn who_has_the_turnstile_may_wait_for_another_transaction() {
 #[test]
 fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
     const RECORDS: u64 = 40_000;
-    with_limit(LIMIT_SECONDS, |limit| {
+    with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = in_memory(2);
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         for start in (0..RECORDS).step_by(1000) {
             let table = table.clone();
             let filled = db.run_blocking(async move |tx| {

@@ -35,6 +35,7 @@ mod tests;
 mod trace;
 mod transaction;
 mod upkeep;
+mod weak;
 mod workers;
 mod write;
 
@@ -77,6 +78,7 @@ pub use table::{KeyRange, Table};
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
+pub use weak::WeakDatabase;
 use workers::Workers;
 
 use crate::durability::{self, RecoveryError, Watch};

@@ -299,22 +299,25 @@ mod backend {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
 
     #[test]
     fn counts_by_kind_across_threads() {
-        let counters = MemoryCounters::new();
-        let layout = Layout::from_size_align(96, 32).unwrap();
-        let block = counters.allocate(Kind::Version, layout).as_ptr() as usize;
-        assert_eq!(block % 32, 0);
-        assert_eq!(counters.bytes(Kind::Version), 96);
-        assert_eq!(counters.bytes(Kind::Node), 0);
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let block = NonNull::new(block as *mut u8).unwrap();
-                // SAFETY: allocated above with this kind and layout, and not used again.
-                unsafe { counters.free(Kind::Version, block, layout) };
+        with_limit(PART_SECONDS, |_| {
+            let counters = MemoryCounters::new();
+            let layout = Layout::from_size_align(96, 32).unwrap();
+            let block = counters.allocate(Kind::Version, layout).as_ptr() as usize;
+            assert_eq!(block % 32, 0);
+            assert_eq!(counters.bytes(Kind::Version), 96);
+            assert_eq!(counters.bytes(Kind::Node), 0);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let block = NonNull::new(block as *mut u8).unwrap();
+                    // SAFETY: allocated above with this kind and layout, and not used again.
+                    unsafe { counters.free(Kind::Version, block, layout) };
+                });
             });
+            assert_eq!(counters.bytes(Kind::Version), 0);
         });
-        assert_eq!(counters.bytes(Kind::Version), 0);
     }
 }

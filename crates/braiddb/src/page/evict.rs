@@ -296,6 +296,7 @@ impl PageSpace {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
     use crate::io::SimulatedDisk;
     use crate::log::{Log, LogOptions};
     use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
@@ -322,48 +323,54 @@ mod tests {
 
     #[test]
     fn no_more_pages_are_written_for_the_budget_than_it_wants_gone() {
-        let (_log, space, _tree) = dirty_tree(2000);
-        let mut pager = Pager::default();
-        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
-        let batch = loop {
-            match space.sweep(&mut pager, &mut search) {
-                Swept::Dirty(batch) => break batch,
-                Swept::Busy => {}
-                swept => panic!("{swept:?}"),
-            }
-        };
-        let taken = space.frames_taken() as u32;
-        let written = || space.counters.written.load(statistic::Ordering::Relaxed);
-        let (pages, before) = (batch.len() as u32, written());
-        space.transit.set_limit(taken - pages);
-        assert_eq!(space.shrink(64, true), Shrunk::Nothing, "as many are being written");
-        assert_eq!(written(), before);
-        space.transit.set_limit(taken - pages - 1);
-        assert_eq!(space.shrink(64, true), Shrunk::Some, "one more is to go");
-        assert!(written() > before);
-        batch.write().unwrap();
-        assert_eq!(space.shrink(64, true), Shrunk::Enough);
+        with_limit(PART_SECONDS, |_| {
+            let (_log, space, _tree) = dirty_tree(2000);
+            let mut pager = Pager::default();
+            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+            let batch = loop {
+                match space.sweep(&mut pager, &mut search) {
+                    Swept::Dirty(batch) => break batch,
+                    Swept::Busy => {}
+                    swept => panic!("{swept:?}"),
+                }
+            };
+            let taken = space.frames_taken() as u32;
+            let written = || space.counters.written.load(statistic::Ordering::Relaxed);
+            let (pages, before) = (batch.len() as u32, written());
+            space.transit.set_limit(taken - pages);
+            assert_eq!(space.shrink(64, true), Shrunk::Nothing, "as many are being written");
+            assert_eq!(written(), before);
+            space.transit.set_limit(taken - pages - 1);
+            assert_eq!(space.shrink(64, true), Shrunk::Some, "one more is to go");
+            assert!(written() > before);
+            batch.write().unwrap();
+            assert_eq!(space.shrink(64, true), Shrunk::Enough);
+        });
     }
 
     /// Dirty pages that the hand came by when more frames had memory are more than are then written at once: they
     /// are written with what it comes by next, and are not more than places in a run.
     #[test]
     fn a_write_has_no_more_pages_than_a_run_has_places_when_frames_have_become_fewer() {
-        let (_log, space, _tree) = dirty_tree(1000);
-        let numbers = 0..space.frames_taken() as u32;
-        let leaves = || numbers.clone().filter(|number| space.frame(*number).shape().level == 0);
-        assert!(leaves().count() > 2 * RUN_SLOTS && numbers.len() < 8 * (RUN_SLOTS - 2));
-        let mut pager = Pager { dirty: leaves().take(RUN_SLOTS - 1).collect(), ..Pager::default() };
-        for number in leaves() {
-            space.frame(number).frame.take_use();
-        }
-        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
-        let mut written = 0;
-        while let Swept::Dirty(batch) = space.sweep(&mut pager, &mut search) {
-            assert!((1..=RUN_SLOTS).contains(&batch.len()), "{} pages", batch.len());
-            written += batch.len();
-            batch.write().unwrap();
-        }
-        assert!(written >= RUN_SLOTS);
+        with_limit(PART_SECONDS, |_| {
+            let (_log, space, _tree) = dirty_tree(1000);
+            let numbers = 0..space.frames_taken() as u32;
+            let leaves =
+                || numbers.clone().filter(|number| space.frame(*number).shape().level == 0);
+            assert!(leaves().count() > 2 * RUN_SLOTS && numbers.len() < 8 * (RUN_SLOTS - 2));
+            let mut pager =
+                Pager { dirty: leaves().take(RUN_SLOTS - 1).collect(), ..Pager::default() };
+            for number in leaves() {
+                space.frame(number).frame.take_use();
+            }
+            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+            let mut written = 0;
+            while let Swept::Dirty(batch) = space.sweep(&mut pager, &mut search) {
+                assert!((1..=RUN_SLOTS).contains(&batch.len()), "{} pages", batch.len());
+                written += batch.len();
+                batch.write().unwrap();
+            }
+            assert!(written >= RUN_SLOTS);
+        });
     }
 }

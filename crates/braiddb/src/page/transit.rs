@@ -312,6 +312,7 @@ impl Drop for UnderWay<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use crate::common::{PART_SECONDS, with_limit};
     use std::collections::BTreeSet;
 
     use super::*;
@@ -331,45 +332,49 @@ mod tests {
 
     #[test]
     fn the_hand_comes_by_each_frame_that_has_memory_and_by_no_other() {
-        const FRAMES: u32 = 10 * SOME as u32;
-        let transit = Transit::new(FRAMES);
-        let mut taken: BTreeSet<u32> = (0..FRAMES).map(|_| transit.take().unwrap().0).collect();
-        assert!(transit.take().is_none());
-        let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..10 {
-            for number in 0..FRAMES {
-                if random.u32(..3) > 0 && taken.remove(&number) {
-                    transit.park(number);
+        with_limit(PART_SECONDS, |_| {
+            const FRAMES: u32 = 10 * SOME as u32;
+            let transit = Transit::new(FRAMES);
+            let mut taken: BTreeSet<u32> = (0..FRAMES).map(|_| transit.take().unwrap().0).collect();
+            assert!(transit.take().is_none());
+            let mut random = fastrand::Rng::with_seed(1);
+            for _ in 0..10 {
+                for number in 0..FRAMES {
+                    if random.u32(..3) > 0 && taken.remove(&number) {
+                        transit.park(number);
+                    }
+                }
+                let passed = round(&transit);
+                assert_eq!(passed.len(), taken.len(), "each once");
+                assert_eq!(BTreeSet::from_iter(passed), taken);
+                assert_eq!(transit.with_memory().0, taken.len() as u64);
+                while random.u32(..100) > 0 {
+                    taken.extend(transit.take().map(|(number, _)| number));
                 }
             }
-            let passed = round(&transit);
-            assert_eq!(passed.len(), taken.len(), "each once");
-            assert_eq!(BTreeSet::from_iter(passed), taken);
-            assert_eq!(transit.with_memory().0, taken.len() as u64);
-            while random.u32(..100) > 0 {
-                taken.extend(transit.take().map(|(number, _)| number));
-            }
-        }
+        });
     }
 
     #[test]
     fn a_hand_that_parks_what_it_comes_by_passes_over_none() {
-        let transit = Transit::new(1000);
-        (0..1000).for_each(|_| drop(transit.take().unwrap()));
-        let (mut passed, mut hand) = (0, 0);
-        loop {
-            let (end, some) = transit.live_before(hand);
-            let Some(first) = some.first() else { break };
-            passed += 1;
-            if first % 3 > 0 {
-                transit.park(*first);
+        with_limit(PART_SECONDS, |_| {
+            let transit = Transit::new(1000);
+            (0..1000).for_each(|_| drop(transit.take().unwrap()));
+            let (mut passed, mut hand) = (0, 0);
+            loop {
+                let (end, some) = transit.live_before(hand);
+                let Some(first) = some.first() else { break };
+                passed += 1;
+                if first % 3 > 0 {
+                    transit.park(*first);
+                }
+                hand = end - 1;
+                if hand == 0 {
+                    break;
+                }
             }
-            hand = end - 1;
-            if hand == 0 {
-                break;
-            }
-        }
-        assert_eq!(passed, 1000);
-        assert!(round(&transit).iter().all(|number| number % 3 == 0));
+            assert_eq!(passed, 1000);
+            assert!(round(&transit).iter().all(|number| number % 3 == 0));
+        });
     }
 }

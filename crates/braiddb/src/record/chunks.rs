@@ -192,34 +192,39 @@ mod backing {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
 
     #[test]
     fn every_word_has_a_place_of_its_own() {
-        let ends = (0..CHUNKS).flat_map(|chunk| [words_up_to(chunk) - 1, words_up_to(chunk)]);
-        for number in (0..1000).chain(ends).filter(|number| *number < Chunks::CAPACITY) {
-            let (chunk, offset) = place(number);
-            assert!(chunk < CHUNKS && offset < words_of(chunk), "{number}");
-            let before = if chunk == 0 { 0 } else { words_up_to(chunk - 1) };
-            assert_eq!(before + offset as u64, number);
-        }
-        assert_eq!(place(Chunks::CAPACITY).0, CHUNKS);
+        with_limit(PART_SECONDS, |_| {
+            let ends = (0..CHUNKS).flat_map(|chunk| [words_up_to(chunk) - 1, words_up_to(chunk)]);
+            for number in (0..1000).chain(ends).filter(|number| *number < Chunks::CAPACITY) {
+                let (chunk, offset) = place(number);
+                assert!(chunk < CHUNKS && offset < words_of(chunk), "{number}");
+                let before = if chunk == 0 { 0 } else { words_up_to(chunk - 1) };
+                assert_eq!(before + offset as u64, number);
+            }
+            assert_eq!(place(Chunks::CAPACITY).0, CHUNKS);
+        });
     }
 
     #[test]
     fn words_are_zero_and_stay_where_they_are() {
-        let chunks = Chunks::default();
-        // Two chunks that are mappings, and all smaller ones.
-        let room = chunks.grow(600_000).unwrap();
-        assert!(room > 600_000);
-        let first = std::ptr::from_ref(chunks.word(0));
-        for number in (0..room).step_by(61) {
-            assert_eq!(chunks.word(number).swap(number + 1, Ordering::Relaxed), 0);
-        }
-        chunks.grow(2_000_000).unwrap();
-        assert_eq!(std::ptr::from_ref(chunks.word(0)), first);
-        for number in (0..room).step_by(61) {
-            assert_eq!(chunks.word(number).load(Ordering::Relaxed), number + 1);
-        }
+        with_limit(PART_SECONDS, |_| {
+            let chunks = Chunks::default();
+            // Two chunks that are mappings, and all smaller ones.
+            let room = chunks.grow(600_000).unwrap();
+            assert!(room > 600_000);
+            let first = std::ptr::from_ref(chunks.word(0));
+            for number in (0..room).step_by(61) {
+                assert_eq!(chunks.word(number).swap(number + 1, Ordering::Relaxed), 0);
+            }
+            chunks.grow(2_000_000).unwrap();
+            assert_eq!(std::ptr::from_ref(chunks.word(0)), first);
+            for number in (0..room).step_by(61) {
+                assert_eq!(chunks.word(number).load(Ordering::Relaxed), number + 1);
+            }
+        });
     }
 }
 
@@ -234,19 +239,21 @@ mod model {
     /// Two threads that grow the same run at once see one word, zero at first.
     #[test]
     fn model_of_two_that_grow_at_once_gives_one_chunk() {
-        loom::model(|| {
-            let chunks = Arc::new(Chunks::default());
-            let add = |chunks: &Chunks| {
-                chunks.grow(3).unwrap();
-                chunks.word(3).fetch_add(1, Ordering::Relaxed)
-            };
-            let other = {
-                let chunks = chunks.clone();
-                thread::spawn(move || add(&chunks))
-            };
-            let mine = add(&chunks);
-            let theirs = other.join().unwrap();
-            assert_eq!(mine + theirs, 1, "both counted on the same word, from zero");
+        with_limit(PART_SECONDS, |_| {
+            loom::model(|| {
+                let chunks = Arc::new(Chunks::default());
+                let add = |chunks: &Chunks| {
+                    chunks.grow(3).unwrap();
+                    chunks.word(3).fetch_add(1, Ordering::Relaxed)
+                };
+                let other = {
+                    let chunks = chunks.clone();
+                    thread::spawn(move || add(&chunks))
+                };
+                let mine = add(&chunks);
+                let theirs = other.join().unwrap();
+                assert_eq!(mine + theirs, 1, "both counted on the same word, from zero");
+            });
         });
     }
 }

@@ -160,27 +160,30 @@ impl Drop for Copies {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
 
     #[test]
     fn copies_stay_where_they_are_until_they_are_forgotten() {
-        let memory = MemoryCounters::new();
-        let mut copies = Copies::default();
-        for round in 0..3u8 {
-            let lengths = [0, 1, 1000, 3095, 1, 100_000, 7, 70_000, 5];
-            let all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![round; *length]).collect();
-            let kept: Vec<&[u8]> = all.iter().map(|one| copies.keep(&memory, one)).collect();
-            assert!(kept.iter().zip(&all).all(|(kept, one)| kept == one));
-            assert!(memory.bytes(Kind::Copy) >= 170_000);
+        with_limit(PART_SECONDS, |_| {
+            let memory = MemoryCounters::new();
+            let mut copies = Copies::default();
+            for round in 0..3u8 {
+                let lengths = [0, 1, 1000, 3095, 1, 100_000, 7, 70_000, 5];
+                let all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![round; *length]).collect();
+                let kept: Vec<&[u8]> = all.iter().map(|one| copies.keep(&memory, one)).collect();
+                assert!(kept.iter().zip(&all).all(|(kept, one)| kept == one));
+                assert!(memory.bytes(Kind::Copy) >= 170_000);
+                copies.free(&memory);
+                assert_eq!(memory.bytes(Kind::Copy), 0);
+            }
+            let mut other = Copies::default();
+            other.keep(&memory, b"other");
+            copies.keep(&memory, b"own");
+            copies.take_over(&mut other);
+            assert_eq!(copies.keep(&memory, b"more"), b"more");
             copies.free(&memory);
+            other.free(&memory);
             assert_eq!(memory.bytes(Kind::Copy), 0);
-        }
-        let mut other = Copies::default();
-        other.keep(&memory, b"other");
-        copies.keep(&memory, b"own");
-        copies.take_over(&mut other);
-        assert_eq!(copies.keep(&memory, b"more"), b"more");
-        copies.free(&memory);
-        other.free(&memory);
-        assert_eq!(memory.bytes(Kind::Copy), 0);
+        });
     }
 }

@@ -149,6 +149,7 @@ fn older_record(older: Link) -> Option<Lsn> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use crate::common::{PART_SECONDS, with_limit};
     use std::sync::Arc;
 
     use super::*;
@@ -160,38 +161,40 @@ mod tests {
     /// Compaction moves a record between an evictor's look at where it is and the replacement.
     #[test]
     fn what_takes_a_versions_place_follows_its_record() {
-        let memory = Arc::new(MemoryCounters::new());
-        let domain = Arc::new(Domain::new(1, memory.clone()));
-        let table = Records::new(TableId(1), memory.clone(), None, true);
-        let participation = domain.participate();
-        let operation = reclaim::enter();
-        for evicts_to_header in [false, true] {
-            let rid = table.take_rid().unwrap();
-            let stamp = Stamp::committed(Lsn(640));
-            let whole = VersionRef::allocate(&memory, stamp, &[7; 100], false);
-            // SAFETY: freed below, when nothing leads to it any more.
-            let version = unsafe { whole.get() };
-            version.set_record(Lsn(640), Some(Lsn(640)));
-            table.array().publish(rid, whole);
-            let to = if evicts_to_header {
-                IndirectionEntry::Version(VersionRef::allocate_evicted(&memory, version))
-            } else {
-                IndirectionEntry::Address(Address::new(Lsn(640), 100))
-            };
-            assert!(version.move_record(Lsn(6400)));
-            assert!(table.array().replace(rid, IndirectionEntry::Version(whole), to));
-            table.follow_move(rid, version, to);
-            let leads_to = match table.array().load(rid) {
-                IndirectionEntry::Address(address) => Some(address.lsn()),
-                // SAFETY: the table's.
-                IndirectionEntry::Version(header) => unsafe { header.get() }.record(),
-                IndirectionEntry::Empty | IndirectionEntry::Dead => None,
-            };
-            assert_eq!(leads_to, Some(Lsn(6400)), "to a header: {evicts_to_header}");
-            // SAFETY: replaced above, and only this test knows it.
-            unsafe { whole.free(&memory) };
-        }
-        drop(operation);
-        drop((table, participation));
+        with_limit(PART_SECONDS, |_| {
+            let memory = Arc::new(MemoryCounters::new());
+            let domain = Arc::new(Domain::new(1, memory.clone()));
+            let table = Records::new(TableId(1), memory.clone(), None, true);
+            let participation = domain.participate();
+            let operation = reclaim::enter();
+            for evicts_to_header in [false, true] {
+                let rid = table.take_rid().unwrap();
+                let stamp = Stamp::committed(Lsn(640));
+                let whole = VersionRef::allocate(&memory, stamp, &[7; 100], false);
+                // SAFETY: freed below, when nothing leads to it any more.
+                let version = unsafe { whole.get() };
+                version.set_record(Lsn(640), Some(Lsn(640)));
+                table.array().publish(rid, whole);
+                let to = if evicts_to_header {
+                    IndirectionEntry::Version(VersionRef::allocate_evicted(&memory, version))
+                } else {
+                    IndirectionEntry::Address(Address::new(Lsn(640), 100))
+                };
+                assert!(version.move_record(Lsn(6400)));
+                assert!(table.array().replace(rid, IndirectionEntry::Version(whole), to));
+                table.follow_move(rid, version, to);
+                let leads_to = match table.array().load(rid) {
+                    IndirectionEntry::Address(address) => Some(address.lsn()),
+                    // SAFETY: the table's.
+                    IndirectionEntry::Version(header) => unsafe { header.get() }.record(),
+                    IndirectionEntry::Empty | IndirectionEntry::Dead => None,
+                };
+                assert_eq!(leads_to, Some(Lsn(6400)), "to a header: {evicts_to_header}");
+                // SAFETY: replaced above, and only this test knows it.
+                unsafe { whole.free(&memory) };
+            }
+            drop(operation);
+            drop((table, participation));
+        });
     }
 }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::log::{Log, Lsn};
 use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim::{self, Domain, Participation};
@@ -68,104 +69,116 @@ impl Drop for Bench {
 
 #[test]
 fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
-    let bench = Bench::new();
-    let table = &bench.table;
-    let (winner, loser) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
-    let operation = reclaim::enter();
-    assert!(winner.write_new(table, b"key", b"winner", &operation).unwrap());
-    let before = bench.version_bytes();
-    // Both found the key absent. Whoever looks at entries by their record id, as eviction and
-    // compaction do, may have loaded the loser's version just before this fails.
-    assert!(!loser.write_new(table, b"key", b"loser", &operation).unwrap());
-    bench.participation.turn();
-    bench.participation.turn();
-    let lost = Rid::new(1);
-    assert_eq!(bench.version_bytes() - before, 24 + b"loser".len() as u64);
-    assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
-    assert_eq!(table.take_rid().unwrap(), Rid::new(2), "the id is not handed out again yet");
-    drop(operation);
-    while bench.participation.turn() {}
-    assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
-    assert_eq!(table.array().load(lost), IndirectionEntry::Empty);
-    assert_eq!(table.take_rid().unwrap(), lost);
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        let table = &bench.table;
+        let (winner, loser) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
+        let operation = reclaim::enter();
+        assert!(winner.write_new(table, b"key", b"winner", &operation).unwrap());
+        let before = bench.version_bytes();
+        // Both found the key absent. Whoever looks at entries by their record id, as eviction and
+        // compaction do, may have loaded the loser's version just before this fails.
+        assert!(!loser.write_new(table, b"key", b"loser", &operation).unwrap());
+        bench.participation.turn();
+        bench.participation.turn();
+        let lost = Rid::new(1);
+        assert_eq!(bench.version_bytes() - before, 24 + b"loser".len() as u64);
+        assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
+        assert_eq!(table.take_rid().unwrap(), Rid::new(2), "the id is not handed out again yet");
+        drop(operation);
+        while bench.participation.turn() {}
+        assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
+        assert_eq!(table.array().load(lost), IndirectionEntry::Empty);
+        assert_eq!(table.take_rid().unwrap(), lost);
+    });
 }
 
 #[test]
 fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
-    let bench = Bench::new();
-    let table = &bench.table;
-    let engine = bench.worker.engine().clone();
-    let (inserter, looking) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
-    let operation = reclaim::enter();
-    for key in [b"first", b"other"] {
-        assert!(inserter.write_new(table, key, b"value", &operation).unwrap());
-    }
-    // The second write of the transaction: its version holds that position until it is stamped.
-    let lost = Rid::new(1);
-    let IndirectionEntry::Version(head) = table.array().load(lost) else { panic!("just inserted") };
-    // SAFETY: in flight, and found under the guard above.
-    let version = unsafe { head.get() };
-    assert_eq!(version.position(), 1);
-    // What eviction and compaction see that have loaded the entry just before an abort unlinks the
-    // version and stamps it.
-    version.set_stamp(Stamp::ABORTED);
-    assert_eq!(version.record(), None);
-    let acting = engine.horizon.act(0, engine.log.tail()).unwrap();
-    let evicted =
-        table.evict(table.rids().bound(), &acting, Lsn::MAX, |_| panic!("not in the log"));
-    assert_eq!(evicted, 0);
-    drop(acting);
-    // SAFETY: under the guard above, and `looking` is active.
-    assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Deciding, "looked at again");
-    drop(inserter);
-    assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
-    // SAFETY: as above.
-    assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Gone);
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        let table = &bench.table;
+        let engine = bench.worker.engine().clone();
+        let (inserter, looking) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
+        let operation = reclaim::enter();
+        for key in [b"first", b"other"] {
+            assert!(inserter.write_new(table, key, b"value", &operation).unwrap());
+        }
+        // The second write of the transaction: its version holds that position until it is stamped.
+        let lost = Rid::new(1);
+        let IndirectionEntry::Version(head) = table.array().load(lost) else {
+            panic!("just inserted")
+        };
+        // SAFETY: in flight, and found under the guard above.
+        let version = unsafe { head.get() };
+        assert_eq!(version.position(), 1);
+        // What eviction and compaction see that have loaded the entry just before an abort unlinks the
+        // version and stamps it.
+        version.set_stamp(Stamp::ABORTED);
+        assert_eq!(version.record(), None);
+        let acting = engine.horizon.act(0, engine.log.tail()).unwrap();
+        let evicted =
+            table.evict(table.rids().bound(), &acting, Lsn::MAX, |_| panic!("not in the log"));
+        assert_eq!(evicted, 0);
+        drop(acting);
+        // SAFETY: under the guard above, and `looking` is active.
+        let found = unsafe { table.newest(lost, looking.view()) };
+        assert_eq!(found, Newest::Deciding, "looked at again");
+        drop(inserter);
+        assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
+        // SAFETY: as above.
+        assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Gone);
+    });
 }
 
 #[test]
 fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
-    const DELETED: u64 = 10_000;
-    let bench = Bench::new();
-    let table = &bench.table;
-    let _held_back = bench.worker.begin().unwrap();
-    let writer = bench.worker.begin().unwrap();
-    let insert = Intent::Insert(b"value");
-    for key in 0..=DELETED {
-        run_now(writer.write(table, &key.to_be_bytes(), insert)).unwrap();
-    }
-    run_now(writer.commit()).unwrap();
-    let writer = bench.worker.begin().unwrap();
-    for key in 0..DELETED {
-        assert!(run_now(writer.write(table, &key.to_be_bytes(), Intent::Delete)).unwrap());
-    }
-    run_now(writer.commit()).unwrap();
-    let reader = bench.worker.begin().unwrap();
-    let mut scan = reader.scan(table, Bounds { low: Unbounded, high: Unbounded });
-    scan.expect_records(1);
-    let mut batches = 0;
-    while scan.current().is_none() {
-        assert!(run_now(scan.read_batch()).unwrap(), "the last record is there");
-        batches += 1;
-    }
-    assert_eq!(**scan.current().unwrap().0, DELETED.to_be_bytes());
-    assert!(batches < DELETED / 32, "{batches} batches");
+    with_limit(PART_SECONDS, |_| {
+        const DELETED: u64 = 10_000;
+        let bench = Bench::new();
+        let table = &bench.table;
+        let _held_back = bench.worker.begin().unwrap();
+        let writer = bench.worker.begin().unwrap();
+        let insert = Intent::Insert(b"value");
+        for key in 0..=DELETED {
+            run_now(writer.write(table, &key.to_be_bytes(), insert)).unwrap();
+        }
+        run_now(writer.commit()).unwrap();
+        let writer = bench.worker.begin().unwrap();
+        for key in 0..DELETED {
+            assert!(run_now(writer.write(table, &key.to_be_bytes(), Intent::Delete)).unwrap());
+        }
+        run_now(writer.commit()).unwrap();
+        let reader = bench.worker.begin().unwrap();
+        let mut scan = reader.scan(table, Bounds { low: Unbounded, high: Unbounded });
+        scan.expect_records(1);
+        let mut batches = 0;
+        while scan.current().is_none() {
+            assert!(run_now(scan.read_batch()).unwrap(), "the last record is there");
+            batches += 1;
+        }
+        assert_eq!(**scan.current().unwrap().0, DELETED.to_be_bytes());
+        assert!(batches < DELETED / 32, "{batches} batches");
+    });
 }
 
 #[test]
 fn an_attempt_that_follows_another_is_not_refused() {
-    let bench = Bench::new();
-    let mut active: Vec<_> = (0..8).map(|_| bench.worker.begin().unwrap()).collect();
-    assert!(bench.worker.begin().is_err(), "all contexts are in use");
-    drop(active.pop());
-    let next = NextAttempt::keep(&bench.worker);
-    assert!(bench.worker.begin().is_err(), "the last one is kept");
-    active.push(next.begin(Mode::Snapshot));
-    drop(active.pop());
-    drop(NextAttempt::keep(&bench.worker));
-    assert!(bench.worker.begin().is_ok(), "one that is not used is given back");
-    let places: Vec<_> = (0..4).map(|_| InteractivePermit::take(&bench.worker).unwrap()).collect();
-    assert!(InteractivePermit::take(&bench.worker).is_err(), "half of them may be interactive");
-    drop(places);
-    assert!(InteractivePermit::take(&bench.worker).is_ok());
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        let mut active: Vec<_> = (0..8).map(|_| bench.worker.begin().unwrap()).collect();
+        assert!(bench.worker.begin().is_err(), "all contexts are in use");
+        drop(active.pop());
+        let next = NextAttempt::keep(&bench.worker);
+        assert!(bench.worker.begin().is_err(), "the last one is kept");
+        active.push(next.begin(Mode::Snapshot));
+        drop(active.pop());
+        drop(NextAttempt::keep(&bench.worker));
+        assert!(bench.worker.begin().is_ok(), "one that is not used is given back");
+        let places: Vec<_> =
+            (0..4).map(|_| InteractivePermit::take(&bench.worker).unwrap()).collect();
+        assert!(InteractivePermit::take(&bench.worker).is_err(), "half of them may be interactive");
+        drop(places);
+        assert!(InteractivePermit::take(&bench.worker).is_ok());
+    });
 }

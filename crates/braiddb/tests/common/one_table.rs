@@ -3,9 +3,11 @@
 use braiddb::{Database, Options, Table};
 use pollster::block_on;
 
+use crate::common::Watched;
+
 /// Opens it.
 pub fn in_memory(options: Options) -> (Database, Table<u64, u64>) {
-    let db = Database::in_memory(options).unwrap();
+    let db = Database::in_memory(options).unwrap().watched();
     let table = block_on(db.create_table("records")).unwrap();
     (db, table)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braiddb::{Database, Error, IndexOptions, Isolation, Options, RunOptions, Transaction};
 use pollster::block_on;
 
-use crate::common::{Limit, with_limit};
+use crate::common::{Watched, with_limit};
 use crate::numbers::{Records, attach, check_now, create_table, in_memory, keys_of, scan, write};
 
 const RECORDS: u64 = 40;
@@ -75,10 +75,8 @@ fn writers(
     (0..count).map(client).collect()
 }
 
-fn stress(limit: &Limit, unique: bool, seconds: u64) {
+fn stress(unique: bool, seconds: u64) {
     let (db, table, index) = in_memory(3, unique);
-    let watched = db.clone();
-    limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
     let stop = Arc::new(AtomicBool::new(false));
     let writers = writers(&db, &table, &stop, 4, None);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
@@ -97,20 +95,18 @@ fn stress(limit: &Limit, unique: bool, seconds: u64) {
 /// Keys go from record to record and back beside scans; every scan sees exactly its snapshot.
 #[test]
 fn an_index_is_what_its_table_is_beside_writers() {
-    with_limit(240, |limit| stress(limit, false, 4));
+    with_limit(240, |_| stress(false, 4));
 }
 
 #[test]
 fn a_unique_index_is_what_its_table_is_beside_writers() {
-    with_limit(240, |limit| stress(limit, true, 4));
+    with_limit(240, |_| stress(true, 4));
 }
 
 /// Created and dropped again and again while others write: each time it is exactly what the table is.
-fn create_beside_writers(limit: &Limit, unique: bool, records: u64) {
-    let db = Database::in_memory(Options::default().workers(3)).unwrap();
+fn create_beside_writers(unique: bool, records: u64) {
+    let db = Database::in_memory(Options::default().workers(3)).unwrap().watched();
     let table: Records = create_table(&db, "records");
-    let watched = db.clone();
-    limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
     for key in 0..records {
         write(&db, &table, &[(key, Some(&format!("{}", 3 * key)))]).unwrap();
     }
@@ -139,12 +135,12 @@ fn create_beside_writers(limit: &Limit, unique: bool, records: u64) {
 
 #[test]
 fn an_index_is_created_and_dropped_beside_writers() {
-    with_limit(240, |limit| create_beside_writers(limit, false, RECORDS));
+    with_limit(240, |_| create_beside_writers(false, RECORDS));
 }
 
 #[test]
 fn a_unique_index_is_created_beside_writers() {
-    with_limit(240, |limit| create_beside_writers(limit, true, 300));
+    with_limit(240, |_| create_beside_writers(true, 300));
 }
 
 /// A transaction that was told by an index that there is no such record cannot commit beside one who makes it, though the

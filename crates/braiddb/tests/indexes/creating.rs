@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braiddb::{Database, Error, IndexOptions, IndexStage, Options, Transaction};
 use pollster::block_on;
 
-use crate::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::numbers::{
     ALL, Records, attach, check_now, create_table, extract, in_memory, open, scan, write,
 };
@@ -119,7 +119,7 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
 #[test]
 fn who_is_active_when_an_index_is_created_is_waited_for() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");
         let writer = block_on(db.begin()).unwrap();
         block_on(writer.put(&table, &1, "1")).unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, Transaction};
 use pollster::block_on;
 
-use crate::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::numbers::{
     ALL, Range, Records, check_now, create_table, extract, in_memory, scan, write,
 };
@@ -47,7 +47,7 @@ fn an_index_finds_what_has_a_key() {
 #[test]
 fn keys_of_text_are_found_by_prefix_and_in_order() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<str, str> = create_table(&db, "words");
         let index: Index<str, str, str> = block_on(db.index(
             &table,
@@ -137,7 +137,7 @@ fn phantoms_through_an_index_are_certified() {
 #[test]
 fn who_began_before_an_index_was_built_does_not_read_it() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("1"))]).unwrap();
         let progress = Arc::new(AtomicU64::new(0));

@@ -9,6 +9,8 @@ use braiddb::{
 };
 use pollster::block_on;
 
+use crate::common::Watched;
+
 /// A value of tests: the keys it has in indexes, as decimal numbers in between blanks.
 pub(crate) fn keys_of(value: &str) -> impl Iterator<Item = u64> {
     value.split(' ').filter_map(|word| word.parse().ok())
@@ -35,7 +37,7 @@ where
 }
 
 pub(crate) fn in_memory(workers: usize, unique: bool) -> (Database, Records, Numbers) {
-    let db = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let table = create_table(&db, "records");
     let options = IndexOptions::default().unique(unique);
     let index = block_on(db.index(&table, "numbers", options, extract)).unwrap();
@@ -114,7 +116,7 @@ pub(crate) fn check_now(db: &Database, table: &Records, index: &Numbers) -> usiz
 
 pub(crate) fn open(directory: &std::path::Path) -> (Database, Records) {
     let options = Options::default().workers(2).log_segment_bytes(1 << 20);
-    let db = Database::open(directory, options).unwrap();
+    let db = Database::open(directory, options).unwrap().watched();
     let table = create_table(&db, "records");
     (db, table)
 }

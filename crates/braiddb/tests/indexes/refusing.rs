@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braiddb::{Database, Error, IndexKeys, IndexOptions, Isolation, Options, RunOptions};
 use pollster::block_on;
 
-use crate::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::numbers::{Records, attach, check_now, create_table, extract, in_memory, write};
 
 #[test]
@@ -117,7 +117,7 @@ fn a_panic_of_what_gives_the_keys_leaves_nothing() {
 #[test]
 fn one_that_gives_other_keys_for_the_same_value_is_told() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Records = create_table(&db, "records");
         let calls = Arc::new(AtomicU64::new(0));
         let changing = move |_: &str, keys: &mut IndexKeys<'_, u64>| {
@@ -162,7 +162,7 @@ fn a_refusal_is_certified() {
 #[test]
 fn duplicates_are_named_when_a_unique_index_is_created() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("1")), (2, Some("2 7")), (3, Some("7"))]).unwrap();
         let refused = attach(&db, &table, IndexOptions::default().unique(true)).unwrap_err();
@@ -183,7 +183,7 @@ fn duplicates_are_named_when_a_unique_index_is_created() {
 #[test]
 fn an_entry_of_another_record_is_kept_by_who_loses_the_key() {
     with_limit(60, |_| {
-        let db = Database::in_memory(Options::default().workers(2)).unwrap();
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("7"))]).unwrap();
         let mut looked = false;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braiddb::{Database, Error, IndexOptions, Options, Transaction};
 use pollster::block_on;
 
-use crate::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::numbers::{attach, check, check_now, in_memory, keys_of, open, write};
 
 /// Values that are in the log only are read before they are written over; a write that is dropped while it
@@ -17,7 +17,7 @@ fn what_is_not_in_memory_is_read_before_it_is_written_over() {
         // Their pages all stay in memory so far.
         return;
     }
-    with_limit(240, |limit| {
+    with_limit(240, |_| {
         let directory = tempfile::tempdir().unwrap();
         {
             let (db, table) = open(directory.path());
@@ -38,9 +38,7 @@ fn what_is_not_in_memory_is_read_before_it_is_written_over() {
         // Opened anew, everything is in the log.
         let options =
             Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(Some(96 << 20));
-        let db = Database::open(directory.path(), options).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table = block_on(db.open_table("records")).unwrap();
         let index = attach(&db, &table, IndexOptions::default()).unwrap();
         let (records, by) = (table.clone(), index.clone());
@@ -102,10 +100,8 @@ fn aborted_transactions_leave_nothing_in_an_index() {
 #[test]
 fn operations_of_one_transaction_side_by_side_keep_the_index() {
     const MANY: u64 = 80_000;
-    with_limit(120, |limit| {
+    with_limit(120, |_| {
         let (db, table, index) = in_memory(1, false);
-        let watched = db.clone();
-        limit.on_timeout("db", move || format!("{:#?}", watched.stats()));
         for start in (0..MANY).step_by(1000) {
             let table = table.clone();
             db.run_blocking(async move |tx| {

@@ -389,6 +389,7 @@ impl Transaction {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
 
     fn slot(number: u64, created: u64) -> Slot {
         let row = SlotRow { number, resume: Lsn(1), given: Lsn(1), max_bytes: 1, sum: 0 };
@@ -403,61 +404,67 @@ mod tests {
     /// another, the last of which may stay.
     #[test]
     fn a_slot_is_there_in_the_end_if_its_row_is_and_where_that_is() {
-        #[derive(Clone, Copy, Debug)]
-        enum Told {
-            Made,
-            Advanced(u64),
-            Dropped,
-        }
-        let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..20_000 {
-            let (count, stays) = (random.u64(1..5), random.bool());
-            let mut told = Vec::new();
-            for number in 0..count {
-                told.push((number, Told::Made));
-                let advances = 2..random.u64(2..5);
-                told.extend(advances.map(|to| (number, Told::Advanced(to))));
-                told.push((number, Told::Dropped));
+        with_limit(PART_SECONDS, |_| {
+            #[derive(Clone, Copy, Debug)]
+            enum Told {
+                Made,
+                Advanced(u64),
+                Dropped,
             }
-            if stays {
-                told.pop();
-            }
-            let furthest = |number| {
-                let to = |(of, told): &(u64, Told)| match told {
-                    Told::Advanced(to) if *of == number => Some(*to),
-                    _ => None,
-                };
-                told.iter().filter_map(to).max().unwrap_or(1)
-            };
-            let furthest = furthest(count - 1);
-            random.shuffle(&mut told);
-            let slots = Slots::default();
-            let mut coming: Vec<_> =
-                (0..count).map(|number| Some(slots.expect(slot(number, 0).row))).collect();
-            for (number, what) in &told {
-                match what {
-                    Told::Made => {
-                        slots.enter("s".to_owned(), slot(*number, 10 * number));
-                        coming[*number as usize] = None;
-                    }
-                    Told::Advanced(to) => slots.advance("s", &advanced_to(*number, *to)),
-                    Told::Dropped => slots.remove("s", *number),
+            let mut random = fastrand::Rng::with_seed(1);
+            for _ in 0..20_000 {
+                let (count, stays) = (random.u64(1..5), random.bool());
+                let mut told = Vec::new();
+                for number in 0..count {
+                    told.push((number, Told::Made));
+                    let advances = 2..random.u64(2..5);
+                    told.extend(advances.map(|to| (number, Told::Advanced(to))));
+                    told.push((number, Told::Dropped));
                 }
+                if stays {
+                    told.pop();
+                }
+                let furthest = |number| {
+                    let to = |(of, told): &(u64, Told)| match told {
+                        Told::Advanced(to) if *of == number => Some(*to),
+                        _ => None,
+                    };
+                    told.iter().filter_map(to).max().unwrap_or(1)
+                };
+                let furthest = furthest(count - 1);
+                random.shuffle(&mut told);
+                let slots = Slots::default();
+                let mut coming: Vec<_> =
+                    (0..count).map(|number| Some(slots.expect(slot(number, 0).row))).collect();
+                for (number, what) in &told {
+                    match what {
+                        Told::Made => {
+                            slots.enter("s".to_owned(), slot(*number, 10 * number));
+                            coming[*number as usize] = None;
+                        }
+                        Told::Advanced(to) => slots.advance("s", &advanced_to(*number, *to)),
+                        Told::Dropped => slots.remove("s", *number),
+                    }
+                }
+                let state = slots.0.lock();
+                let there = state.by_name.get("s").map(|slot| (slot.row.number, slot.row.given));
+                assert_eq!(there, stays.then(|| (count - 1, Lsn(furthest))), "{told:?}");
+                assert!(state.half_gone.is_empty() && state.coming.is_empty(), "{told:?}");
             }
-            let state = slots.0.lock();
-            let there = state.by_name.get("s").map(|slot| (slot.row.number, slot.row.given));
-            assert_eq!(there, stays.then(|| (count - 1, Lsn(furthest))), "{told:?}");
-            assert!(state.half_gone.is_empty() && state.coming.is_empty(), "{told:?}");
-        }
+        });
     }
 
     /// One whose creation fails is forgotten.
     #[test]
     fn a_slot_that_is_not_made_after_all_leaves_nothing() {
-        let slots = Slots::default();
-        drop(slots.expect(slot(1, 0).row));
-        slots.advance("s", &advanced_to(1, 5));
-        let state = slots.0.lock();
-        assert!(state.by_name.is_empty() && state.half_gone.is_empty() && state.coming.is_empty());
+        with_limit(PART_SECONDS, |_| {
+            let slots = Slots::default();
+            drop(slots.expect(slot(1, 0).row));
+            slots.advance("s", &advanced_to(1, 5));
+            let state = slots.0.lock();
+            assert!(
+                state.by_name.is_empty() && state.half_gone.is_empty() && state.coming.is_empty()
+            );
+        });
     }
 }

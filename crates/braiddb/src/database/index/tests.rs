@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Index, IndexDescription, IndexKeys, IndexOptions, IndexStage, erase};
+use crate::common::{PART_SECONDS, with_limit};
 use crate::database::{Database, Error, Options, Table, TableOptions, Transaction};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
@@ -155,53 +156,57 @@ fn reopen(disk: &SimulatedDisk, seed: u64, number: u64, unique: bool) -> Option<
 
 #[test]
 fn an_index_is_what_its_table_is_after_every_crash() {
-    let (mut met, mut while_dropped) = (BTreeSet::new(), 0);
-    for seed in 0..8 {
-        let unique = seed % 2 == 1;
-        let disk = SimulatedDisk::new(seed);
-        let crashed = Arc::new(Mutex::new(Vec::new()));
-        let found = crashed.clone();
-        let dropping = Arc::new(Mutex::new(false));
-        let dropped = dropping.clone();
-        let mut random = fastrand::Rng::with_seed(seed);
-        disk.watch(move |moment| {
-            let (mut found, dropped) = (found.lock(), *dropped.lock());
-            // Dropping takes few operations.
-            let one_in = if dropped { 2 } else { 40 };
-            if found.len() < MOST_CRASHES && random.u32(0..one_in) == 0 {
-                let disk = moment.crash(random.u64(..), &mut CrashCounts::default());
-                found.push((disk, dropped));
-            }
-        });
-        history(&disk, seed, unique, &dropping);
-        disk.unwatch();
-        let crashed = std::mem::take(&mut *crashed.lock());
-        assert!(crashed.len() >= 5, "{}", crashed.len());
-        for (number, (disk, dropped)) in crashed.iter().enumerate() {
-            let stage = reopen(disk, seed, number as u64, unique);
-            while_dropped += u32::from(*dropped);
-            met.insert(match stage {
-                None => "none",
-                Some(IndexStage::Building) => "building",
-                Some(IndexStage::Ready) => "ready",
-                // Mostly it is over before anybody looks.
-                Some(IndexStage::Dropping) => continue,
+    with_limit(PART_SECONDS, |_| {
+        let (mut met, mut while_dropped) = (BTreeSet::new(), 0);
+        for seed in 0..8 {
+            let unique = seed % 2 == 1;
+            let disk = SimulatedDisk::new(seed);
+            let crashed = Arc::new(Mutex::new(Vec::new()));
+            let found = crashed.clone();
+            let dropping = Arc::new(Mutex::new(false));
+            let dropped = dropping.clone();
+            let mut random = fastrand::Rng::with_seed(seed);
+            disk.watch(move |moment| {
+                let (mut found, dropped) = (found.lock(), *dropped.lock());
+                // Dropping takes few operations.
+                let one_in = if dropped { 2 } else { 40 };
+                if found.len() < MOST_CRASHES && random.u32(0..one_in) == 0 {
+                    let disk = moment.crash(random.u64(..), &mut CrashCounts::default());
+                    found.push((disk, dropped));
+                }
             });
+            history(&disk, seed, unique, &dropping);
+            disk.unwatch();
+            let crashed = std::mem::take(&mut *crashed.lock());
+            assert!(crashed.len() >= 5, "{}", crashed.len());
+            for (number, (disk, dropped)) in crashed.iter().enumerate() {
+                let stage = reopen(disk, seed, number as u64, unique);
+                while_dropped += u32::from(*dropped);
+                met.insert(match stage {
+                    None => "none",
+                    Some(IndexStage::Building) => "building",
+                    Some(IndexStage::Ready) => "ready",
+                    // Mostly it is over before anybody looks.
+                    Some(IndexStage::Dropping) => continue,
+                });
+            }
         }
-    }
-    assert_eq!(met.into_iter().collect::<Vec<_>>(), ["building", "none", "ready"]);
-    assert!(while_dropped >= 8, "{while_dropped}");
+        assert_eq!(met.into_iter().collect::<Vec<_>>(), ["building", "none", "ready"]);
+        assert!(while_dropped >= 8, "{while_dropped}");
+    });
 }
 
 #[test]
 fn a_creation_goes_on_when_one_that_was_given_up_makes_the_index_ready_meanwhile() {
-    let db = Database::in_memory(Options::default().workers(1)).unwrap();
-    let table = open_table(&db, 0);
-    attach(&db, &table, false).unwrap();
-    let ready = crate::database::block_on(db.indexes()).unwrap().remove(0);
-    // As the second creation read it, before the last commit of the first.
-    let read = IndexDescription { stage: IndexStage::Building, ..ready.clone() };
-    let code = erase::<u64, u64, _>(digits);
-    let (_, row) = crate::database::block_on(db.list_index(&table.core, read, code)).unwrap();
-    assert_eq!((row.id, row.stage), (ready.id, IndexStage::Ready));
+    with_limit(PART_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap();
+        let table = open_table(&db, 0);
+        attach(&db, &table, false).unwrap();
+        let ready = crate::database::block_on(db.indexes()).unwrap().remove(0);
+        // As the second creation read it, before the last commit of the first.
+        let read = IndexDescription { stage: IndexStage::Building, ..ready.clone() };
+        let code = erase::<u64, u64, _>(digits);
+        let (_, row) = crate::database::block_on(db.list_index(&table.core, read, code)).unwrap();
+        assert_eq!((row.id, row.stage), (ready.id, IndexStage::Ready));
+    });
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use pollster::block_on;
 
 use super::super::{ChangeTransaction, Changes, ChangesFrom, Database, Error, Options, Table};
-use super::common::with_limit;
+use crate::common::{Watched, with_limit};
 
 /// Longest a test may take, in seconds.
 const LIMIT: u64 = 600;
@@ -21,7 +21,7 @@ fn next(changes: &mut Changes) -> ChangeTransaction {
 fn a_snapshot_is_over_with_its_last_piece() {
     with_limit(LIMIT, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), Options::default().workers(1)).unwrap();
+        let db = Database::open(directory.path(), Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         block_on(db.put(&table, &1, &1)).unwrap();
         let mut changes = db.changes(ChangesFrom::Snapshot);
@@ -37,7 +37,7 @@ fn a_snapshot_is_over_with_its_last_piece() {
 fn a_feed_that_waits_is_told_that_the_engine_failed() {
     with_limit(LIMIT, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), Options::default().workers(2)).unwrap();
+        let db = Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
         let mut changes = db.changes(ChangesFrom::Now);
         // Once it has a token it has followed the log to its end, and waits there.
         let mut context = Context::from_waker(Waker::noop());

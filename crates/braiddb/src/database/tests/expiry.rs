@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use pollster::block_on;
 
 use super::super::{Database, Options, Table, TableOptions, Transaction};
-use super::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
 use crate::transaction::WallClock;
@@ -33,7 +33,7 @@ fn open(disk: &SimulatedDisk, now: &Arc<AtomicU64>, paged: bool) -> (Database, T
     let clock =
         WallClock::new(move || UNIX_EPOCH + Duration::from_millis(shown.load(Ordering::SeqCst)));
     let options = Options::default().log_segment_bytes(1 << 20).wall_clock(clock);
-    let db = Database::open_simulated(disk, options, 1).unwrap();
+    let db = Database::open_simulated(disk, options, 1).unwrap().watched();
     let table = TableOptions::default().ttl(Duration::from_millis(TTL));
     let table = if paged { table.paged() } else { table };
     let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", table).await;

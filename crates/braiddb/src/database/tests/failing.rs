@@ -13,7 +13,7 @@ use pollster::block_on;
 use super::super::{
     Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction,
 };
-use super::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::transaction::PanicPlace as Place;
 
 type Records = Table<u64, u64>;
@@ -207,9 +207,8 @@ fn says_so(db: &Database, table: &Records, directory: &Path, message: &str) {
 fn fails_for_all(place: Place) {
     with_limit(LIMIT_SECONDS, move |limit| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
-        let watched = db.clone();
-        limit.on_timeout("the database", move || format!("{place:?}: {:#?}", watched.stats()));
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        limit.on_timeout("place", move || format!("{place:?}"));
         let table: Records = block_on(db.create_table("records")).unwrap();
         let on_pages = TableOptions::default().paged();
         let paged: Records = block_on(db.create_table_with("paged", on_pages)).unwrap();
@@ -226,7 +225,7 @@ fn fails_for_all(place: Place) {
         let acknowledged = callers.are_told(&message);
         says_so(&db, &table, directory.path(), &message);
         // The directory is free, and what was acknowledged is in it.
-        let again = Database::open(directory.path(), options()).unwrap();
+        let again = Database::open(directory.path(), options()).unwrap().watched();
         assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
         let records: Records = block_on(again.open_table("records")).unwrap();
         let there = again.run_blocking(async move |tx| {
@@ -241,9 +240,11 @@ fn fails_for_all(place: Place) {
 
 #[test]
 fn a_panic_in_the_engine_stops_it_for_all() {
-    for place in Place::ALL.into_iter().filter(|place| *place != Place::Drain) {
-        fails_for_all(place);
-    }
+    with_limit(LIMIT_SECONDS, |_| {
+        for place in Place::ALL.into_iter().filter(|place| *place != Place::Drain) {
+            fails_for_all(place);
+        }
+    });
 }
 
 /// The last thing that a worker does can fail too: whoever closes is told, also from several threads.
@@ -251,7 +252,7 @@ fn a_panic_in_the_engine_stops_it_for_all() {
 fn a_panic_while_closing_is_told_by_close() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         db.shared.engine.planted_panic.plant(Place::Drain);
         let others: Vec<_> = (0..3).map(|_| db.clone()).collect();
         let closers: Vec<_> =
@@ -259,7 +260,7 @@ fn a_panic_while_closing_is_told_by_close() {
         for closer in closers {
             is_failed(closer.join().unwrap(), "planted in Drain");
         }
-        Database::open(directory.path(), options()).unwrap();
+        Database::open(directory.path(), options()).unwrap().watched();
     });
 }
 
@@ -267,7 +268,7 @@ fn a_panic_while_closing_is_told_by_close() {
 fn a_database_in_memory_fails_for_all_too() {
     for place in [Place::Read, Place::Write, Place::Turn, Place::Abort] {
         with_limit(LIMIT_SECONDS, move |_| {
-            let db = Database::in_memory(options()).unwrap();
+            let db = Database::in_memory(options()).unwrap().watched();
             let table: Records = block_on(db.create_table("records")).unwrap();
             let transaction = block_on(db.begin()).unwrap();
             db.shared.engine.planted_panic.plant(place);
@@ -303,7 +304,7 @@ fn destructors_that_panic_while_the_engine_fails() {
     for place in [Place::Read, Place::Commit, Place::Turn] {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let table: Records = block_on(db.create_table("records")).unwrap();
             let dropped = [(); 3].map(|()| Arc::<AtomicU64>::default());
             let [first, second, third] = dropped.clone().map(Bomb);
@@ -354,7 +355,7 @@ fn destructors_that_panic_while_the_engine_fails() {
 #[test]
 fn a_closure_that_catches_the_engines_panic_commits_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(options()).unwrap();
+        let db = Database::in_memory(options()).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         db.shared.engine.planted_panic.plant(Place::Read);
         let caught = Arc::new(Mutex::new(false));
@@ -378,13 +379,13 @@ fn engines_that_fail_are_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
         for round in 0..20 {
             let directory = tempfile::tempdir().unwrap();
-            let db = Database::open(directory.path(), options()).unwrap();
+            let db = Database::open(directory.path(), options()).unwrap().watched();
             let transaction = block_on(db.begin()).unwrap();
             let place = Place::ALL[round % Place::ALL.len()];
             db.shared.engine.planted_panic.plant(place);
             drop(db);
             assert!(block_on(transaction.abort()).is_err());
-            Database::open(directory.path(), options()).unwrap();
+            Database::open(directory.path(), options()).unwrap().watched();
         }
     });
 }

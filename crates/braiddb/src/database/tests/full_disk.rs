@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table, TableOptions};
-use super::common::{Limit, with_limit};
+use crate::common::{Limit, Watched, with_limit};
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::log::LogError;
 use crate::sync::Mutex;
@@ -38,7 +38,7 @@ fn open_kind(
     seed: u64,
     options_of_table: TableOptions,
 ) -> (Database, Records) {
-    let db = Database::open_simulated(disk, options(), seed).unwrap();
+    let db = Database::open_simulated(disk, options(), seed).unwrap().watched();
     let table = db.run_blocking(async move |tx| {
         tx.open_or_create_table_with("records", options_of_table).await
     });
@@ -165,20 +165,24 @@ fn check(db: &Database, table: &Records, model: &Model) {
 
 #[test]
 fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
-    let first = lead_out_again_and_again(TableOptions::default(), 3000);
-    assert!(first * VALUE_BYTES as u64 > 3000 * SECTOR_BYTES / 2, "{first} records fit");
+    with_limit(LIMIT, |_| {
+        let first = lead_out_again_and_again(TableOptions::default(), 3000);
+        assert!(first * VALUE_BYTES as u64 > 3000 * SECTOR_BYTES / 2, "{first} records fit");
+    });
 }
 
 /// Checkpoints hold the records of a paged table, and take as much of the disk again.
 #[test]
 fn deletions_and_compaction_lead_out_of_full_disks_of_any_size_with_a_paged_table() {
-    for sectors in [700, 1100, 1900, 3000, 5000] {
-        let first = lead_out_again_and_again(TableOptions::default().paged(), sectors);
-        assert!(
-            first * VALUE_BYTES as u64 > sectors * SECTOR_BYTES / 10,
-            "{first} records fit in {sectors} sectors"
-        );
-    }
+    with_limit(LIMIT, |_| {
+        for sectors in [700, 1100, 1900, 3000, 5000] {
+            let first = lead_out_again_and_again(TableOptions::default().paged(), sectors);
+            assert!(
+                first * VALUE_BYTES as u64 > sectors * SECTOR_BYTES / 10,
+                "{first} records fit in {sectors} sectors"
+            );
+        }
+    });
 }
 
 fn lead_out_again_and_again(options: TableOptions, sectors: u64) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table};
-use super::common::with_limit;
+use crate::common::with_limit;
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::sync::Mutex;
 

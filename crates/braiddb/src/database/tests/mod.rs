@@ -1,8 +1,6 @@
 //! The database on simulated disks that misbehave.
 
 mod changes;
-#[path = "../../../tests/common/mod.rs"]
-mod common;
 mod expiry;
 mod failing;
 mod full_disk;

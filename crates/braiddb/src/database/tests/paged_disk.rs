@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
-use super::common::{Limit, with_limit};
 use super::polls::poll_at_most;
+use crate::common::{Watched, with_limit};
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::log::LogError;
 use crate::transaction::Durability;
@@ -32,20 +32,15 @@ pub(super) fn value(key: u64, version: u64) -> Vec<u8> {
 }
 
 /// A table without a log, so that only pages are written and read.
-fn open(limit: &Limit, seed: u64) -> (SimulatedDisk, Database, Records) {
-    open_with(limit, seed, FRAMES)
+fn open(seed: u64) -> (SimulatedDisk, Database, Records) {
+    open_with(seed, FRAMES)
 }
 
 /// The same, with so many frames.
-pub(super) fn open_with(
-    limit: &Limit,
-    seed: u64,
-    frames: u32,
-) -> (SimulatedDisk, Database, Records) {
+pub(super) fn open_with(seed: u64, frames: u32) -> (SimulatedDisk, Database, Records) {
     let disk = SimulatedDisk::new(seed);
     let options = Options::default().durability(Durability::Volatile).page_frames(Some(frames));
-    let db = Database::open_simulated(&disk, options, seed).unwrap();
-    limit.watch(&db, Database::stats);
+    let db = Database::open_simulated(&disk, options, seed).unwrap().watched();
     let paged = TableOptions::default().paged();
     let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
     let table = db.run_blocking(create).unwrap();
@@ -185,8 +180,8 @@ pub(super) fn work_of_all(db: &Database, table: &Records, model: &Model) -> (Mod
 #[test]
 fn operations_that_are_dropped_at_any_poll_leave_pages_as_they_were() {
     for seed in 0..4 {
-        with_limit(LIMIT, move |limit| {
-            let (disk, db, table) = open(limit, seed);
+        with_limit(LIMIT, move |_| {
+            let (disk, db, table) = open(seed);
             let model = fill(&db, &table);
             disk.set_faults(Faults { most_delay: 10, short_transfers: 5, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
@@ -202,8 +197,8 @@ fn operations_that_are_dropped_at_any_poll_leave_pages_as_they_were() {
 #[test]
 fn reads_and_writes_of_pages_that_fail_are_told_and_may_be_tried_again() {
     for seed in 0..4 {
-        with_limit(LIMIT, move |limit| {
-            let (disk, db, table) = open(limit, seed);
+        with_limit(LIMIT, move |_| {
+            let (disk, db, table) = open(seed);
             let model = fill(&db, &table);
             disk.set_faults(Faults { errors: 10, most_delay: 10, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
@@ -221,8 +216,8 @@ fn reads_and_writes_of_pages_that_fail_are_told_and_may_be_tried_again() {
 /// is read.
 #[test]
 fn a_full_disk_refuses_what_needs_a_frame() {
-    with_limit(LIMIT, move |limit| {
-        let (disk, db, table) = open(limit, 7);
+    with_limit(LIMIT, move |_| {
+        let (disk, db, table) = open(7);
         let mut model = fill(&db, &table);
         disk.set_faults(Faults { capacity: 1, ..Faults::default() });
         let (mut refused, mut key) = (0, RECORDS);
@@ -254,13 +249,12 @@ fn a_full_disk_refuses_what_needs_a_frame() {
 /// time; and a database that is closed meanwhile is closed.
 #[test]
 fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
-    with_limit(LIMIT, move |limit| {
+    with_limit(LIMIT, move |_| {
         // Hardly more than the log's ring would take, which is not there.
         const BUDGET: u64 = (32 << 20) + 1;
         let disk = SimulatedDisk::new(3);
         let options = Options::default().durability(Durability::Volatile).memory_budget(BUDGET);
-        let db = Database::open_simulated(&disk, options, 3).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open_simulated(&disk, options, 3).unwrap().watched();
         let paged = TableOptions::default().paged();
         let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
         let table: Records = db.run_blocking(create).unwrap();
@@ -311,11 +305,10 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
 
 /// Begins a checkpoint while a transaction that created a paged table is under way, and takes the table back some turns
 /// later; then creates another, which has its id, with one record. What a crash leaves of that.
-fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, Vec<u8>)> {
+fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
     let disk = SimulatedDisk::new(turns);
     let options = || Options::default().page_frames(Some(FRAMES));
-    let db = Database::open_simulated(&disk, options(), turns).unwrap();
-    limit.watch(&db, Database::stats);
+    let db = Database::open_simulated(&disk, options(), turns).unwrap().watched();
     disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
     let paged = TableOptions::default().paged();
     let (beside, files) = (db.clone(), disk.clone());
@@ -350,7 +343,7 @@ fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, 
     created.unwrap();
     let crashed = disk.crash(turns, &mut CrashCounts::default());
     db.close().unwrap();
-    let db = Database::open_simulated(&crashed, options(), turns).unwrap();
+    let db = Database::open_simulated(&crashed, options(), turns).unwrap().watched();
     let found = db.run_blocking(async move |tx| {
         let table: Records = tx.open_table("created").await?;
         contents(tx, &table).await
@@ -363,8 +356,8 @@ fn table_taken_back_beside_a_checkpoint(limit: &Limit, turns: u64) -> Vec<(u64, 
 #[test]
 fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
     for turns in 0..24 {
-        with_limit(LIMIT, move |limit| {
-            let found = table_taken_back_beside_a_checkpoint(limit, turns);
+        with_limit(LIMIT, move |_| {
+            let found = table_taken_back_beside_a_checkpoint(turns);
             assert_eq!(found, [(1000, vec![2; 10])], "taken back after {turns} turns");
         });
     }
@@ -374,10 +367,9 @@ fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
 /// keys; and what is counted of records is what is there, whatever was overwritten, deleted and taken back.
 #[test]
 fn a_checkpoint_takes_no_more_than_was_expected() {
-    with_limit(LIMIT, move |limit| {
+    with_limit(LIMIT, move |_| {
         let disk = SimulatedDisk::new(1);
-        let db = Database::open_simulated(&disk, Options::default(), 1).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open_simulated(&disk, Options::default(), 1).unwrap().watched();
         let paged = TableOptions::default().paged();
         let create = async move |tx: &Transaction| tx.create_table_with("long keys", paged).await;
         let table: Table<String, u64> = db.run_blocking(create).unwrap();

@@ -4,8 +4,8 @@
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
-use super::common::with_limit;
 use super::paged_disk::{check, fill, open_with, value, work_of_all};
+use crate::common::{Watched, with_limit};
 use crate::io::{Faults, SimulatedDisk};
 use crate::page::LargeRef;
 
@@ -42,8 +42,8 @@ fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {
 #[test]
 fn nothing_is_left_of_values_that_nobody_sees() {
     for seed in 0..4 {
-        with_limit(LIMIT, move |limit| {
-            let (disk, db, table) = open_with(limit, seed, FRAMES);
+        with_limit(LIMIT, move |_| {
+            let (disk, db, table) = open_with(seed, FRAMES);
             let model = fill(&db, &table);
             disk.set_faults(Faults { errors: 5, most_delay: 10, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
@@ -92,8 +92,8 @@ fn nothing_is_left_of_values_that_nobody_sees() {
 /// What a snapshot still sees stays, and goes with it.
 #[test]
 fn values_stay_as_long_as_a_snapshot_sees_them() {
-    with_limit(LIMIT, |limit| {
-        let (disk, db, table) = open_with(limit, 9, FRAMES);
+    with_limit(LIMIT, |_| {
+        let (disk, db, table) = open_with(9, FRAMES);
         disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
         let put = |key: u64, bytes: usize| {
             let (table, value) = (table.clone(), vec![bytes as u8; bytes]);
@@ -125,10 +125,9 @@ fn values_stay_as_long_as_a_snapshot_sees_them() {
 /// that were there before.
 #[test]
 fn a_checkpoint_of_large_values_takes_no_more_than_was_expected() {
-    with_limit(LIMIT, |limit| {
+    with_limit(LIMIT, |_| {
         let disk = SimulatedDisk::new(4);
-        let db = Database::open_simulated(&disk, Options::default(), 4).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open_simulated(&disk, Options::default(), 4).unwrap().watched();
         let paged = TableOptions::default().paged();
         let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
         let table: Table<u64, [u8]> = db.run_blocking(create).unwrap();
@@ -159,8 +158,8 @@ fn a_checkpoint_of_large_values_takes_no_more_than_was_expected() {
 /// Who reads a value that its own transaction writes over, or takes back, meanwhile has one of the two, whole.
 #[test]
 fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
-    with_limit(LIMIT, |limit| {
-        let (disk, db, table) = open_with(limit, 3, 2 * FRAMES);
+    with_limit(LIMIT, |_| {
+        let (disk, db, table) = open_with(3, 2 * FRAMES);
         fill(&db, &table);
         disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
         let body = async move |tx: &Transaction| {
@@ -208,8 +207,8 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
 /// Clearing, deleting ranges and dropping tables leave no piece, and neither does a staged table that is discarded.
 #[test]
 fn deleting_many_records_leaves_no_piece() {
-    with_limit(LIMIT, |limit| {
-        let (_disk, db, table) = open_with(limit, 9, FRAMES);
+    with_limit(LIMIT, |_| {
+        let (_disk, db, table) = open_with(9, FRAMES);
         for _ in 0..2 {
             fill(&db, &table);
             assert!(pieces(&db) > 0 && block_on(db.clear(&table)).unwrap() > 0);
@@ -232,8 +231,8 @@ fn deleting_many_records_leaves_no_piece() {
 /// that are emptied go, also where their neighbours are on disk.
 #[test]
 fn leaves_of_values_that_are_gone_go() {
-    with_limit(LIMIT, |limit| {
-        let (_disk, db, table) = open_with(limit, 3, 3 * FRAMES);
+    with_limit(LIMIT, |_| {
+        let (_disk, db, table) = open_with(3, 3 * FRAMES);
         let mut random = fastrand::Rng::with_seed(3);
         let mut lengths = std::collections::BTreeMap::new();
         for _ in 0..2500 {
@@ -255,10 +254,9 @@ fn leaves_of_values_that_are_gone_go() {
 /// A check tells every value that lacks a piece, by its key, and goes on.
 #[test]
 fn a_check_lists_values_that_are_not_whole() {
-    with_limit(LIMIT, |limit| {
+    with_limit(LIMIT, |_| {
         let disk = SimulatedDisk::new(1);
-        let db = Database::open_simulated(&disk, Options::default(), 1).unwrap();
-        limit.watch(&db, Database::stats);
+        let db = Database::open_simulated(&disk, Options::default(), 1).unwrap().watched();
         let paged = TableOptions::default().paged();
         let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
         let table: Table<str, [u8]> = db.run_blocking(create).unwrap();
@@ -307,12 +305,11 @@ async fn give_way_times(times: u64) {
 /// Recovery leaves no pieces of what was written over or deleted since the checkpoint.
 #[test]
 fn recovery_leaves_pieces_of_what_is_there() {
-    with_limit(LIMIT, |limit| {
+    with_limit(LIMIT, |_| {
         let disk = SimulatedDisk::new(6);
         let mut expected = std::collections::BTreeMap::new();
         for generation in 0..3_u64 {
-            let db = Database::open_simulated(&disk, Options::default(), 6).unwrap();
-            limit.watch(&db, Database::stats);
+            let db = Database::open_simulated(&disk, Options::default(), 6).unwrap().watched();
             let paged = TableOptions::default().paged();
             let open =
                 async move |tx: &Transaction| tx.open_or_create_table_with("records", paged).await;
@@ -344,8 +341,8 @@ fn recovery_leaves_pieces_of_what_is_there() {
 /// room for it as soon as the disk has some.
 #[test]
 fn a_disk_that_is_full_in_the_middle_of_a_value_refuses_it() {
-    with_limit(LIMIT, |limit| {
-        let (disk, db, table) = open_with(limit, 8, FRAMES);
+    with_limit(LIMIT, |_| {
+        let (disk, db, table) = open_with(8, FRAMES);
         let mut model = fill(&db, &table);
         disk.set_faults(Faults { capacity: 1, ..Faults::default() });
         let put = |key: u64, bytes: usize| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
-use super::common::with_limit;
+use crate::common::{Watched, with_limit};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
 use crate::transaction::Durability;
@@ -27,7 +27,7 @@ fn options() -> Options {
 
 /// Some key takes over from another in each transaction.
 fn work(disk: &SimulatedDisk, paged: bool) {
-    let db = Database::open_simulated(disk, options(), 1).unwrap();
+    let db = Database::open_simulated(disk, options(), 1).unwrap().watched();
     let kind = if paged { TableOptions::default().paged() } else { TableOptions::default() };
     let create = async move |tx: &Transaction| tx.create_table_with("records", kind).await;
     let table: Records = db.run_blocking(create).unwrap();

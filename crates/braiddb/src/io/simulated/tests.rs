@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{AlignedBuffer, Completion, Device, Directory, Operation, WriteSource};
 
 const CRASHES: u64 = 400;
@@ -34,64 +35,73 @@ fn first_byte(disk: &SimulatedDisk, name: &str) -> Option<u8> {
 
 #[test]
 fn what_is_synced_stays() {
-    let disks = crashes(|directory| {
-        let file = directory.open_file("f", OpenMode::Emptied).unwrap();
-        file.write_all_at(&sector(7), 0).unwrap();
-        file.sync().unwrap();
-        directory.sync().unwrap();
+    with_limit(PART_SECONDS, |_| {
+        let disks = crashes(|directory| {
+            let file = directory.open_file("f", OpenMode::Emptied).unwrap();
+            file.write_all_at(&sector(7), 0).unwrap();
+            file.sync().unwrap();
+            directory.sync().unwrap();
+        });
+        assert!(disks.iter().all(|disk| first_byte(disk, "f") == Some(7)));
     });
-    assert!(disks.iter().all(|disk| first_byte(disk, "f") == Some(7)));
 }
 
 #[test]
 fn what_is_not_synced_may_be_there_or_not() {
-    let disks = crashes(|directory| {
-        let file = directory.open_file("f", OpenMode::Emptied).unwrap();
-        file.write_all_at(&sector(1), 0).unwrap();
-        file.sync().unwrap();
-        directory.sync().unwrap();
-        file.write_all_at(&sector(2), 0).unwrap();
+    with_limit(PART_SECONDS, |_| {
+        let disks = crashes(|directory| {
+            let file = directory.open_file("f", OpenMode::Emptied).unwrap();
+            file.write_all_at(&sector(1), 0).unwrap();
+            file.sync().unwrap();
+            directory.sync().unwrap();
+            file.write_all_at(&sector(2), 0).unwrap();
+        });
+        let found: BTreeSet<_> = disks.iter().map(|disk| first_byte(disk, "f")).collect();
+        assert_eq!(found, BTreeSet::from([Some(1), Some(2)]));
     });
-    let found: BTreeSet<_> = disks.iter().map(|disk| first_byte(disk, "f")).collect();
-    assert_eq!(found, BTreeSet::from([Some(1), Some(2)]));
 }
 
 #[test]
 fn names_are_lost_without_a_sync_of_the_directory() {
-    let disks = crashes(|directory| {
-        let file = directory.open_file("a", OpenMode::Emptied).unwrap();
-        file.write_all_at(&sector(3), 0).unwrap();
-        file.sync().unwrap();
-        directory.sync().unwrap();
-        directory.rename("a", "b").unwrap();
+    with_limit(PART_SECONDS, |_| {
+        let disks = crashes(|directory| {
+            let file = directory.open_file("a", OpenMode::Emptied).unwrap();
+            file.write_all_at(&sector(3), 0).unwrap();
+            file.sync().unwrap();
+            directory.sync().unwrap();
+            directory.rename("a", "b").unwrap();
+        });
+        let names = |disk: &SimulatedDisk| disk.files().into_iter().map(|(name, _)| name).collect();
+        let found: BTreeSet<Vec<String>> = disks.iter().map(names).collect();
+        assert_eq!(found, BTreeSet::from([vec!["a".to_owned()], vec!["b".to_owned()]]));
     });
-    let names = |disk: &SimulatedDisk| disk.files().into_iter().map(|(name, _)| name).collect();
-    let found: BTreeSet<Vec<String>> = disks.iter().map(names).collect();
-    assert_eq!(found, BTreeSet::from([vec!["a".to_owned()], vec!["b".to_owned()]]));
 }
 
 #[test]
 fn writes_under_way_are_torn_now_and_then() {
-    let disk = SimulatedDisk::new(1);
-    let directory = Directory::open_simulated(&disk).unwrap();
-    let file = Arc::new(directory.open_file("f", OpenMode::Emptied).unwrap());
-    directory.sync().unwrap();
-    let mut device = disk.device();
-    let source = WriteSource::Buffer(sector(5));
-    device.submit(Operation::Write { file: file.clone(), offset: 0, source, sync: true }, 1);
-    let mut counts = CrashCounts::default();
-    {
-        let state = disk.0.state.lock();
-        let moment = Moment { operation: 0, nodes: &state.nodes, operations: &state.operations };
-        for seed in 0..CRASHES {
-            _ = moment.crash(seed, &mut counts);
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let directory = Directory::open_simulated(&disk).unwrap();
+        let file = Arc::new(directory.open_file("f", OpenMode::Emptied).unwrap());
+        directory.sync().unwrap();
+        let mut device = disk.device();
+        let source = WriteSource::Buffer(sector(5));
+        device.submit(Operation::Write { file: file.clone(), offset: 0, source, sync: true }, 1);
+        let mut counts = CrashCounts::default();
+        {
+            let state = disk.0.state.lock();
+            let moment =
+                Moment { operation: 0, nodes: &state.nodes, operations: &state.operations };
+            for seed in 0..CRASHES {
+                _ = moment.crash(seed, &mut counts);
+            }
         }
-    }
-    assert!(counts.torn > 0 && counts.dropped > 0 && counts.kept > 0, "{counts:?}");
-    finish(&mut *device);
-    let mut buffer = sector(0);
-    file.read_exact_at(&mut buffer, 0).unwrap();
-    assert!(buffer.iter().all(|byte| *byte == 5));
+        assert!(counts.torn > 0 && counts.dropped > 0 && counts.kept > 0, "{counts:?}");
+        finish(&mut *device);
+        let mut buffer = sector(0);
+        file.read_exact_at(&mut buffer, 0).unwrap();
+        assert!(buffer.iter().all(|byte| *byte == 5));
+    });
 }
 
 fn finish(device: &mut dyn Device) -> Vec<Completion> {
@@ -104,38 +114,45 @@ fn finish(device: &mut dyn Device) -> Vec<Completion> {
 
 #[test]
 fn every_fault_strikes() {
-    let disk = SimulatedDisk::new(1);
-    let directory = Directory::open_simulated(&disk).unwrap();
-    let file = Arc::new(directory.open_file("f", OpenMode::Emptied).unwrap());
-    disk.set_faults(Faults {
-        errors: 10,
-        failed_syncs: 10,
-        short_transfers: 4,
-        most_delay: 9,
-        capacity: 60,
-        failing_write: 3,
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let directory = Directory::open_simulated(&disk).unwrap();
+        let file = Arc::new(directory.open_file("f", OpenMode::Emptied).unwrap());
+        disk.set_faults(Faults {
+            errors: 10,
+            failed_syncs: 10,
+            short_transfers: 4,
+            most_delay: 9,
+            capacity: 60,
+            failing_write: 3,
+        });
+        let mut device = disk.device();
+        for number in 0..400u64 {
+            let (file, offset) = (file.clone(), number % 64 * SECTOR_BYTES as u64);
+            let buffer = AlignedBuffer::zeroed(4 * SECTOR_BYTES);
+            let operation = match number % 3 {
+                0 => Operation::Read { file, offset, buffer },
+                1 => Operation::Sync { file },
+                _ => Operation::Write {
+                    file,
+                    offset,
+                    source: WriteSource::Buffer(buffer),
+                    sync: true,
+                },
+            };
+            device.submit(operation, number);
+        }
+        assert_eq!(finish(&mut *device).len(), 400);
+        let counts = disk.counts();
+        let all = [
+            counts.reordered,
+            counts.short_reads,
+            counts.short_writes,
+            counts.read_errors,
+            counts.write_errors,
+            counts.failed_syncs,
+            counts.full,
+        ];
+        assert!(all.iter().all(|count| *count > 0), "{counts:?}");
     });
-    let mut device = disk.device();
-    for number in 0..400u64 {
-        let (file, offset) = (file.clone(), number % 64 * SECTOR_BYTES as u64);
-        let buffer = AlignedBuffer::zeroed(4 * SECTOR_BYTES);
-        let operation = match number % 3 {
-            0 => Operation::Read { file, offset, buffer },
-            1 => Operation::Sync { file },
-            _ => Operation::Write { file, offset, source: WriteSource::Buffer(buffer), sync: true },
-        };
-        device.submit(operation, number);
-    }
-    assert_eq!(finish(&mut *device).len(), 400);
-    let counts = disk.counts();
-    let all = [
-        counts.reordered,
-        counts.short_reads,
-        counts.short_writes,
-        counts.read_errors,
-        counts.write_errors,
-        counts.failed_syncs,
-        counts.full,
-    ];
-    assert!(all.iter().all(|count| *count > 0), "{counts:?}");
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Notify, Operation};
 
 /// Fails every synced write, or every sync, after some.
@@ -50,97 +51,103 @@ impl Device for Failing {
 
 #[test]
 fn a_failed_write_poisons() {
-    for kind in [DeviceKind::Auto, DeviceKind::Blocking] {
-        for good in 0..14 {
-            let directory = tempfile::tempdir().unwrap();
-            let mut bench = Bench::open_with(options(directory.path()), kind).unwrap();
-            let device = open_device(kind).unwrap();
-            bench.device = Box::new(Failing { device, good, failing: Vec::new() });
-            let mut commits = Vec::new();
-            while bench.log.poisoned().is_none() {
-                let (key, value) = numbered(commits.len() as u64);
-                commits.push((bench.commit(&key, &value), key, value));
-                bench.flush();
-                assert!(commits.len() < 100);
+    with_limit(PART_SECONDS, |_| {
+        for kind in [DeviceKind::Auto, DeviceKind::Blocking] {
+            for good in 0..14 {
+                let directory = tempfile::tempdir().unwrap();
+                let mut bench = Bench::open_with(options(directory.path()), kind).unwrap();
+                let device = open_device(kind).unwrap();
+                bench.device = Box::new(Failing { device, good, failing: Vec::new() });
+                let mut commits = Vec::new();
+                while bench.log.poisoned().is_none() {
+                    let (key, value) = numbered(commits.len() as u64);
+                    commits.push((bench.commit(&key, &value), key, value));
+                    bench.flush();
+                    assert!(commits.len() < 100);
+                }
+                let error = bench.log.poisoned().unwrap();
+                assert!(matches!(&*error, LogError::Io { .. }), "{error}");
+                let durable = bench.log.durable();
+                assert!(commits.last().unwrap().0 >= durable, "what failed is not durable");
+                assert!(bench.step().advanced || bench.flush.outstanding() == 0);
+                for _ in 0..5 {
+                    bench.step();
+                }
+                assert_eq!(bench.flush.outstanding(), 0, "nothing is tried again");
+                assert_eq!(bench.log.durable(), durable, "durable stands still");
+                drop(bench);
+                let found = Bench::open(directory.path()).unwrap().found;
+                let acknowledged = commits.iter().filter(|(lsn, ..)| *lsn < durable).count();
+                assert!(found.len() >= acknowledged, "what was acknowledged is there");
             }
-            let error = bench.log.poisoned().unwrap();
-            assert!(matches!(&*error, LogError::Io { .. }), "{error}");
-            let durable = bench.log.durable();
-            assert!(commits.last().unwrap().0 >= durable, "what failed is not durable");
-            assert!(bench.step().advanced || bench.flush.outstanding() == 0);
-            for _ in 0..5 {
-                bench.step();
-            }
-            assert_eq!(bench.flush.outstanding(), 0, "nothing is tried again");
-            assert_eq!(bench.log.durable(), durable, "durable stands still");
-            drop(bench);
-            let found = Bench::open(directory.path()).unwrap().found;
-            let acknowledged = commits.iter().filter(|(lsn, ..)| *lsn < durable).count();
-            assert!(found.len() >= acknowledged, "what was acknowledged is there");
         }
-    }
+    });
 }
 
 #[test]
 fn a_poisoned_log_tells_every_worker_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    let device = open_device(DeviceKind::Auto).unwrap();
-    bench.device = Box::new(Failing { device, good: 0, failing: Vec::new() });
-    bench.commit(b"key", b"value");
-    bench.flush();
-    assert!(bench.log.poisoned().is_some());
-    let mut other = FlushState::default();
-    let mut device = open_device(DeviceKind::Auto).unwrap();
-    assert!(bench.log.turn(&mut other, &mut *device, true).advanced);
-    let again = bench.log.turn(&mut other, &mut *device, true);
-    assert_eq!(again, FlushTurn::default());
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let device = open_device(DeviceKind::Auto).unwrap();
+        bench.device = Box::new(Failing { device, good: 0, failing: Vec::new() });
+        bench.commit(b"key", b"value");
+        bench.flush();
+        assert!(bench.log.poisoned().is_some());
+        let mut other = FlushState::default();
+        let mut device = open_device(DeviceKind::Auto).unwrap();
+        assert!(bench.log.turn(&mut other, &mut *device, true).advanced);
+        let again = bench.log.turn(&mut other, &mut *device, true);
+        assert_eq!(again, FlushTurn::default());
+    });
 }
 
 /// What is found in one worker's turn and not with a completion, another worker's waiters are told of.
 #[test]
 fn a_log_that_cannot_grow_tells_every_worker_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    for number in 1..64 {
-        let name = format!("wal-{:016x}.seg.new", number * SMALL_SEGMENT);
-        std::fs::create_dir(directory.path().join(name)).unwrap();
-    }
-    let mut other = FlushState::default();
-    let mut others_device = open_device(DeviceKind::Blocking).unwrap();
-    // The other worker's turns, until nothing of its own is under way; its first.
-    let mut others_turn = |log: &Log| {
-        let first = log.turn(&mut other, &mut *others_device, false);
-        while other.outstanding() > 0 {
-            let timeout = Some(Duration::from_secs(5));
-            others_device.wait(timeout, &mut |done| log.complete(&mut other, done));
-            log.turn(&mut other, &mut *others_device, false);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        for number in 1..64 {
+            let name = format!("wal-{:016x}.seg.new", number * SMALL_SEGMENT);
+            std::fs::create_dir(directory.path().join(name)).unwrap();
         }
-        first
-    };
-    let bytes = block_bytes(record_bytes(8, 10_000));
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let seen = bench.log.refusals(Purpose::Change);
-        others_turn(&bench.log);
-        if bench.log.admits(bytes, Purpose::Change) {
-            bench.commit(&[1; 8], &[1; 10_000]);
-            bench.flush();
-        } else {
-            bench.log.demand(bytes, Purpose::Change);
-            let turn = bench.step();
-            if let Some(error) = bench.log.refused(bytes, Purpose::Change, seen) {
-                assert!(matches!(*error, LogError::CannotGrow { .. }), "{error}");
-                assert!(turn.advanced && turn.news, "{turn:?}");
-                break;
+        let mut other = FlushState::default();
+        let mut others_device = open_device(DeviceKind::Blocking).unwrap();
+        // The other worker's turns, until nothing of its own is under way; its first.
+        let mut others_turn = |log: &Log| {
+            let first = log.turn(&mut other, &mut *others_device, false);
+            while other.outstanding() > 0 {
+                let timeout = Some(Duration::from_secs(5));
+                others_device.wait(timeout, &mut |done| log.complete(&mut other, done));
+                log.turn(&mut other, &mut *others_device, false);
             }
+            first
+        };
+        let bytes = block_bytes(record_bytes(8, 10_000));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let seen = bench.log.refusals(Purpose::Change);
+            others_turn(&bench.log);
+            if bench.log.admits(bytes, Purpose::Change) {
+                bench.commit(&[1; 8], &[1; 10_000]);
+                bench.flush();
+            } else {
+                bench.log.demand(bytes, Purpose::Change);
+                let turn = bench.step();
+                if let Some(error) = bench.log.refused(bytes, Purpose::Change, seen) {
+                    assert!(matches!(*error, LogError::CannotGrow { .. }), "{error}");
+                    assert!(turn.advanced && turn.news, "{turn:?}");
+                    break;
+                }
+            }
+            assert!(Instant::now() < deadline, "nothing is refused");
         }
-        assert!(Instant::now() < deadline, "nothing is refused");
-    }
-    let turn = others_turn(&bench.log);
-    assert!(turn.advanced && turn.news, "{turn:?}");
-    let again = others_turn(&bench.log);
-    assert!(!again.news, "{again:?}");
-    assert!(bench.log.poisoned().is_none());
-    assert!(bench.log.admits(block_bytes(64), Purpose::Deletion), "deletions have room");
+        let turn = others_turn(&bench.log);
+        assert!(turn.advanced && turn.news, "{turn:?}");
+        let again = others_turn(&bench.log);
+        assert!(!again.news, "{again:?}");
+        assert!(bench.log.poisoned().is_none());
+        assert!(bench.log.admits(block_bytes(64), Purpose::Deletion), "deletions have room");
+    });
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 /// The tables of one chapter of the page: offset and bytes of each field, by its first words.
 fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
@@ -44,112 +45,122 @@ fn field(chapter: &str, name: &str) -> std::ops::Range<usize> {
 
 #[test]
 fn the_headers_of_files() {
-    let directory = tempfile::tempdir().unwrap();
-    let bench = Bench::open(directory.path()).unwrap();
-    let identity = bench.log.identity().unwrap();
-    for (name, magic) in [("braid.meta", *b"BRAIDDB\0"), ("wal-0000000000000000.seg", *b"BRAIDWAL")]
-    {
-        let mut expected = vec![0; 4096];
-        let id = field("File header", "database id");
-        let magic = u64::from_le_bytes(magic);
-        let fixed = [("magic", magic), ("format version", 1), ("checksum", 0), ("database id", 0)];
-        // Of a segment, the first says how much of it there is.
-        let own = if name == "braid.meta" { 0 } else { SMALL_SEGMENT };
-        let sizes =
-            [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("four numbers", own)];
-        fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
-        expected[id].copy_from_slice(&identity.database);
-        let sum = crc32c::crc32c(&expected);
-        expected[field("File header", "checksum")].copy_from_slice(&sum.to_le_bytes());
-        let file = std::fs::read(directory.path().join(name)).unwrap();
-        assert!(file[..4096] == expected, "{name}");
-        assert!(name == "braid.meta" || file.len() as u64 == 4096 + SMALL_SEGMENT);
-    }
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Bench::open(directory.path()).unwrap();
+        let identity = bench.log.identity().unwrap();
+        for (name, magic) in
+            [("braid.meta", *b"BRAIDDB\0"), ("wal-0000000000000000.seg", *b"BRAIDWAL")]
+        {
+            let mut expected = vec![0; 4096];
+            let id = field("File header", "database id");
+            let magic = u64::from_le_bytes(magic);
+            let fixed =
+                [("magic", magic), ("format version", 1), ("checksum", 0), ("database id", 0)];
+            // Of a segment, the first says how much of it there is.
+            let own = if name == "braid.meta" { 0 } else { SMALL_SEGMENT };
+            let sizes =
+                [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("four numbers", own)];
+            fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
+            expected[id].copy_from_slice(&identity.database);
+            let sum = crc32c::crc32c(&expected);
+            expected[field("File header", "checksum")].copy_from_slice(&sum.to_le_bytes());
+            let file = std::fs::read(directory.path().join(name)).unwrap();
+            assert!(file[..4096] == expected, "{name}");
+            assert!(name == "braid.meta" || file.len() as u64 == 4096 + SMALL_SEGMENT);
+        }
+    });
 }
 
 #[test]
 fn only_braid_meta_says_that_there_are_paged_tables() {
-    let directory = tempfile::tempdir().unwrap();
-    let bench = Bench::open(directory.path()).unwrap();
-    let version = |name: &str| {
-        let file = std::fs::read(directory.path().join(name)).unwrap();
-        file[field("File header", "format version")].to_vec()
-    };
-    let before = std::fs::read(directory.path().join("braid.meta")).unwrap();
-    bench.log.files().unwrap().allow_paged().unwrap();
-    assert_eq!(version("braid.meta"), [2, 0, 0, 0]);
-    assert_eq!(version("wal-0000000000000000.seg"), [1, 0, 0, 0]);
-    let mut after = std::fs::read(directory.path().join("braid.meta")).unwrap();
-    // Nothing else of it has changed.
-    for name in ["format version", "checksum"] {
-        after[field("File header", name)].copy_from_slice(&before[field("File header", name)]);
-    }
-    assert!(after == before);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Bench::open(directory.path()).unwrap();
+        let version = |name: &str| {
+            let file = std::fs::read(directory.path().join(name)).unwrap();
+            file[field("File header", "format version")].to_vec()
+        };
+        let before = std::fs::read(directory.path().join("braid.meta")).unwrap();
+        bench.log.files().unwrap().allow_paged().unwrap();
+        assert_eq!(version("braid.meta"), [2, 0, 0, 0]);
+        assert_eq!(version("wal-0000000000000000.seg"), [1, 0, 0, 0]);
+        let mut after = std::fs::read(directory.path().join("braid.meta")).unwrap();
+        // Nothing else of it has changed.
+        for name in ["format version", "checksum"] {
+            after[field("File header", name)].copy_from_slice(&before[field("File header", name)]);
+        }
+        assert!(after == before);
+    });
 }
 
 #[test]
 fn braid_meta_says_that_there_are_moved_blocks() {
-    let directory = tempfile::tempdir().unwrap();
-    let bench = Bench::open(directory.path()).unwrap();
-    let files = bench.log.files().unwrap();
-    let version = || {
-        let file = std::fs::read(directory.path().join("braid.meta")).unwrap();
-        file[field("File header", "format version")].to_vec()
-    };
-    assert!(!bench.log.logs_moved());
-    files.allow_paged().unwrap();
-    files.allow_moved().unwrap();
-    assert!(bench.log.logs_moved());
-    assert_eq!(version(), [3, 0, 0, 0]);
-    // It does not go back.
-    files.allow_paged().unwrap();
-    assert_eq!(version(), [3, 0, 0, 0]);
-    drop((bench, files));
-    let bench = Bench::open(directory.path()).unwrap();
-    assert!(bench.log.logs_moved());
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Bench::open(directory.path()).unwrap();
+        let files = bench.log.files().unwrap();
+        let version = || {
+            let file = std::fs::read(directory.path().join("braid.meta")).unwrap();
+            file[field("File header", "format version")].to_vec()
+        };
+        assert!(!bench.log.logs_moved());
+        files.allow_paged().unwrap();
+        files.allow_moved().unwrap();
+        assert!(bench.log.logs_moved());
+        assert_eq!(version(), [3, 0, 0, 0]);
+        // It does not go back.
+        files.allow_paged().unwrap();
+        assert_eq!(version(), [3, 0, 0, 0]);
+        drop((bench, files));
+        let bench = Bench::open(directory.path()).unwrap();
+        assert!(bench.log.logs_moved());
+    });
 }
 
 #[test]
 fn moved_blocks() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    bench.log.files().unwrap().allow_moved().unwrap();
-    let mut moved = bench.log.reserve(0, block_bytes(record_bytes(3, 5)));
-    moved.append(TableId(9), RecordKind::Update, Rid::new(3), b"key", b"value");
-    moved.finish_moved();
-    bench.flush();
-    let mut record = vec![0; 24];
-    fill(
-        "Record",
-        &mut record,
-        &[
-            ("record id", 3),
-            ("table", 9),
-            ("bytes of the value", 5),
-            ("bytes of the key", 3),
-            ("kind", 2),
-            ("zero", 0),
-            ("checksum", 0),
-        ],
-    );
-    sum_record(&mut record, b"keyvalue");
-    let expected = block(4096, 4, 0, 4096, &record, 0);
-    let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
-    assert!(file[8192..8192 + expected.len()] == expected, "the block is what the page says");
-    drop(bench);
-    let bench = Bench::open(directory.path()).unwrap();
-    assert_eq!(bench.found[0], [(b"key".to_vec(), b"value".to_vec())]);
-    // In a database whose version says that there are none, it is damage.
-    drop(bench);
-    let meta = directory.path().join("braid.meta");
-    let mut sector = std::fs::read(&meta).unwrap();
-    sector[field("File header", "format version")].copy_from_slice(&[2, 0, 0, 0]);
-    sector[field("File header", "checksum")].fill(0);
-    let sum = crc32c::crc32c(&sector);
-    sector[field("File header", "checksum")].copy_from_slice(&sum.to_le_bytes());
-    std::fs::write(&meta, sector).unwrap();
-    let opened = Bench::open(directory.path());
-    assert!(matches!(opened, Err(LogError::Corrupt { .. })));
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        bench.log.files().unwrap().allow_moved().unwrap();
+        let mut moved = bench.log.reserve(0, block_bytes(record_bytes(3, 5)));
+        moved.append(TableId(9), RecordKind::Update, Rid::new(3), b"key", b"value");
+        moved.finish_moved();
+        bench.flush();
+        let mut record = vec![0; 24];
+        fill(
+            "Record",
+            &mut record,
+            &[
+                ("record id", 3),
+                ("table", 9),
+                ("bytes of the value", 5),
+                ("bytes of the key", 3),
+                ("kind", 2),
+                ("zero", 0),
+                ("checksum", 0),
+            ],
+        );
+        sum_record(&mut record, b"keyvalue");
+        let expected = block(4096, 4, 0, 4096, &record, 0);
+        let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
+        assert!(file[8192..8192 + expected.len()] == expected, "the block is what the page says");
+        drop(bench);
+        let bench = Bench::open(directory.path()).unwrap();
+        assert_eq!(bench.found[0], [(b"key".to_vec(), b"value".to_vec())]);
+        // In a database whose version says that there are none, it is damage.
+        drop(bench);
+        let meta = directory.path().join("braid.meta");
+        let mut sector = std::fs::read(&meta).unwrap();
+        sector[field("File header", "format version")].copy_from_slice(&[2, 0, 0, 0]);
+        sector[field("File header", "checksum")].fill(0);
+        let sum = crc32c::crc32c(&sector);
+        sector[field("File header", "checksum")].copy_from_slice(&sum.to_le_bytes());
+        std::fs::write(&meta, sector).unwrap();
+        let opened = Bench::open(directory.path());
+        assert!(matches!(opened, Err(LogError::Corrupt { .. })));
+    });
 }
 
 /// A block built from the page alone.
@@ -186,109 +197,119 @@ fn sum_record(record: &mut Vec<u8>, body: &[u8]) {
 
 #[test]
 fn blocks_and_records() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    {
-        let log = &bench.log;
-        let bytes = block_bytes(record_bytes(3, 10));
-        let mut commit = log.reserve(0, bytes);
-        commit.append(
-            TableId(70_000),
-            RecordKind::Update,
-            Rid::new(1 << 40),
-            b"key",
-            b"0123456789",
-        );
-        commit.finish_commit(None);
-        let mut part = log.reserve(0, bytes);
-        let first = part.lsn();
-        part.append(TableId(70_000), RecordKind::Update, Rid::new(1 << 40), b"key", b"0123456789");
-        part.finish_part(first);
-        log.reserve(0, block_bytes(0)).finish_commit(Some(first));
-    }
-    bench.flush();
-    let next = bench.commit(b"", b"");
-    bench.flush();
-    assert_eq!(next, Lsn(8192));
-
-    let mut record = vec![0; 24];
-    fill(
-        "Record",
-        &mut record,
-        &[
-            ("record id", 1 << 40),
-            ("table", 70_000),
-            ("bytes of the value", 10),
-            ("bytes of the key", 3),
-            ("kind", 2),
-            ("zero", 0),
-            ("checksum", 0),
-        ],
-    );
-    sum_record(&mut record, b"key0123456789");
-    record.extend(b"\0\0\0");
-    let mut expected = block(4096, 1, 0, 4096, &record, 0);
-    let part = 4096 + expected.len() as u64;
-    expected.extend(block(part, 2, part, 4096, &record, 0));
-    let commit = 4096 + expected.len() as u64;
-    expected.extend(block(commit, 1, part, 4096, &[], 0));
-    let skip = 4096 + expected.len();
-    expected.extend(block(skip as u64, 3, 0, 4096, &[], 8192 - skip - 32));
-    let mut empty = vec![0; 24];
-    fill(
-        "Record",
-        &mut empty,
-        &[
-            ("record id", 8192),
-            ("table", 7),
-            ("bytes of the value", 0),
-            ("bytes of the key", 0),
-            ("kind", 1),
-            ("zero", 0),
-            ("checksum", 0),
-        ],
-    );
-    sum_record(&mut empty, b"");
-    expected.extend(block(8192, 1, 0, 8192, &empty, 0));
-    let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
-    // File offset of LSN 4096.
-    let written = &file[8192..8192 + expected.len()];
-    assert!(written == expected, "the log is what the page says");
-    let padding = Lsn(8192 + 56);
-    assert_eq!(file[4096 + padding.0 as usize..][..8], padding.0.to_le_bytes());
-}
-
-#[test]
-fn records_of_paged_tables() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    for (kind, code, value) in
-        [(RecordKind::PutByKey, 6, &b"value"[..]), (RecordKind::DeleteByKey, 7, b"")]
-    {
-        let bytes = block_bytes(record_bytes(3, value.len()));
-        let mut block = bench.log.reserve(0, bytes);
-        let lsn = block.lsn();
-        block.append(TableId(9), kind, Rid::new(0), b"key", value);
-        block.finish_commit(None);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        {
+            let log = &bench.log;
+            let bytes = block_bytes(record_bytes(3, 10));
+            let mut commit = log.reserve(0, bytes);
+            commit.append(
+                TableId(70_000),
+                RecordKind::Update,
+                Rid::new(1 << 40),
+                b"key",
+                b"0123456789",
+            );
+            commit.finish_commit(None);
+            let mut part = log.reserve(0, bytes);
+            let first = part.lsn();
+            part.append(
+                TableId(70_000),
+                RecordKind::Update,
+                Rid::new(1 << 40),
+                b"key",
+                b"0123456789",
+            );
+            part.finish_part(first);
+            log.reserve(0, block_bytes(0)).finish_commit(Some(first));
+        }
         bench.flush();
+        let next = bench.commit(b"", b"");
+        bench.flush();
+        assert_eq!(next, Lsn(8192));
+
         let mut record = vec![0; 24];
         fill(
             "Record",
             &mut record,
             &[
-                ("record id", 0),
-                ("table", 9),
-                ("bytes of the value", value.len() as u64),
+                ("record id", 1 << 40),
+                ("table", 70_000),
+                ("bytes of the value", 10),
                 ("bytes of the key", 3),
-                ("kind", code),
+                ("kind", 2),
                 ("zero", 0),
                 ("checksum", 0),
             ],
         );
-        sum_record(&mut record, &[b"key", value].concat());
-        record.resize(record.len().next_multiple_of(8), 0);
+        sum_record(&mut record, b"key0123456789");
+        record.extend(b"\0\0\0");
+        let mut expected = block(4096, 1, 0, 4096, &record, 0);
+        let part = 4096 + expected.len() as u64;
+        expected.extend(block(part, 2, part, 4096, &record, 0));
+        let commit = 4096 + expected.len() as u64;
+        expected.extend(block(commit, 1, part, 4096, &[], 0));
+        let skip = 4096 + expected.len();
+        expected.extend(block(skip as u64, 3, 0, 4096, &[], 8192 - skip - 32));
+        let mut empty = vec![0; 24];
+        fill(
+            "Record",
+            &mut empty,
+            &[
+                ("record id", 8192),
+                ("table", 7),
+                ("bytes of the value", 0),
+                ("bytes of the key", 0),
+                ("kind", 1),
+                ("zero", 0),
+                ("checksum", 0),
+            ],
+        );
+        sum_record(&mut empty, b"");
+        expected.extend(block(8192, 1, 0, 8192, &empty, 0));
         let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
-        let written = &file[4096 + lsn.0 as usize + 32..][..record.len()];
-        assert!(written == record, "the record is what the page says");
-    }
+        // File offset of LSN 4096.
+        let written = &file[8192..8192 + expected.len()];
+        assert!(written == expected, "the log is what the page says");
+        let padding = Lsn(8192 + 56);
+        assert_eq!(file[4096 + padding.0 as usize..][..8], padding.0.to_le_bytes());
+    });
+}
+
+#[test]
+fn records_of_paged_tables() {
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        for (kind, code, value) in
+            [(RecordKind::PutByKey, 6, &b"value"[..]), (RecordKind::DeleteByKey, 7, b"")]
+        {
+            let bytes = block_bytes(record_bytes(3, value.len()));
+            let mut block = bench.log.reserve(0, bytes);
+            let lsn = block.lsn();
+            block.append(TableId(9), kind, Rid::new(0), b"key", value);
+            block.finish_commit(None);
+            bench.flush();
+            let mut record = vec![0; 24];
+            fill(
+                "Record",
+                &mut record,
+                &[
+                    ("record id", 0),
+                    ("table", 9),
+                    ("bytes of the value", value.len() as u64),
+                    ("bytes of the key", 3),
+                    ("kind", code),
+                    ("zero", 0),
+                    ("checksum", 0),
+                ],
+            );
+            sum_record(&mut record, &[b"key", value].concat());
+            record.resize(record.len().next_multiple_of(8), 0);
+            let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
+            let written = &file[4096 + lsn.0 as usize + 32..][..record.len()];
+            assert!(written == record, "the record is what the page says");
+        }
+    });
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::super::growth::FIRST_BYTES;
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 const SEGMENT: u64 = 2 << 20;
 const HEADER: u64 = 4096;
@@ -28,88 +29,95 @@ fn lengths(path: &Path) -> Vec<u64> {
 
 #[test]
 fn the_first_file_doubles_until_it_is_a_segment() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    let (mut expected, mut seen): (Found, Vec<u64>) = (Vec::new(), Vec::new());
-    let mut commons = Vec::new();
-    for run in 0..12_u64 {
-        let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
-        assert!(bench.found == expected, "run {run}");
-        if run == 0 {
-            assert_eq!(lengths(path), [HEADER + FIRST_BYTES]);
-        }
-        for number in 0..60_u64 {
-            let (key, value) = (number.to_be_bytes().to_vec(), vec![run as u8; 7000]);
-            bench.commit(&key, &value);
-            expected.push(vec![(key, value)]);
-            bench.flush();
-            let (now, end) = (lengths(path), bench.log.tail().0);
-            // The last extension may not be in use yet.
-            let said = bench.log.stats().disk_bytes;
-            let sum: u64 = now.iter().sum();
-            assert!(said <= sum && said >= sum / 2, "{said} of {now:?}");
-            assert!(
-                sum <= 4 * end + HEADER + 2 * FIRST_BYTES || now.len() > 1,
-                "{now:?} for {end}"
-            );
-            assert!(now.len() == 1 || now[0] == HEADER + SEGMENT, "{now:?}");
-            assert!(now[1..].iter().all(|length| *length == HEADER + SEGMENT), "{now:?}");
-            // The header is written once the file is as long, and before the log goes on there.
-            let header = said_by_header(path, FIRST);
-            assert!(HEADER + header <= now[0] && header >= end.min(SEGMENT), "{header} of {now:?}");
-            if seen.last() != Some(&now[0]) {
-                seen.push(now[0]);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let (mut expected, mut seen): (Found, Vec<u64>) = (Vec::new(), Vec::new());
+        let mut commons = Vec::new();
+        for run in 0..12_u64 {
+            let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
+            assert!(bench.found == expected, "run {run}");
+            if run == 0 {
+                assert_eq!(lengths(path), [HEADER + FIRST_BYTES]);
             }
-            commons.push(bench.log.common_block_bytes());
+            for number in 0..60_u64 {
+                let (key, value) = (number.to_be_bytes().to_vec(), vec![run as u8; 7000]);
+                bench.commit(&key, &value);
+                expected.push(vec![(key, value)]);
+                bench.flush();
+                let (now, end) = (lengths(path), bench.log.tail().0);
+                // The last extension may not be in use yet.
+                let said = bench.log.stats().disk_bytes;
+                let sum: u64 = now.iter().sum();
+                assert!(said <= sum && said >= sum / 2, "{said} of {now:?}");
+                assert!(
+                    sum <= 4 * end + HEADER + 2 * FIRST_BYTES || now.len() > 1,
+                    "{now:?} for {end}"
+                );
+                assert!(now.len() == 1 || now[0] == HEADER + SEGMENT, "{now:?}");
+                assert!(now[1..].iter().all(|length| *length == HEADER + SEGMENT), "{now:?}");
+                // The header is written once the file is as long, and before the log goes on there.
+                let header = said_by_header(path, FIRST);
+                assert!(
+                    HEADER + header <= now[0] && header >= end.min(SEGMENT),
+                    "{header} of {now:?}"
+                );
+                if seen.last() != Some(&now[0]) {
+                    seen.push(now[0]);
+                }
+                commons.push(bench.log.common_block_bytes());
+            }
         }
-    }
-    let doubled = [1, 2, 4, 8].map(|times| HEADER + times * FIRST_BYTES);
-    assert_eq!(seen, doubled);
-    assert!(lengths(path).len() > 2, "it went on in further segments");
-    assert_eq!(said_by_header(path, FIRST), SEGMENT);
-    assert_eq!(said_by_header(path, &format!("wal-{SEGMENT:016x}.seg")), SEGMENT);
-    assert!(commons.is_sorted(), "blocks only become larger");
-    assert_eq!((commons[0], *commons.last().unwrap()), (16 << 10, 128 << 10));
-    let found = Bench::open_with(growing(path), DeviceKind::Auto).unwrap().found;
-    assert!(found == expected);
+        let doubled = [1, 2, 4, 8].map(|times| HEADER + times * FIRST_BYTES);
+        assert_eq!(seen, doubled);
+        assert!(lengths(path).len() > 2, "it went on in further segments");
+        assert_eq!(said_by_header(path, FIRST), SEGMENT);
+        assert_eq!(said_by_header(path, &format!("wal-{SEGMENT:016x}.seg")), SEGMENT);
+        assert!(commons.is_sorted(), "blocks only become larger");
+        assert_eq!((commons[0], *commons.last().unwrap()), (16 << 10, 128 << 10));
+        let found = Bench::open_with(growing(path), DeviceKind::Auto).unwrap().found;
+        assert!(found == expected);
+    });
 }
 
 /// A block that is large only in a small log is admitted as one and reserved when it is not any more.
 #[test]
 fn blocks_that_become_common_leave_the_log_to_others() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open_with(growing(directory.path()), DeviceKind::Auto).unwrap();
-    let bytes = block_bytes(record_bytes(8, 60_000));
-    let before = bench.log.common_block_bytes();
-    assert!(bytes > before);
-    bench.admit(bytes);
-    let end = bench.log.stats().disk_bytes;
-    // The log grows while the block is admitted.
-    let extent = &bench.log.disk.as_ref().unwrap().segments.extent;
-    extent.demand(SEGMENT / 8 * 7, Purpose::Change);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while bench.log.common_block_bytes() < bytes {
-        bench.step();
-        assert!(Instant::now() < deadline, "blocks stay small");
-    }
-    assert!(bench.log.stats().disk_bytes > end);
-    std::thread::scope(|scope| {
-        let log = &bench.log;
-        let large = block_bytes(record_bytes(8, 300_000));
-        let other = scope.spawn(move || log.admits(large, Purpose::Change));
-        assert!(!other.join().unwrap(), "another thread's large block is admitted");
-        assert!(log.admits(bytes, Purpose::Change), "it is its owner's still");
-        log.reserve(0, bytes).finish_skip();
-        let other = scope.spawn(move || {
-            let admitted = log.admits(large, Purpose::Change);
-            if admitted {
-                log.reserve(1, large).finish_skip();
-            }
-            admitted
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open_with(growing(directory.path()), DeviceKind::Auto).unwrap();
+        let bytes = block_bytes(record_bytes(8, 60_000));
+        let before = bench.log.common_block_bytes();
+        assert!(bytes > before);
+        bench.admit(bytes);
+        let end = bench.log.stats().disk_bytes;
+        // The log grows while the block is admitted.
+        let extent = &bench.log.disk.as_ref().unwrap().segments.extent;
+        extent.demand(SEGMENT / 8 * 7, Purpose::Change);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while bench.log.common_block_bytes() < bytes {
+            bench.step();
+            assert!(Instant::now() < deadline, "blocks stay small");
+        }
+        assert!(bench.log.stats().disk_bytes > end);
+        std::thread::scope(|scope| {
+            let log = &bench.log;
+            let large = block_bytes(record_bytes(8, 300_000));
+            let other = scope.spawn(move || log.admits(large, Purpose::Change));
+            assert!(!other.join().unwrap(), "another thread's large block is admitted");
+            assert!(log.admits(bytes, Purpose::Change), "it is its owner's still");
+            log.reserve(0, bytes).finish_skip();
+            let other = scope.spawn(move || {
+                let admitted = log.admits(large, Purpose::Change);
+                if admitted {
+                    log.reserve(1, large).finish_skip();
+                }
+                admitted
+            });
+            assert!(other.join().unwrap(), "its owner has reserved it");
         });
-        assert!(other.join().unwrap(), "its owner has reserved it");
+        bench.flush();
     });
-    bench.flush();
 }
 
 /// Bytes of log that a segment's file has, as its header says.
@@ -123,127 +131,136 @@ fn said_by_header(path: &Path, name: &str) -> u64 {
 /// A crash may come when the file is longer and its header does not say so yet.
 #[test]
 fn what_a_file_has_past_what_its_header_says_is_not_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
-    let mut expected: Found = Vec::new();
-    let mut write = |bench: &mut Bench, count: u64| {
-        for _ in 0..count {
-            let (key, value) = (expected.len().to_be_bytes().to_vec(), vec![7; 3000]);
-            bench.commit(&key, &value);
-            expected.push(vec![(key, value)]);
-            bench.flush();
-        }
-        expected.clone()
-    };
-    let first = write(&mut bench, 1);
-    drop(bench);
-    assert_eq!(
-        (lengths(path), said_by_header(path, FIRST)),
-        (vec![HEADER + FIRST_BYTES], FIRST_BYTES)
-    );
-    let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
-    file.set_len(HEADER + 2 * FIRST_BYTES).unwrap();
-    let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
-    assert!(bench.found == first);
-    assert_eq!(bench.log.disk.as_ref().unwrap().segments.end(), Lsn(FIRST_BYTES));
-    let all = write(&mut bench, 80);
-    let tail = bench.log.tail().0;
-    assert!(tail > FIRST_BYTES, "the log went past what the header said");
-    drop(bench);
-    let header = said_by_header(path, FIRST);
-    assert!(header >= tail && lengths(path)[0] >= HEADER + header, "{header} for {tail}");
-    assert!(Bench::open_with(growing(path), DeviceKind::Auto).unwrap().found == all);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
+        let mut expected: Found = Vec::new();
+        let mut write = |bench: &mut Bench, count: u64| {
+            for _ in 0..count {
+                let (key, value) = (expected.len().to_be_bytes().to_vec(), vec![7; 3000]);
+                bench.commit(&key, &value);
+                expected.push(vec![(key, value)]);
+                bench.flush();
+            }
+            expected.clone()
+        };
+        let first = write(&mut bench, 1);
+        drop(bench);
+        assert_eq!(
+            (lengths(path), said_by_header(path, FIRST)),
+            (vec![HEADER + FIRST_BYTES], FIRST_BYTES)
+        );
+        let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
+        file.set_len(HEADER + 2 * FIRST_BYTES).unwrap();
+        let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
+        assert!(bench.found == first);
+        assert_eq!(bench.log.disk.as_ref().unwrap().segments.end(), Lsn(FIRST_BYTES));
+        let all = write(&mut bench, 80);
+        let tail = bench.log.tail().0;
+        assert!(tail > FIRST_BYTES, "the log went past what the header said");
+        drop(bench);
+        let header = said_by_header(path, FIRST);
+        assert!(header >= tail && lengths(path)[0] >= HEADER + header, "{header} for {tail}");
+        assert!(Bench::open_with(growing(path), DeviceKind::Auto).unwrap().found == all);
+    });
 }
 
 /// Whatever file it is, and wherever the log ends.
 #[test]
 fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    let mut bench = Bench::open(path).unwrap();
-    let mut expected: Found = Vec::new();
-    // Each flush takes a sector at least: the log comes to the fourth file if that is not made ahead.
-    while lengths(path).len() <= 3 {
-        let (key, value) = numbered(expected.len() as u64);
-        bench.commit(&key, &value);
-        expected.push(vec![(key, value)]);
-        bench.flush();
-    }
-    drop(bench);
-    let files = lengths(path).len() as u64;
-    let whole = HEADER + SMALL_SEGMENT;
-    for name in (0..files).map(|index| path.join(format!("wal-{:016x}.seg", index * SMALL_SEGMENT)))
-    {
-        let bytes = std::fs::read(&name).unwrap();
-        let file = std::fs::File::options().write(true).open(&name).unwrap();
-        for length in
-            (1..=SMALL_SEGMENT / 4096).rev().map(|sectors| sectors * 4096).chain([4000, 0])
-        {
-            file.set_len(length).unwrap();
-            match Log::open(options(path)).err() {
-                Some(LogError::Corrupt { path, offset, reason }) => {
-                    assert_eq!(
-                        (path, offset),
-                        (name.clone(), if length < HEADER { 0 } else { length })
-                    );
-                    let told = [format!("{length} bytes"), format!("{whole} or more")];
-                    let told = told.iter().all(|told| reason.contains(told));
-                    assert!(told || length < HEADER, "{reason}");
-                }
-                other => panic!("{length} bytes: {other:?}"),
-            }
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let mut bench = Bench::open(path).unwrap();
+        let mut expected: Found = Vec::new();
+        // Each flush takes a sector at least: the log comes to the fourth file if that is not made ahead.
+        while lengths(path).len() <= 3 {
+            let (key, value) = numbered(expected.len() as u64);
+            bench.commit(&key, &value);
+            expected.push(vec![(key, value)]);
+            bench.flush();
         }
-        file.write_all_at(&bytes, 0).unwrap();
-    }
-    assert!(Bench::open(path).unwrap().found == expected);
+        drop(bench);
+        let files = lengths(path).len() as u64;
+        let whole = HEADER + SMALL_SEGMENT;
+        for name in
+            (0..files).map(|index| path.join(format!("wal-{:016x}.seg", index * SMALL_SEGMENT)))
+        {
+            let bytes = std::fs::read(&name).unwrap();
+            let file = std::fs::File::options().write(true).open(&name).unwrap();
+            for length in
+                (1..=SMALL_SEGMENT / 4096).rev().map(|sectors| sectors * 4096).chain([4000, 0])
+            {
+                file.set_len(length).unwrap();
+                match Log::open(options(path)).err() {
+                    Some(LogError::Corrupt { path, offset, reason }) => {
+                        assert_eq!(
+                            (path, offset),
+                            (name.clone(), if length < HEADER { 0 } else { length })
+                        );
+                        let told = [format!("{length} bytes"), format!("{whole} or more")];
+                        let told = told.iter().all(|told| reason.contains(told));
+                        assert!(told || length < HEADER, "{reason}");
+                    }
+                    other => panic!("{length} bytes: {other:?}"),
+                }
+            }
+            file.write_all_at(&bytes, 0).unwrap();
+        }
+        assert!(Bench::open(path).unwrap().found == expected);
+    });
 }
 
 /// Such a header is from another time than the files that follow.
 #[test]
 fn a_first_file_that_is_not_whole_is_the_last() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
-    bench.commit(b"key", b"value");
-    bench.flush();
-    let file = std::fs::File::options().read(true).write(true).open(path.join(FIRST)).unwrap();
-    let mut header = [0; HEADER as usize];
-    file.read_exact_at(&mut header, 0).unwrap();
-    while lengths(path).len() == 1 {
-        bench.commit(&[1; 8], &[2; 100_000]);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
+        bench.commit(b"key", b"value");
         bench.flush();
-    }
-    drop(bench);
-    assert_eq!(said_by_header(path, FIRST), SEGMENT);
-    file.write_all_at(&header, 0).unwrap();
-    match Log::open(growing(path)).err() {
-        Some(LogError::Corrupt { path: named, offset, .. }) => {
-            assert_eq!((named, offset), (path.join(FIRST), HEADER + FIRST_BYTES));
+        let file = std::fs::File::options().read(true).write(true).open(path.join(FIRST)).unwrap();
+        let mut header = [0; HEADER as usize];
+        file.read_exact_at(&mut header, 0).unwrap();
+        while lengths(path).len() == 1 {
+            bench.commit(&[1; 8], &[2; 100_000]);
+            bench.flush();
         }
-        other => panic!("{other:?}"),
-    }
+        drop(bench);
+        assert_eq!(said_by_header(path, FIRST), SEGMENT);
+        file.write_all_at(&header, 0).unwrap();
+        match Log::open(growing(path)).err() {
+            Some(LogError::Corrupt { path: named, offset, .. }) => {
+                assert_eq!((named, offset), (path.join(FIRST), HEADER + FIRST_BYTES));
+            }
+            other => panic!("{other:?}"),
+        }
+    });
 }
 
 #[test]
 fn a_header_that_does_not_say_it_is_of_a_whole_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path();
-    let mut bench = Bench::open(path).unwrap();
-    bench.commit(b"key", b"value");
-    bench.flush();
-    let header = bench.log.identity().unwrap().sector_of(1, *b"BRAIDWAL", 0, [0; 4]);
-    drop(bench);
-    let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
-    file.write_all_at(&header, 0).unwrap();
-    assert_eq!(said_by_header(path, FIRST), 0);
-    assert_eq!(Bench::open(path).unwrap().found.len(), 1);
-    let length = HEADER + SMALL_SEGMENT - 4096;
-    file.set_len(length).unwrap();
-    match Log::open(options(path)).err() {
-        Some(LogError::Corrupt { path: named, offset, .. }) => {
-            assert_eq!((named, offset), (path.join(FIRST), length));
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let mut bench = Bench::open(path).unwrap();
+        bench.commit(b"key", b"value");
+        bench.flush();
+        let header = bench.log.identity().unwrap().sector_of(1, *b"BRAIDWAL", 0, [0; 4]);
+        drop(bench);
+        let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
+        file.write_all_at(&header, 0).unwrap();
+        assert_eq!(said_by_header(path, FIRST), 0);
+        assert_eq!(Bench::open(path).unwrap().found.len(), 1);
+        let length = HEADER + SMALL_SEGMENT - 4096;
+        file.set_len(length).unwrap();
+        match Log::open(options(path)).err() {
+            Some(LogError::Corrupt { path: named, offset, .. }) => {
+                assert_eq!((named, offset), (path.join(FIRST), length));
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
-    }
+    });
 }

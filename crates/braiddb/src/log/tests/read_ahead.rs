@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::sched::{Driver, Executor, ExecutorOptions, Job, Policy, Turn, Width};
 
 struct NoHousekeeping;
@@ -50,27 +51,30 @@ fn read(store: ColdStore, records: Vec<(Lsn, usize)>) -> Vec<Result<Vec<u8>, Log
 
 #[test]
 fn what_is_read_ahead_may_be_gone() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    let mut commits = Vec::new();
-    while bench.log.tail().0 < 2 * SMALL_SEGMENT {
-        let (key, value) = numbered(commits.len() as u64);
-        let record = Lsn(bench.commit(&key, &value).0 + block_bytes(0) as u64);
-        commits.push((record, value));
-    }
-    bench.flush();
-    let in_segment = |end: u64| commits.iter().rposition(|(lsn, _)| lsn.0 + 8192 < end).unwrap();
-    let (first, second) =
-        (&commits[in_segment(SMALL_SEGMENT)], &commits[in_segment(2 * SMALL_SEGMENT)]);
-    let ahead = 64 << 10;
-    let store = bench.log.cold_store().unwrap();
-    let whole = read(store.clone(), vec![(first.0, ahead), (second.0, ahead)]);
-    assert_eq!(whole[0].as_ref().unwrap(), &first.1);
-    assert_eq!(whole[1].as_ref().unwrap(), &second.1);
-    // As if it were freed, and its file removed, while the piece before it is read.
-    let name = directory.path().join(format!("wal-{SMALL_SEGMENT:016x}.seg"));
-    std::fs::OpenOptions::new().write(true).open(name).unwrap().set_len(4096).unwrap();
-    let found = read(store, vec![(first.0, ahead), (second.0, ahead)]);
-    assert_eq!(found[0].as_ref().unwrap(), &first.1);
-    assert!(matches!(found[1], Err(LogError::Corrupt { .. })), "{:?}", found[1]);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let mut commits = Vec::new();
+        while bench.log.tail().0 < 2 * SMALL_SEGMENT {
+            let (key, value) = numbered(commits.len() as u64);
+            let record = Lsn(bench.commit(&key, &value).0 + block_bytes(0) as u64);
+            commits.push((record, value));
+        }
+        bench.flush();
+        let in_segment =
+            |end: u64| commits.iter().rposition(|(lsn, _)| lsn.0 + 8192 < end).unwrap();
+        let (first, second) =
+            (&commits[in_segment(SMALL_SEGMENT)], &commits[in_segment(2 * SMALL_SEGMENT)]);
+        let ahead = 64 << 10;
+        let store = bench.log.cold_store().unwrap();
+        let whole = read(store.clone(), vec![(first.0, ahead), (second.0, ahead)]);
+        assert_eq!(whole[0].as_ref().unwrap(), &first.1);
+        assert_eq!(whole[1].as_ref().unwrap(), &second.1);
+        // As if it were freed, and its file removed, while the piece before it is read.
+        let name = directory.path().join(format!("wal-{SMALL_SEGMENT:016x}.seg"));
+        std::fs::OpenOptions::new().write(true).open(name).unwrap().set_len(4096).unwrap();
+        let found = read(store, vec![(first.0, ahead), (second.0, ahead)]);
+        assert_eq!(found[0].as_ref().unwrap(), &first.1);
+        assert!(matches!(found[1], Err(LogError::Corrupt { .. })), "{:?}", found[1]);
+    });
 }

@@ -1,198 +1,216 @@
 //! What was made durable is read back, in order.
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 #[test]
 fn everything_durable_is_read_back() {
-    for kind in [DeviceKind::Auto, DeviceKind::Blocking] {
-        let directory = tempfile::tempdir().unwrap();
-        let mut expected: Found = Vec::new();
-        // Several segments, several runs.
-        for run in 0..4 {
-            let mut bench = Bench::open_with(options(directory.path()), kind).unwrap();
-            assert_eq!(bench.found, expected, "run {run}");
-            for number in 0..700 {
-                let (key, value) = numbered(run * 1000 + number);
-                bench.commit(&key, &value);
-                expected.push(vec![(key, value)]);
-                if number % 50 == 0 {
-                    bench.flush();
+    with_limit(PART_SECONDS, |_| {
+        for kind in [DeviceKind::Auto, DeviceKind::Blocking] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut expected: Found = Vec::new();
+            // Several segments, several runs.
+            for run in 0..4 {
+                let mut bench = Bench::open_with(options(directory.path()), kind).unwrap();
+                assert_eq!(bench.found, expected, "run {run}");
+                for number in 0..700 {
+                    let (key, value) = numbered(run * 1000 + number);
+                    bench.commit(&key, &value);
+                    expected.push(vec![(key, value)]);
+                    if number % 50 == 0 {
+                        bench.flush();
+                    }
                 }
+                bench.flush();
+                assert_eq!(bench.log.durable(), bench.log.tail());
+                let stats = bench.log.stats();
+                assert!(stats.flushes >= 14 && stats.bytes_written > stats.padding_bytes);
             }
-            bench.flush();
-            assert_eq!(bench.log.durable(), bench.log.tail());
-            let stats = bench.log.stats();
-            assert!(stats.flushes >= 14 && stats.bytes_written > stats.padding_bytes);
+            assert_eq!(Bench::open(directory.path()).unwrap().found, expected);
         }
-        assert_eq!(Bench::open(directory.path()).unwrap().found, expected);
-    }
+    });
 }
 
 #[test]
 fn the_ring_wraps() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = LogOptions { ring_bytes: 1, segment_bytes: 8 << 20, ..options(directory.path()) };
-    let mut bench = Bench::open_with(options, DeviceKind::Auto).unwrap();
-    // 32 MiB of ring; odd sizes, so that some block goes around its end.
-    let value = vec![5; 999_983];
-    for number in 0..80u64 {
-        bench.commit(&number.to_be_bytes(), &value);
-    }
-    bench.flush();
-    assert!(bench.log.tail().0 > 2 * (32 << 20));
-    drop(bench);
-    let found = Bench::open(directory.path()).unwrap().found;
-    assert_eq!(found.len(), 80);
-    for (number, records) in found.iter().enumerate() {
-        assert_eq!(records[0].0, (number as u64).to_be_bytes());
-        assert!(records[0].1 == value);
-    }
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            LogOptions { ring_bytes: 1, segment_bytes: 8 << 20, ..options(directory.path()) };
+        let mut bench = Bench::open_with(options, DeviceKind::Auto).unwrap();
+        // 32 MiB of ring; odd sizes, so that some block goes around its end.
+        let value = vec![5; 999_983];
+        for number in 0..80u64 {
+            bench.commit(&number.to_be_bytes(), &value);
+        }
+        bench.flush();
+        assert!(bench.log.tail().0 > 2 * (32 << 20));
+        drop(bench);
+        let found = Bench::open(directory.path()).unwrap().found;
+        assert_eq!(found.len(), 80);
+        for (number, records) in found.iter().enumerate() {
+            assert_eq!(records[0].0, (number as u64).to_be_bytes());
+            assert!(records[0].1 == value);
+        }
+    });
 }
 
 #[test]
 fn what_a_file_held_as_an_earlier_segment_is_never_met() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    let mut expected = Vec::new();
-    let mut write = |bench: &mut Bench, until: Lsn| {
-        while bench.log.tail() < until {
-            let (key, value) = numbered(expected.len() as u64);
-            let lsn = bench.commit(&key, &value);
-            expected.push((lsn, key));
-            if expected.len() % 7 == 0 {
-                bench.flush();
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let mut expected = Vec::new();
+        let mut write = |bench: &mut Bench, until: Lsn| {
+            while bench.log.tail() < until {
+                let (key, value) = numbered(expected.len() as u64);
+                let lsn = bench.commit(&key, &value);
+                expected.push((lsn, key));
+                if expected.len() % 7 == 0 {
+                    bench.flush();
+                }
             }
+            bench.flush();
+            expected.clone()
+        };
+        // Eight lives of the same files, each left at another place of a segment.
+        for life in 1..9 {
+            let until = Lsn(life * 4 * SMALL_SEGMENT + life * 30_000);
+            let expected = write(&mut bench, until);
+            let files = bench.log.files().unwrap();
+            let freed = files.unheld_before(Lsn(until.0 - SMALL_SEGMENT), until);
+            freed.iter().for_each(|index| assert!(files.free_segment(*index, until, 100).unwrap()));
+            assert!(!freed.is_empty());
+            if life % 2 == 0 {
+                continue;
+            }
+            // Reused files went on with their old contents; the log is read from the segments left.
+            assert!(life == 1 || bench.log.stats().segments_reused >= 3, "life {life}");
+            let segments = files.bytes() / files.segment_bytes();
+            drop(files);
+            drop(bench);
+            let left = std::fs::read_dir(directory.path()).unwrap();
+            let names = left.map(|file| file.unwrap().file_name().into_string().unwrap());
+            let left = names.filter(|name| name.contains(".seg")).count() as u64;
+            // One may have been about to become a segment.
+            assert!((segments..=segments + 1).contains(&left), "{left} files, {segments} segments");
+            let from = Lsn((freed.last().unwrap() + 1) * SMALL_SEGMENT);
+            let rest: Vec<_> = expected.into_iter().filter(|(lsn, _)| *lsn >= from).collect();
+            let (log, mut reader) = Log::open(options(directory.path())).unwrap();
+            reader.start_at(rest[0].0);
+            let mut found = Vec::new();
+            while let Some(block) = reader.next_block().unwrap() {
+                found.extend(block.records().map(|(_, record)| (block.lsn, record.key.to_vec())));
+            }
+            assert_eq!(found, rest, "life {life}");
+            log.resume_at(reader.end()).unwrap();
+            let device = open_device(DeviceKind::Auto).unwrap();
+            bench = Bench { log, flush: FlushState::default(), device, found: Vec::new() };
         }
-        bench.flush();
-        expected.clone()
-    };
-    // Eight lives of the same files, each left at another place of a segment.
-    for life in 1..9 {
-        let until = Lsn(life * 4 * SMALL_SEGMENT + life * 30_000);
-        let expected = write(&mut bench, until);
-        let files = bench.log.files().unwrap();
-        let freed = files.unheld_before(Lsn(until.0 - SMALL_SEGMENT), until);
-        freed.iter().for_each(|index| assert!(files.free_segment(*index, until, 100).unwrap()));
-        assert!(!freed.is_empty());
-        if life % 2 == 0 {
-            continue;
-        }
-        // Reused files went on with their old contents; the log is read from the segments left.
-        assert!(life == 1 || bench.log.stats().segments_reused >= 3, "life {life}");
-        let segments = files.bytes() / files.segment_bytes();
-        drop(files);
-        drop(bench);
-        let left = std::fs::read_dir(directory.path()).unwrap();
-        let names = left.map(|file| file.unwrap().file_name().into_string().unwrap());
-        let left = names.filter(|name| name.contains(".seg")).count() as u64;
-        // One may have been about to become a segment.
-        assert!((segments..=segments + 1).contains(&left), "{left} files, {segments} segments");
-        let from = Lsn((freed.last().unwrap() + 1) * SMALL_SEGMENT);
-        let rest: Vec<_> = expected.into_iter().filter(|(lsn, _)| *lsn >= from).collect();
-        let (log, mut reader) = Log::open(options(directory.path())).unwrap();
-        reader.start_at(rest[0].0);
-        let mut found = Vec::new();
-        while let Some(block) = reader.next_block().unwrap() {
-            found.extend(block.records().map(|(_, record)| (block.lsn, record.key.to_vec())));
-        }
-        assert_eq!(found, rest, "life {life}");
-        log.resume_at(reader.end()).unwrap();
-        let device = open_device(DeviceKind::Auto).unwrap();
-        bench = Bench { log, flush: FlushState::default(), device, found: Vec::new() };
-    }
+    });
 }
 
 #[test]
 fn parts_skips_and_large_blocks_keep_their_kinds() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    let large = vec![9; 16 << 20];
-    let first = {
-        let records = record_bytes(3, large.len());
-        bench.admit(block_bytes(records));
-        let log = &bench.log;
-        assert!(log.admits(block_bytes(records), Purpose::Change), "it is its owner's already");
-        let mut part = log.reserve(1, block_bytes(records));
-        part.append(TableId(1), RecordKind::Update, Rid::new(5), b"key", &large);
-        let first = part.lsn();
-        part.finish_part(first);
-        log.reserve(0, block_bytes(record_bytes(1, 1))).finish_skip();
-        drop(log.reserve(0, block_bytes(48)));
-        log.reserve(1, block_bytes(0)).finish_commit(Some(first));
-        first
-    };
-    bench.flush();
-    drop(bench);
-    let (_log, mut reader) = Log::open(options(directory.path())).unwrap();
-    let mut kinds = Vec::new();
-    while let Some(block) = reader.next_block().unwrap() {
-        kinds.push(block.kind);
-        if block.lsn == first {
-            let (_, record) = block.records().next().unwrap();
-            assert_eq!((record.kind, record.rid), (RecordKind::Update, Rid::new(5)));
-            assert!(record.key == b"key" && record.value == large);
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let large = vec![9; 16 << 20];
+        let first = {
+            let records = record_bytes(3, large.len());
+            bench.admit(block_bytes(records));
+            let log = &bench.log;
+            assert!(log.admits(block_bytes(records), Purpose::Change), "it is its owner's already");
+            let mut part = log.reserve(1, block_bytes(records));
+            part.append(TableId(1), RecordKind::Update, Rid::new(5), b"key", &large);
+            let first = part.lsn();
+            part.finish_part(first);
+            log.reserve(0, block_bytes(record_bytes(1, 1))).finish_skip();
+            drop(log.reserve(0, block_bytes(48)));
+            log.reserve(1, block_bytes(0)).finish_commit(Some(first));
+            first
+        };
+        bench.flush();
+        drop(bench);
+        let (_log, mut reader) = Log::open(options(directory.path())).unwrap();
+        let mut kinds = Vec::new();
+        while let Some(block) = reader.next_block().unwrap() {
+            kinds.push(block.kind);
+            if block.lsn == first {
+                let (_, record) = block.records().next().unwrap();
+                assert_eq!((record.kind, record.rid), (RecordKind::Update, Rid::new(5)));
+                assert!(record.key == b"key" && record.value == large);
+            }
         }
-    }
-    let (part, commit) =
-        (BlockKind::Part { first_part: first }, BlockKind::Commit { first_part: Some(first) });
-    assert_eq!(kinds[..4], [part, BlockKind::Skip, BlockKind::Skip, commit]);
+        let (part, commit) =
+            (BlockKind::Part { first_part: first }, BlockKind::Commit { first_part: Some(first) });
+        assert_eq!(kinds[..4], [part, BlockKind::Skip, BlockKind::Skip, commit]);
+    });
 }
 
 #[test]
 fn one_large_block_at_a_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    let bytes = block_bytes(record_bytes(8, 16 << 20));
-    bench.admit(bytes);
-    let log = &bench.log;
-    std::thread::scope(|s| {
-        let other = s.spawn(|| log.admits(bytes, Purpose::Change));
-        assert!(!other.join().unwrap(), "another thread's is admitted already");
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let bytes = block_bytes(record_bytes(8, 16 << 20));
+        bench.admit(bytes);
+        let log = &bench.log;
+        std::thread::scope(|s| {
+            let other = s.spawn(|| log.admits(bytes, Purpose::Change));
+            assert!(!other.join().unwrap(), "another thread's is admitted already");
+        });
+        log.reserve(0, bytes).finish_skip();
+        assert!(log.admits(64, Purpose::Deletion), "common blocks go on");
     });
-    log.reserve(0, bytes).finish_skip();
-    assert!(log.admits(64, Purpose::Deletion), "common blocks go on");
 }
 
 #[test]
 fn a_directory_without_a_database() {
-    let directory = tempfile::tempdir().unwrap();
-    let without = LogOptions { create: false, ..options(directory.path()) };
-    assert!(matches!(Log::open(without.clone()), Err(LogError::NotADatabase { .. })));
-    let bench = Bench::open(directory.path()).unwrap();
-    assert!(matches!(Log::open(without.clone()), Err(LogError::Locked { .. })));
-    let identity = bench.log.identity();
-    drop(bench);
-    assert_eq!(Log::open(without).unwrap().0.identity(), identity);
-    let missing = LogOptions { create: false, ..options(&directory.path().join("x")) };
-    assert!(matches!(Log::open(missing), Err(LogError::NotADatabase { .. })));
-    let odd = LogOptions { segment_bytes: 70_000, ..options(&directory.path().join("y")) };
-    assert!(matches!(Log::open(odd), Err(LogError::Size { .. })));
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let without = LogOptions { create: false, ..options(directory.path()) };
+        assert!(matches!(Log::open(without.clone()), Err(LogError::NotADatabase { .. })));
+        let bench = Bench::open(directory.path()).unwrap();
+        assert!(matches!(Log::open(without.clone()), Err(LogError::Locked { .. })));
+        let identity = bench.log.identity();
+        drop(bench);
+        assert_eq!(Log::open(without).unwrap().0.identity(), identity);
+        let missing = LogOptions { create: false, ..options(&directory.path().join("x")) };
+        assert!(matches!(Log::open(missing), Err(LogError::NotADatabase { .. })));
+        let odd = LogOptions { segment_bytes: 70_000, ..options(&directory.path().join("y")) };
+        assert!(matches!(Log::open(odd), Err(LogError::Size { .. })));
+    });
 }
 
 #[test]
 fn an_interrupted_creation_is_made_again() {
-    let directory = tempfile::tempdir().unwrap();
-    drop(Bench::open(directory.path()).unwrap());
-    let meta = directory.path().join("braid.meta");
-    std::fs::rename(&meta, directory.path().join("braid.meta.new")).unwrap();
-    let mut bench = Bench::open(directory.path()).unwrap();
-    bench.commit(b"key", b"value");
-    bench.flush();
-    drop(bench);
-    // With a log in it, the directory is somebody's.
-    std::fs::remove_file(&meta).unwrap();
-    assert!(matches!(Bench::open(directory.path()), Err(LogError::NotADatabase { .. })));
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Bench::open(directory.path()).unwrap());
+        let meta = directory.path().join("braid.meta");
+        std::fs::rename(&meta, directory.path().join("braid.meta.new")).unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        bench.commit(b"key", b"value");
+        bench.flush();
+        drop(bench);
+        // With a log in it, the directory is somebody's.
+        std::fs::remove_file(&meta).unwrap();
+        assert!(matches!(Bench::open(directory.path()), Err(LogError::NotADatabase { .. })));
+    });
 }
 
 #[test]
 fn a_volatile_log_is_a_clock() {
-    let log = Log::volatile(3);
-    let before = log.tail();
-    assert_eq!(log.advance_clock(), before);
-    assert!(log.tail() > before && log.buffered() == log.tail());
-    assert_eq!(log.durable(), Lsn::MAX);
-    assert!(log.admits(block_bytes(100), Purpose::Change) && log.poisoned().is_none());
-    let mut device = open_device(DeviceKind::Blocking).unwrap();
-    let turn = log.turn(&mut FlushState::default(), &mut *device, true);
-    assert_eq!(turn, FlushTurn::default());
+    with_limit(PART_SECONDS, |_| {
+        let log = Log::volatile(3);
+        let before = log.tail();
+        assert_eq!(log.advance_clock(), before);
+        assert!(log.tail() > before && log.buffered() == log.tail());
+        assert_eq!(log.durable(), Lsn::MAX);
+        assert!(log.admits(block_bytes(100), Purpose::Change) && log.poisoned().is_none());
+        let mut device = open_device(DeviceKind::Blocking).unwrap();
+        let turn = log.turn(&mut FlushState::default(), &mut *device, true);
+        assert_eq!(turn, FlushTurn::default());
+    });
 }

@@ -1,10 +1,13 @@
 //! Two workers fill and flush at once.
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 #[test]
 fn two_workers_share_the_log() {
-    HoleTracker::ALL.into_iter().for_each(two_workers_share_a_log);
+    with_limit(PART_SECONDS, |_| {
+        HoleTracker::ALL.into_iter().for_each(two_workers_share_a_log);
+    });
 }
 
 fn two_workers_share_a_log(tracker: HoleTracker) {

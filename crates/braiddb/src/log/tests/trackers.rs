@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::super::space::Space;
 use super::super::tracker::*;
 use super::super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 const FILLERS: usize = 3;
 const RING: u64 = 4096;
@@ -67,41 +68,47 @@ proptest! {
         start in 1_u64..1000,
         steps in prop::collection::vec((0..=FILLERS, 1_u64..24), 0..600),
     ) {
-        let start = start * 8;
-        holes_are_found(&InFlightMarks::new(FILLERS), start, &steps, false);
-        holes_are_found(&BitmapScan::new(RING), start, &steps, true);
-        // Ranges much smaller than blocks, about their size, larger, and of more than the ring.
-        for exponent in [4, 6, 9, 13] {
-            holes_are_found(&Grasshopper::new(FILLERS, RING, exponent), start, &steps, true);
-        }
+        with_limit(PART_SECONDS, move |_| {
+            let start = start * 8;
+            holes_are_found(&InFlightMarks::new(FILLERS), start, &steps, false);
+            holes_are_found(&BitmapScan::new(RING), start, &steps, true);
+            // Ranges much smaller than blocks, about their size, larger, and of more than the ring.
+            for exponent in [4, 6, 9, 13] {
+                holes_are_found(&Grasshopper::new(FILLERS, RING, exponent), start, &steps, true);
+            }
+        });
     }
 }
 
 #[test]
 fn grasshopper_crawls_when_near_and_hops_when_far() {
-    let tracker = Grasshopper::new(1, RING, 6);
-    let mut advances = Vec::new();
-    for blocks in [1, 60] {
-        let tail = crate::sync::atomic::AtomicU64::new(tracker.prefix(0));
-        for _ in 0..blocks {
-            let lsn = tracker.reserve(0, &tail, 24);
-            tracker.end(0, lsn..lsn + 24, lsn.saturating_sub(RING));
+    with_limit(PART_SECONDS, |_| {
+        let tracker = Grasshopper::new(1, RING, 6);
+        let mut advances = Vec::new();
+        for blocks in [1, 60] {
+            let tail = crate::sync::atomic::AtomicU64::new(tracker.prefix(0));
+            for _ in 0..blocks {
+                let lsn = tracker.reserve(0, &tail, 24);
+                tracker.end(0, lsn..lsn + 24, lsn.saturating_sub(RING));
+            }
+            assert_eq!(tracker.prefix(tail.load(Ordering::SeqCst)), tail.load(Ordering::SeqCst));
+            advances.push(tracker.advances());
         }
-        assert_eq!(tracker.prefix(tail.load(Ordering::SeqCst)), tail.load(Ordering::SeqCst));
-        advances.push(tracker.advances());
-    }
-    assert_eq!(advances[0], Advances { crawled: 24, hopped: 0 });
-    let far = advances[1];
-    assert!(far.hopped > 1200 && far.crawled < 200, "{far:?}");
+        assert_eq!(advances[0], Advances { crawled: 24, hopped: 0 });
+        let far = advances[1];
+        assert!(far.hopped > 1200 && far.crawled < 200, "{far:?}");
+    });
 }
 
 #[test]
 #[should_panic(expected = "garbage collection never passes the durable LSN")]
 fn grasshopper_knows_that_durable_never_goes_back() {
-    let tracker = Grasshopper::new(1, RING, 6);
-    for (lsn, durable) in [(0, 0), (8, 8), (16, 16), (24, 0)] {
-        tracker.end(0, lsn..lsn + 8, durable);
-    }
+    with_limit(PART_SECONDS, |_| {
+        let tracker = Grasshopper::new(1, RING, 6);
+        for (lsn, durable) in [(0, 0), (8, 8), (16, 16), (24, 0)] {
+            tracker.end(0, lsn..lsn + 8, durable);
+        }
+    });
 }
 
 /// A ring of plain memory, whose misuse a sanitizer sees and the checks below too.
@@ -173,7 +180,9 @@ fn never_runs_ahead(kind: HoleTracker, threads: usize) {
 
 #[test]
 fn threads_never_see_the_prefix_run_ahead() {
-    for kind in HoleTracker::ALL {
-        never_runs_ahead(kind, 4);
-    }
+    with_limit(PART_SECONDS, |_| {
+        for kind in HoleTracker::ALL {
+            never_runs_ahead(kind, 4);
+        }
+    });
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::latch::Latch;
 use crate::log::Lsn;
 use crate::rid::TableId;
@@ -127,31 +129,34 @@ proptest! {
         small in any::<bool>(),
         steps in prop::collection::vec((key(), 0usize..33, 0u8..8), 0..1200),
     ) {
-        let mut pages = Pages::new(if small { LEAST_PAGE_BYTES } else { 4096 });
-        let mut model = Model::new();
-        for (number, (key, value_bytes, step)) in steps.into_iter().enumerate() {
-            let page = pages.number_of(&key);
-            let found = pages.at(page).find(&key);
-            prop_assert_eq!(matches!(found, Slot::At(_)), model.contains_key(&key));
-            match (step, found) {
-                (0 | 1, Slot::At(place)) => {
-                    pages.at(page).remove(place);
-                    pages.at(page).check();
-                    model.remove(&key);
-                }
-                (2, Slot::At(place)) => {
-                    pages.at(page).set_flags(place, SlotFlags::DELETED);
-                    model.get_mut(&key).unwrap().1 = SlotFlags::DELETED;
-                }
-                (3, _) => pages.try_merge(page),
-                _ => {
-                    let value = vec![number as u8; value_bytes];
-                    pages.put(&key, &value, SlotFlags::VERSIONED);
-                    model.insert(key, (value, SlotFlags::VERSIONED));
+        with_limit(PART_SECONDS, move |_| {
+            let mut pages = Pages::new(if small { LEAST_PAGE_BYTES } else { 4096 });
+            let mut model = Model::new();
+            for (number, (key, value_bytes, step)) in steps.into_iter().enumerate() {
+                let page = pages.number_of(&key);
+                let found = pages.at(page).find(&key);
+                prop_assert_eq!(matches!(found, Slot::At(_)), model.contains_key(&key));
+                match (step, found) {
+                    (0 | 1, Slot::At(place)) => {
+                        pages.at(page).remove(place);
+                        pages.at(page).check();
+                        model.remove(&key);
+                    }
+                    (2, Slot::At(place)) => {
+                        pages.at(page).set_flags(place, SlotFlags::DELETED);
+                        model.get_mut(&key).unwrap().1 = SlotFlags::DELETED;
+                    }
+                    (3, _) => pages.try_merge(page),
+                    _ => {
+                        let value = vec![number as u8; value_bytes];
+                        pages.put(&key, &value, SlotFlags::VERSIONED);
+                        model.insert(key, (value, SlotFlags::VERSIONED));
+                    }
                 }
             }
-        }
-        prop_assert_eq!(pages.content(), model.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(pages.content(), model.into_iter().collect::<Vec<_>>());
+            Ok::<_, TestCaseError>(())
+        })?;
     }
 }
 
@@ -159,94 +164,105 @@ proptest! {
 /// page.
 #[test]
 fn entries_of_any_size_find_room() {
-    let mut random = fastrand::Rng::with_seed(3);
-    for page_bytes in [LEAST_PAGE_BYTES, 4096, 16 << 10, MOST_PAGE_BYTES] {
-        let (most_key, most_value) =
-            (max_key_bytes(page_bytes), max_inline_value_bytes(page_bytes));
-        let (mut pages, mut model) = (Pages::new(page_bytes), Model::new());
-        for number in 0..400_u32 {
-            let mut key = vec![random.u8(0..3); random.usize(..most_key)];
-            if random.bool() {
-                key = vec![5; most_key];
-                let end = key.len() - 4;
-                key[end..].copy_from_slice(&random.u32(..).to_be_bytes());
+    with_limit(PART_SECONDS, |_| {
+        let mut random = fastrand::Rng::with_seed(3);
+        for page_bytes in [LEAST_PAGE_BYTES, 4096, 16 << 10, MOST_PAGE_BYTES] {
+            let (most_key, most_value) =
+                (max_key_bytes(page_bytes), max_inline_value_bytes(page_bytes));
+            let (mut pages, mut model) = (Pages::new(page_bytes), Model::new());
+            for number in 0..400_u32 {
+                let mut key = vec![random.u8(0..3); random.usize(..most_key)];
+                if random.bool() {
+                    key = vec![5; most_key];
+                    let end = key.len() - 4;
+                    key[end..].copy_from_slice(&random.u32(..).to_be_bytes());
+                }
+                let value_bytes =
+                    if random.bool() { most_value } else { random.usize(..most_value) };
+                let value = vec![number as u8; value_bytes];
+                pages.put(&key, &value, SlotFlags::NONE);
+                model.insert(key, (value, SlotFlags::NONE));
             }
-            let value_bytes = if random.bool() { most_value } else { random.usize(..most_value) };
-            let value = vec![number as u8; value_bytes];
-            pages.put(&key, &value, SlotFlags::NONE);
-            model.insert(key, (value, SlotFlags::NONE));
+            assert!(pages.splits > 10);
+            assert_eq!(pages.content(), model.into_iter().collect::<Vec<_>>());
         }
-        assert!(pages.splits > 10);
-        assert_eq!(pages.content(), model.into_iter().collect::<Vec<_>>());
-    }
+    });
 }
 
 #[test]
 fn merges_undo_what_splits_did() {
-    let mut pages = Pages::new(LEAST_PAGE_BYTES);
-    let name = |number: u32| format!("a common key {number:03}").into_bytes();
-    let name = |number: u32| name(number)[..16].to_vec();
-    for number in 0..300 {
-        pages.put(&name(number), &[1; 20], SlotFlags::NONE);
-    }
-    assert!(pages.splits > 20);
-    for number in (0..300).filter(|number| number % 10 != 0) {
-        let page = pages.number_of(&name(number));
-        let Slot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
-        pages.at(page).remove(place);
-    }
-    let mut page = 0;
-    while page + 1 < pages.pages.len() {
-        let before = pages.merges;
-        pages.try_merge(page);
-        page += usize::from(before == pages.merges);
-    }
-    assert!(pages.merges * 2 > pages.splits, "{} of {}", pages.merges, pages.splits);
-    let left: Vec<_> = pages.content().into_iter().map(|(key, _)| key).collect();
-    assert_eq!(left, (0..300).step_by(10).map(name).collect::<Vec<_>>());
+    with_limit(PART_SECONDS, |_| {
+        let mut pages = Pages::new(LEAST_PAGE_BYTES);
+        let name = |number: u32| format!("a common key {number:03}").into_bytes();
+        let name = |number: u32| name(number)[..16].to_vec();
+        for number in 0..300 {
+            pages.put(&name(number), &[1; 20], SlotFlags::NONE);
+        }
+        assert!(pages.splits > 20);
+        for number in (0..300).filter(|number| number % 10 != 0) {
+            let page = pages.number_of(&name(number));
+            let Slot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
+            pages.at(page).remove(place);
+        }
+        let mut page = 0;
+        while page + 1 < pages.pages.len() {
+            let before = pages.merges;
+            pages.try_merge(page);
+            page += usize::from(before == pages.merges);
+        }
+        assert!(pages.merges * 2 > pages.splits, "{} of {}", pages.merges, pages.splits);
+        let left: Vec<_> = pages.content().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(left, (0..300).step_by(10).map(name).collect::<Vec<_>>());
+    });
 }
 
 #[test]
 fn inner_pages_lead_every_key_to_its_child() {
-    let pages = [words(4096), words(4096)];
-    let [left, right] = [Page::new(&pages[0]), Page::new(&pages[1])];
-    left.format(&Format { level: 1, page: 1, table: TABLE, low: b"key/", high: Some(b"key0") });
-    let name = |number: usize| format!("key/{number:09}").into_bytes();
-    left.insert_child(0, b"", 0);
-    for number in 1..100 {
-        let place = left.child_place(left.shape(), &Suffix::new(&name(number * 10), 3)) + 1;
-        left.insert_child(place, &name(number * 10), number as u64);
-    }
-    let child_of = |page: Page<'_>, key: &[u8]| {
-        let shape = page.shape();
-        page.child(page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)))
-    };
-    left.check();
-    for number in 0..999 {
-        assert_eq!(child_of(left, &name(number)), number as u64 / 10);
-    }
-    let point = left.inner_split_point(&name(400));
-    let (copy, low, high) = (left.copy(), left.low_fence(), left.high_fence());
-    right.become_part(
-        copy.page(),
-        point.from..100,
-        &left.part(2, &point.separator, high.as_deref()),
-    );
-    left.become_part(copy.page(), 0..point.from, &left.part(1, &low, Some(&point.separator)));
-    left.check();
-    right.check();
-    assert_eq!(left.count() + right.count(), 100);
-    for number in 0..999 {
-        let page = if right.may_hold(&name(number)) { right } else { left };
-        assert!(page.may_hold(&name(number)));
-        assert_eq!(child_of(page, &name(number)), number as u64 / 10);
-    }
-    assert!(!left.can_be_merged_with(right, 0) || left.count() + right.count() < 120);
-    left.absorb(right);
-    left.check();
-    for number in 0..999 {
-        assert_eq!(child_of(left, &name(number)), number as u64 / 10, "the separator came back");
-    }
+    with_limit(PART_SECONDS, |_| {
+        let pages = [words(4096), words(4096)];
+        let [left, right] = [Page::new(&pages[0]), Page::new(&pages[1])];
+        left.format(&Format { level: 1, page: 1, table: TABLE, low: b"key/", high: Some(b"key0") });
+        let name = |number: usize| format!("key/{number:09}").into_bytes();
+        left.insert_child(0, b"", 0);
+        for number in 1..100 {
+            let place = left.child_place(left.shape(), &Suffix::new(&name(number * 10), 3)) + 1;
+            left.insert_child(place, &name(number * 10), number as u64);
+        }
+        let child_of = |page: Page<'_>, key: &[u8]| {
+            let shape = page.shape();
+            page.child(page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)))
+        };
+        left.check();
+        for number in 0..999 {
+            assert_eq!(child_of(left, &name(number)), number as u64 / 10);
+        }
+        let point = left.inner_split_point(&name(400));
+        let (copy, low, high) = (left.copy(), left.low_fence(), left.high_fence());
+        right.become_part(
+            copy.page(),
+            point.from..100,
+            &left.part(2, &point.separator, high.as_deref()),
+        );
+        left.become_part(copy.page(), 0..point.from, &left.part(1, &low, Some(&point.separator)));
+        left.check();
+        right.check();
+        assert_eq!(left.count() + right.count(), 100);
+        for number in 0..999 {
+            let page = if right.may_hold(&name(number)) { right } else { left };
+            assert!(page.may_hold(&name(number)));
+            assert_eq!(child_of(page, &name(number)), number as u64 / 10);
+        }
+        assert!(!left.can_be_merged_with(right, 0) || left.count() + right.count() < 120);
+        left.absorb(right);
+        left.check();
+        for number in 0..999 {
+            assert_eq!(
+                child_of(left, &name(number)),
+                number as u64 / 10,
+                "the separator came back"
+            );
+        }
+    });
 }
 
 fn full_leaf() -> Vec<AtomicU64> {
@@ -264,130 +280,142 @@ fn full_leaf() -> Vec<AtomicU64> {
 
 #[test]
 fn an_image_is_the_page_without_what_is_deleted_or_only_in_memory() {
-    let from = full_leaf();
-    let from = Page::new(&from);
-    let mut image = vec![0; 4096];
-    from.write_image(&mut image);
-    let to = PageCopy::zeros(4096);
-    let to = to.page();
-    to.read_image(&image, 17).unwrap();
-    to.check();
-    assert_eq!((to.image_lsn(), to.table(), to.count()), (Lsn(4242), TABLE, 59));
-    for place in 0..59 {
-        assert_eq!(to.key(place), from.key(place));
-        assert_eq!(to.flags(place), SlotFlags::NONE);
-        let (mut value, mut expected) = (Vec::new(), Vec::new());
-        to.copy_value(place, &mut value);
-        from.copy_value(place, &mut expected);
-        assert_eq!(value, expected);
-    }
-    let mut again = vec![1; 4096];
-    to.write_image(&mut again);
-    assert_eq!(image, again);
+    with_limit(PART_SECONDS, |_| {
+        let from = full_leaf();
+        let from = Page::new(&from);
+        let mut image = vec![0; 4096];
+        from.write_image(&mut image);
+        let to = PageCopy::zeros(4096);
+        let to = to.page();
+        to.read_image(&image, 17).unwrap();
+        to.check();
+        assert_eq!((to.image_lsn(), to.table(), to.count()), (Lsn(4242), TABLE, 59));
+        for place in 0..59 {
+            assert_eq!(to.key(place), from.key(place));
+            assert_eq!(to.flags(place), SlotFlags::NONE);
+            let (mut value, mut expected) = (Vec::new(), Vec::new());
+            to.copy_value(place, &mut value);
+            from.copy_value(place, &mut expected);
+            assert_eq!(value, expected);
+        }
+        let mut again = vec![1; 4096];
+        to.write_image(&mut again);
+        assert_eq!(image, again);
+    });
 }
 
 #[test]
 fn damage_of_an_image_is_told() {
-    let from = full_leaf();
-    let mut image = vec![0; 4096];
-    Page::new(&from).write_image(&mut image);
-    let read = |image: &[u8], number| PageCopy::zeros(4096).page().read_image(image, number);
-    assert_eq!(read(&image, 17), Ok(()));
-    assert_eq!(read(&image, 18), Err(PageDamage::AnotherPage { expected: 18, found: 17 }));
-    for at in (0..4096).step_by(97) {
-        let mut damaged = image.clone();
-        damaged[at] ^= 4;
-        assert!(matches!(read(&damaged, 17), Err(PageDamage::Checksum { .. })), "byte {at}");
-    }
-    // A page that its own checksum vouches for, and that cannot be.
-    let told = |at: usize, byte: u8| {
-        let mut wrong = image.clone();
-        wrong[at] = byte;
-        let checksum = crc32c::crc32c(&wrong[4..]);
-        wrong[..4].copy_from_slice(&checksum.to_le_bytes());
-        read(&wrong, 17)
-    };
-    assert_eq!(told(4, 9), Err(PageDamage::Kind));
-    assert_eq!(told(7, 9), Err(PageDamage::Bounds));
-    assert_eq!(told(21, 0), Err(PageDamage::Bounds));
-    assert_eq!(told(136, 0xff), Err(PageDamage::Bounds));
+    with_limit(PART_SECONDS, |_| {
+        let from = full_leaf();
+        let mut image = vec![0; 4096];
+        Page::new(&from).write_image(&mut image);
+        let read = |image: &[u8], number| PageCopy::zeros(4096).page().read_image(image, number);
+        assert_eq!(read(&image, 17), Ok(()));
+        assert_eq!(read(&image, 18), Err(PageDamage::AnotherPage { expected: 18, found: 17 }));
+        for at in (0..4096).step_by(97) {
+            let mut damaged = image.clone();
+            damaged[at] ^= 4;
+            assert!(matches!(read(&damaged, 17), Err(PageDamage::Checksum { .. })), "byte {at}");
+        }
+        // A page that its own checksum vouches for, and that cannot be.
+        let told = |at: usize, byte: u8| {
+            let mut wrong = image.clone();
+            wrong[at] = byte;
+            let checksum = crc32c::crc32c(&wrong[4..]);
+            wrong[..4].copy_from_slice(&checksum.to_le_bytes());
+            read(&wrong, 17)
+        };
+        assert_eq!(told(4, 9), Err(PageDamage::Kind));
+        assert_eq!(told(7, 9), Err(PageDamage::Bounds));
+        assert_eq!(told(21, 0), Err(PageDamage::Bounds));
+        assert_eq!(told(136, 0xff), Err(PageDamage::Bounds));
+    });
 }
 
 /// Bytes of a page are stable: what is written today is read tomorrow.
 #[test]
 fn the_bytes_of_a_page_are_as_documented() {
-    let page = PageCopy::zeros(4096);
-    let page = page.page();
-    page.format(&leaf(0x0102, b"aa", Some(b"ab")));
-    page.set_image_lsn(Lsn(0x0304));
-    page.insert(0, b"abcdefghijkl", b"value", SlotFlags::DELETED);
-    let mut image = vec![0; 4096];
-    page.write_image(&mut image);
-    let (header, entry) = (&image[4..56], &image[128..144]);
-    assert_eq!(header[..20], [1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 252, 1, 0, 0]);
-    assert_eq!(header[20..36], [4, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(header[36..46], [255, 1, 2, 0, 254, 1, 2, 0, 1, 0]);
-    assert_eq!(image[64..72], *b"edcb\xff\xff\xff\xff", "hints");
-    assert_eq!(entry[..8], *b"ihgfedcb", "the head, after the prefix");
-    let word = u64::from_le_bytes(entry[8..].try_into().unwrap());
-    assert_eq!(word, 508 | 12 << 13 | 5 << 25 | 1 << 50);
-    assert_eq!(image[508 * 8..], *b"jkl\0\0\0\0\0value\0\0\0ab\0\0\0\0\0\0aa\0\0\0\0\0\0");
+    with_limit(PART_SECONDS, |_| {
+        let page = PageCopy::zeros(4096);
+        let page = page.page();
+        page.format(&leaf(0x0102, b"aa", Some(b"ab")));
+        page.set_image_lsn(Lsn(0x0304));
+        page.insert(0, b"abcdefghijkl", b"value", SlotFlags::DELETED);
+        let mut image = vec![0; 4096];
+        page.write_image(&mut image);
+        let (header, entry) = (&image[4..56], &image[128..144]);
+        assert_eq!(header[..20], [1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 252, 1, 0, 0]);
+        assert_eq!(header[20..36], [4, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(header[36..46], [255, 1, 2, 0, 254, 1, 2, 0, 1, 0]);
+        assert_eq!(image[64..72], *b"edcb\xff\xff\xff\xff", "hints");
+        assert_eq!(entry[..8], *b"ihgfedcb", "the head, after the prefix");
+        let word = u64::from_le_bytes(entry[8..].try_into().unwrap());
+        assert_eq!(word, 508 | 12 << 13 | 5 << 25 | 1 << 50);
+        assert_eq!(image[508 * 8..], *b"jkl\0\0\0\0\0value\0\0\0ab\0\0\0\0\0\0aa\0\0\0\0\0\0");
+    });
 }
 
 /// Reads beside a writer that inserts, overwrites, removes and lets cells move together: what validates
 /// is one record, whole.
 #[test]
 fn a_reader_beside_a_writer_sees_whole_records() {
-    let (words, latch, over) = (words(4096), Latch::new(), AtomicBool::new(false));
-    let page = Page::new(&words);
-    page.format(&leaf(1, b"k", Some(b"l")));
-    let name = |number: u8| [vec![b'k'; 1 + usize::from(number % 13)], vec![number]].concat();
-    std::thread::scope(|scope| {
-        let (words, latch, over) = (&words, &latch, &over);
-        let readers = (0..2).map(|thread| {
-            scope.spawn(move || {
-                let page = Page::new(words);
-                // What the writer leaves behind is enough to find.
-                let (mut random, mut found) = (fastrand::Rng::with_seed(thread), 0);
-                while !over.load(Ordering::Relaxed) || found < 100 {
-                    let number = random.u8(0..30);
-                    let (Ok(version), mut value) = (latch.version(), Vec::new()) else { continue };
-                    let slot = page.find(&name(number));
-                    if let Slot::At(place) = slot {
-                        page.copy_value(place, &mut value);
+    with_limit(PART_SECONDS, |_| {
+        let (words, latch, over) = (words(4096), Latch::new(), AtomicBool::new(false));
+        let page = Page::new(&words);
+        page.format(&leaf(1, b"k", Some(b"l")));
+        let name = |number: u8| [vec![b'k'; 1 + usize::from(number % 13)], vec![number]].concat();
+        std::thread::scope(|scope| {
+            let (words, latch, over) = (&words, &latch, &over);
+            let readers = (0..2).map(|thread| {
+                scope.spawn(move || {
+                    let page = Page::new(words);
+                    // What the writer leaves behind is enough to find.
+                    let (mut random, mut found) = (fastrand::Rng::with_seed(thread), 0);
+                    while !over.load(Ordering::Relaxed) || found < 100 {
+                        let number = random.u8(0..30);
+                        let (Ok(version), mut value) = (latch.version(), Vec::new()) else {
+                            continue;
+                        };
+                        let slot = page.find(&name(number));
+                        if let Slot::At(place) = slot {
+                            page.copy_value(place, &mut value);
+                        }
+                        if latch.validate(version).is_err() {
+                            continue;
+                        }
+                        if let Slot::At(_) = slot {
+                            found += 1;
+                            let bytes = u8::try_from(value.len()).unwrap();
+                            assert!(value.iter().all(|byte| *byte == number ^ bytes), "{value:?}");
+                        }
                     }
-                    if latch.validate(version).is_err() {
-                        continue;
-                    }
-                    if let Slot::At(_) = slot {
-                        found += 1;
-                        let bytes = u8::try_from(value.len()).unwrap();
-                        assert!(value.iter().all(|byte| *byte == number ^ bytes), "{value:?}");
+                })
+            });
+            let readers: Vec<_> = readers.collect();
+            let mut random = fastrand::Rng::with_seed(9);
+            for round in 0..if cfg!(debug_assertions) { 30_000 } else { 300_000 } {
+                let number = random.u8(0..30);
+                let bytes = random.u8(0..90);
+                let value = vec![number ^ bytes; bytes.into()];
+                let version = latch.version().unwrap();
+                let mut latched = latch.acquire(version).unwrap();
+                latched.changed();
+                match page.find(&name(number)) {
+                    Slot::At(place) if random.u8(0..3) == 0 => page.remove(place),
+                    Slot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
+                    Slot::Before(place) => {
+                        page.insert(place, &name(number), &value, SlotFlags::NONE)
                     }
                 }
-            })
+                if round % 1000 == 0 {
+                    page.check();
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+            for reader in readers {
+                reader.join().unwrap();
+            }
         });
-        let readers: Vec<_> = readers.collect();
-        let mut random = fastrand::Rng::with_seed(9);
-        for round in 0..if cfg!(debug_assertions) { 30_000 } else { 300_000 } {
-            let number = random.u8(0..30);
-            let bytes = random.u8(0..90);
-            let value = vec![number ^ bytes; bytes.into()];
-            let version = latch.version().unwrap();
-            let mut latched = latch.acquire(version).unwrap();
-            latched.changed();
-            match page.find(&name(number)) {
-                Slot::At(place) if random.u8(0..3) == 0 => page.remove(place),
-                Slot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
-                Slot::Before(place) => page.insert(place, &name(number), &value, SlotFlags::NONE),
-            }
-            if round % 1000 == 0 {
-                page.check();
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-        for reader in readers {
-            reader.join().unwrap();
-        }
     });
 }

@@ -5,9 +5,11 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 use super::leaf::LeafView;
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
 use crate::sched::run_now;
 
@@ -133,199 +135,215 @@ proptest! {
         steps in prop::collection::vec((key(), 0u8..5), 0..1500),
         bounds in prop::collection::vec((key(), key()), 8),
     ) {
-        let tree = tree(if small { SMALL } else { USUAL }, 1000);
-        let mut model = Model::new();
-        for (number, (key, step)) in steps.into_iter().enumerate() {
-            match step {
-                0 => prop_assert_eq!(remove(&tree, &key), model.remove(&key).is_some()),
-                1 if model.contains_key(&key) => {
-                    update(&tree, &key, number as u64);
-                    model.insert(key.clone(), number as u64);
+        with_limit(PART_SECONDS, move |_| {
+            let tree = tree(if small { SMALL } else { USUAL }, 1000);
+            let mut model = Model::new();
+            for (number, (key, step)) in steps.into_iter().enumerate() {
+                match step {
+                    0 => prop_assert_eq!(remove(&tree, &key), model.remove(&key).is_some()),
+                    1 if model.contains_key(&key) => {
+                        update(&tree, &key, number as u64);
+                        model.insert(key.clone(), number as u64);
+                    }
+                    _ => {
+                        let expected = model.get(&key).map_or(Ok(()), |there| Err(*there));
+                        prop_assert_eq!(insert(&tree, &key, number as u64), expected);
+                        model.entry(key.clone()).or_insert(number as u64);
+                    }
                 }
-                _ => {
-                    let expected = model.get(&key).map_or(Ok(()), |there| Err(*there));
-                    prop_assert_eq!(insert(&tree, &key, number as u64), expected);
-                    model.entry(key.clone()).or_insert(number as u64);
+                prop_assert_eq!(get(&tree, &key), model.get(&key).copied());
+                if number % 64 == 0 {
+                    tree.check_all();
                 }
             }
-            prop_assert_eq!(get(&tree, &key), model.get(&key).copied());
-            if number % 64 == 0 {
-                tree.check_all();
-            }
-        }
-        for (low, high) in bounds {
-            for (low, high) in [
-                (Bound::Included(low.clone()), Bound::Excluded(high.clone())),
-                (Bound::Excluded(low.clone()), Bound::Included(high.clone())),
-                (Bound::Unbounded, Bound::Included(high)),
-                (Bound::Excluded(low), Bound::Unbounded),
-            ] {
-                if let (Bound::Included(l) | Bound::Excluded(l), Bound::Included(h) | Bound::Excluded(h))
-                    = (&low, &high) && l >= h {
-                    continue;
+            for (low, high) in bounds {
+                for (low, high) in [
+                    (Bound::Included(low.clone()), Bound::Excluded(high.clone())),
+                    (Bound::Excluded(low.clone()), Bound::Included(high.clone())),
+                    (Bound::Unbounded, Bound::Included(high)),
+                    (Bound::Excluded(low), Bound::Unbounded),
+                ] {
+                    if let (Bound::Included(l) | Bound::Excluded(l), Bound::Included(h) | Bound::Excluded(h))
+                        = (&low, &high) && l >= h {
+                        continue;
+                    }
+                    let mut expected: Vec<_> =
+                        model.range((low.clone(), high.clone())).map(|(k, v)| (k.clone(), *v)).collect();
+                    let (low, high) = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                    prop_assert_eq!(entries(&tree, low, high, false), expected.clone());
+                    expected.reverse();
+                    prop_assert_eq!(entries(&tree, low, high, true), expected);
                 }
-                let mut expected: Vec<_> =
-                    model.range((low.clone(), high.clone())).map(|(k, v)| (k.clone(), *v)).collect();
-                let (low, high) = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-                prop_assert_eq!(entries(&tree, low, high, false), expected.clone());
-                expected.reverse();
-                prop_assert_eq!(entries(&tree, low, high, true), expected);
             }
-        }
-        for key in model.keys() {
-            prop_assert!(remove(&tree, key));
-        }
-        tree.check_all();
-        prop_assert!(all(&tree).is_empty());
-        let pages: u64 = tree.pages_by_level().iter().sum();
-        prop_assert!(pages <= 4, "{:?}", tree.pages_by_level());
-        let space = tree.space.clone();
-        prop_assert_eq!(space.frames_in_use(), pages);
-        tree.free_all(|word| assert_eq!(word, 0));
-        prop_assert_eq!(space.frames_in_use(), 0);
+            for key in model.keys() {
+                prop_assert!(remove(&tree, key));
+            }
+            tree.check_all();
+            prop_assert!(all(&tree).is_empty());
+            let pages: u64 = tree.pages_by_level().iter().sum();
+            prop_assert!(pages <= 4, "{:?}", tree.pages_by_level());
+            let space = tree.space.clone();
+            prop_assert_eq!(space.frames_in_use(), pages);
+            tree.free_all(|word| assert_eq!(word, 0));
+            prop_assert_eq!(space.frames_in_use(), 0);
+            Ok::<_, TestCaseError>(())
+        })?;
     }
 }
 
 /// One key in 64 is kept, by whatever order the others go in.
 #[test]
 fn sparse_pages_are_merged() {
-    const KEYS: u64 = 64 * 1000;
-    let orders: [fn(u64) -> u64; 3] = [|n| n, |n| KEYS - 1 - n, |n| n * 7919 % KEYS];
-    for order in orders {
-        let tree = tree(USUAL, 2000);
-        for number in 0..KEYS {
-            insert(&tree, &number.to_be_bytes(), number).unwrap();
+    with_limit(PART_SECONDS, |_| {
+        const KEYS: u64 = 64 * 1000;
+        let orders: [fn(u64) -> u64; 3] = [|n| n, |n| KEYS - 1 - n, |n| n * 7919 % KEYS];
+        for order in orders {
+            let tree = tree(USUAL, 2000);
+            for number in 0..KEYS {
+                insert(&tree, &number.to_be_bytes(), number).unwrap();
+            }
+            let before = tree.pages_by_level();
+            for number in (0..KEYS).map(order).filter(|number| number % 64 != 0) {
+                assert!(remove(&tree, &number.to_be_bytes()));
+            }
+            tree.check_all();
+            let pages = tree.pages_by_level();
+            assert!(pages[0] <= before[0] / 16, "{pages:?} of {before:?}");
+            let left: Vec<_> =
+                (0..KEYS).step_by(64).map(|n| (n.to_be_bytes().to_vec(), n)).collect();
+            assert_eq!(all(&tree), left);
         }
-        let before = tree.pages_by_level();
-        for number in (0..KEYS).map(order).filter(|number| number % 64 != 0) {
-            assert!(remove(&tree, &number.to_be_bytes()));
-        }
-        tree.check_all();
-        let pages = tree.pages_by_level();
-        assert!(pages[0] <= before[0] / 16, "{pages:?} of {before:?}");
-        let left: Vec<_> = (0..KEYS).step_by(64).map(|n| (n.to_be_bytes().to_vec(), n)).collect();
-        assert_eq!(all(&tree), left);
-    }
+    });
 }
 
 /// Keys come in at one end and go at the other, or some way behind it: few frames are enough, and page
 /// ids come round.
 #[test]
 fn a_queue_leaves_no_pages_behind() {
-    for length in [1, 10, 100, 1000_u64] {
-        let tree = tree(SMALL, 16 + length as u32 / 2);
-        for number in 0..20_000_u64 {
-            insert(&tree, &number.to_be_bytes(), number).unwrap();
-            if let Some(gone) = number.checked_sub(length) {
-                assert!(remove(&tree, &gone.to_be_bytes()));
+    with_limit(PART_SECONDS, |_| {
+        for length in [1, 10, 100, 1000_u64] {
+            let tree = tree(SMALL, 16 + length as u32 / 2);
+            for number in 0..20_000_u64 {
+                insert(&tree, &number.to_be_bytes(), number).unwrap();
+                if let Some(gone) = number.checked_sub(length) {
+                    assert!(remove(&tree, &gone.to_be_bytes()));
+                }
             }
+            tree.check_all();
+            let pages = tree.pages_by_level();
+            assert!(pages.iter().sum::<u64>() <= 12 + length / 2, "{pages:?}");
         }
-        tree.check_all();
-        let pages = tree.pages_by_level();
-        assert!(pages.iter().sum::<u64>() <= 12 + length / 2, "{pages:?}");
-    }
+    });
 }
 
 #[test]
 fn loading_in_order_fills_pages() {
-    let tree = tree(USUAL, 2000);
-    let value = 7_u64.to_le_bytes();
-    for number in 0..64_000u64 {
-        let key = number.to_be_bytes();
-        let mut leaf = tree.try_latch(&key, Room::value(8)).unwrap();
-        let Slot::Before(place) = leaf.find(&key) else { panic!("{number} is new") };
-        leaf.insert(place, &key, &value, SlotFlags::NONE);
-    }
-    tree.check_all();
-    // Beside the header, hints and fences: 16 bytes of entry and 8 of value for each key.
-    let full = (USUAL as u64 - 128 - 16) / 24;
-    assert!(tree.pages_by_level()[0] <= 64_000 / (full - 1) + 1, "{:?}", tree.pages_by_level());
+    with_limit(PART_SECONDS, |_| {
+        let tree = tree(USUAL, 2000);
+        let value = 7_u64.to_le_bytes();
+        for number in 0..64_000u64 {
+            let key = number.to_be_bytes();
+            let mut leaf = tree.try_latch(&key, Room::value(8)).unwrap();
+            let Slot::Before(place) = leaf.find(&key) else { panic!("{number} is new") };
+            leaf.insert(place, &key, &value, SlotFlags::NONE);
+        }
+        tree.check_all();
+        // Beside the header, hints and fences: 16 bytes of entry and 8 of value for each key.
+        let full = (USUAL as u64 - 128 - 16) / 24;
+        assert!(tree.pages_by_level()[0] <= 64_000 / (full - 1) + 1, "{:?}", tree.pages_by_level());
+    });
 }
 
 /// Pages that cannot be had are an error, and nothing is lost or leaked.
 #[test]
 fn frames_and_page_ids_that_are_used_up_are_told() {
-    for (frames, pages) in [(8, 100), (100, 8)] {
-        let space = PageSpace::new(SMALL, frames, pages, None).unwrap();
-        let tree = run_now(PageTree::create(space.clone(), TableId(1))).unwrap();
-        let mut kept = Vec::new();
-        let refused = loop {
-            let key = (kept.len() as u64 * 7919 % 1000).to_be_bytes();
-            match run_now(tree.latch(&key, Room::value(8))) {
-                Ok(mut leaf) => {
-                    let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
-                    leaf.insert(place, &key, &[0; 8], SlotFlags::NONE);
-                    kept.push(key.to_vec());
+    with_limit(PART_SECONDS, |_| {
+        for (frames, pages) in [(8, 100), (100, 8)] {
+            let space = PageSpace::new(SMALL, frames, pages, None).unwrap();
+            let tree = run_now(PageTree::create(space.clone(), TableId(1))).unwrap();
+            let mut kept = Vec::new();
+            let refused = loop {
+                let key = (kept.len() as u64 * 7919 % 1000).to_be_bytes();
+                match run_now(tree.latch(&key, Room::value(8))) {
+                    Ok(mut leaf) => {
+                        let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+                        leaf.insert(place, &key, &[0; 8], SlotFlags::NONE);
+                        kept.push(key.to_vec());
+                    }
+                    Err(error) => break error,
                 }
-                Err(error) => break error,
+            };
+            match refused {
+                PageError::OutOfFrames { frames: 8, page_bytes: SMALL } => assert_eq!(frames, 8),
+                PageError::OutOfPageIds => assert_eq!(pages, 8),
+                other => panic!("{other}"),
             }
-        };
-        match refused {
-            PageError::OutOfFrames { frames: 8, page_bytes: SMALL } => assert_eq!(frames, 8),
-            PageError::OutOfPageIds => assert_eq!(pages, 8),
-            other => panic!("{other}"),
+            tree.check_all();
+            kept.sort();
+            let found: Vec<_> = all(&tree).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(found, kept);
+            assert_eq!(space.frames_in_use(), tree.pages_by_level().iter().sum::<u64>());
+            // Once something is removed there is room again.
+            kept.iter().for_each(|key| assert!(remove(&tree, key)));
+            insert(&tree, b"again", 1).unwrap();
+            tree.check_all();
         }
-        tree.check_all();
-        kept.sort();
-        let found: Vec<_> = all(&tree).into_iter().map(|(key, _)| key).collect();
-        assert_eq!(found, kept);
-        assert_eq!(space.frames_in_use(), tree.pages_by_level().iter().sum::<u64>());
-        // Once something is removed there is room again.
-        kept.iter().for_each(|key| assert!(remove(&tree, key)));
-        insert(&tree, b"again", 1).unwrap();
-        tree.check_all();
-    }
+    });
 }
 
 /// A structure change that finds, under its latches, that the cut has moved since it began changes nothing
 /// and gives back what it took.
 #[test]
 fn a_structure_change_starts_again_when_the_cut_moves() {
-    let tree = tree(SMALL, 100);
-    let space = tree.space.clone();
-    for number in 0..30_u64 {
-        insert(&tree, &number.to_be_bytes(), number).unwrap();
-    }
-    let (before, used) = (tree.pages_by_level(), space.frames_in_use());
-    assert_eq!(before.len(), 2);
-    let key = 5_u64.to_be_bytes();
-    let much = split::Wanted::Slot(Room::value(SMALL));
-    let split = |change| {
-        let path = tree.path(&key, 0).unwrap();
-        tree.split(path[0], path[1], &key, &much, change).map(drop)
-    };
-    let change = tree.begin_change().unwrap();
-    space.raise_cut();
-    assert_eq!(split(change), Err(Interrupted::Restart));
-    assert_eq!((tree.pages_by_level(), space.frames_in_use()), (before.clone(), used));
-    tree.check_all();
-    // With a change that begins after the cut, it is done.
-    assert_eq!(split(tree.begin_change().unwrap()), Ok(()));
-    assert_eq!(tree.pages_by_level()[0], before[0] + 1);
-    assert_eq!(space.frames_in_use(), used + 1);
-    tree.check_all();
+    with_limit(PART_SECONDS, |_| {
+        let tree = tree(SMALL, 100);
+        let space = tree.space.clone();
+        for number in 0..30_u64 {
+            insert(&tree, &number.to_be_bytes(), number).unwrap();
+        }
+        let (before, used) = (tree.pages_by_level(), space.frames_in_use());
+        assert_eq!(before.len(), 2);
+        let key = 5_u64.to_be_bytes();
+        let much = split::Wanted::Slot(Room::value(SMALL));
+        let split = |change| {
+            let path = tree.path(&key, 0).unwrap();
+            tree.split(path[0], path[1], &key, &much, change).map(drop)
+        };
+        let change = tree.begin_change().unwrap();
+        space.raise_cut();
+        assert_eq!(split(change), Err(Interrupted::Restart));
+        assert_eq!((tree.pages_by_level(), space.frames_in_use()), (before.clone(), used));
+        tree.check_all();
+        // With a change that begins after the cut, it is done.
+        assert_eq!(split(tree.begin_change().unwrap()), Ok(()));
+        assert_eq!(tree.pages_by_level()[0], before[0] + 1);
+        assert_eq!(space.frames_in_use(), used + 1);
+        tree.check_all();
+    });
 }
 
 /// Pages are dirty since the cut that their first change saw.
 #[test]
 fn pages_are_dirty_since_the_cut_that_was_seen() {
-    let tree = tree(SMALL, 100);
-    let space = tree.space.clone();
-    let first = space.cut();
-    space.raise_cut();
-    for number in 0..100_u64 {
-        insert(&tree, &number.to_be_bytes(), number).unwrap();
-    }
-    let newest = space.cut();
-    assert!(first < newest);
-    for number in 0..100_u64 {
-        let path = tree.path(&number.to_be_bytes(), 0).unwrap();
-        let since =
-            |step: &descend::Step<'_>| step.page.acquire(step.version).unwrap().dirty_since();
-        let since: Vec<_> = path.iter().map(since).collect();
-        assert_eq!(since[0], first, "the root was there before");
-        assert!(since[1..].iter().all(|since| *since == newest), "{since:?}");
-    }
+    with_limit(PART_SECONDS, |_| {
+        let tree = tree(SMALL, 100);
+        let space = tree.space.clone();
+        let first = space.cut();
+        space.raise_cut();
+        for number in 0..100_u64 {
+            insert(&tree, &number.to_be_bytes(), number).unwrap();
+        }
+        let newest = space.cut();
+        assert!(first < newest);
+        for number in 0..100_u64 {
+            let path = tree.path(&number.to_be_bytes(), 0).unwrap();
+            let since =
+                |step: &descend::Step<'_>| step.page.acquire(step.version).unwrap().dirty_since();
+            let since: Vec<_> = path.iter().map(since).collect();
+            assert_eq!(since[0], first, "the root was there before");
+            assert!(since[1..].iter().all(|since| *since == newest), "{since:?}");
+        }
+    });
 }
 
 /// The names of records, some with a common prefix, some as long as a key may be.
@@ -398,12 +416,16 @@ fn scans_beside_merges_and_splits(page_bytes: usize) {
 
 #[test]
 fn scans_beside_merges_and_splits_meet_what_stays() {
-    scans_beside_merges_and_splits(USUAL);
+    with_limit(PART_SECONDS, |_| {
+        scans_beside_merges_and_splits(USUAL);
+    });
 }
 
 #[test]
 fn scans_of_a_deep_tree_beside_merges_and_splits_meet_what_stays() {
-    scans_beside_merges_and_splits(SMALL);
+    with_limit(PART_SECONDS, |_| {
+        scans_beside_merges_and_splits(SMALL);
+    });
 }
 
 /// Each thread owns keys that interleave with the others' on every page, and knows what must be there;
@@ -411,65 +433,68 @@ fn scans_of_a_deep_tree_beside_merges_and_splits_meet_what_stays() {
 /// that frames and page ids go from one to the other.
 #[test]
 fn threads_and_trees_do_not_disturb_each_other() {
-    const THREADS: u64 = 3;
-    const KEYS: u64 = 600;
-    const ROUNDS: u64 = if cfg!(debug_assertions) { 10_000 } else { 60_000 };
-    let space = PageSpace::new(SMALL, 1000, 1000, None).unwrap();
-    let trees =
-        [1, 2].map(|table| run_now(PageTree::create(space.clone(), TableId(table))).unwrap());
-    let still = |number: u64| number % (THREADS + 1) == THREADS;
-    for tree in &trees {
-        for number in (0..KEYS).filter(|n| still(*n)) {
-            insert(tree, &name(tree, number), number).unwrap();
+    with_limit(PART_SECONDS, |_| {
+        const THREADS: u64 = 3;
+        const KEYS: u64 = 600;
+        const ROUNDS: u64 = if cfg!(debug_assertions) { 10_000 } else { 60_000 };
+        let space = PageSpace::new(SMALL, 1000, 1000, None).unwrap();
+        let trees =
+            [1, 2].map(|table| run_now(PageTree::create(space.clone(), TableId(table))).unwrap());
+        let still = |number: u64| number % (THREADS + 1) == THREADS;
+        for tree in &trees {
+            for number in (0..KEYS).filter(|n| still(*n)) {
+                insert(tree, &name(tree, number), number).unwrap();
+            }
         }
-    }
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let trees = &trees;
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(thread);
+                    let mut mine = [Model::new(), Model::new()];
+                    for round in 0..ROUNDS {
+                        // One tree fills while the other empties.
+                        let which = usize::from(random.u8(0..16) == 0) ^ (round / 500 % 2) as usize;
+                        let (tree, mine) = (&trees[which], &mut mine[which]);
+                        let number = random.u64(0..KEYS / (THREADS + 1)) * (THREADS + 1) + thread;
+                        let key = name(tree, number);
+                        if mine.contains_key(&key) {
+                            if random.bool() {
+                                mine.remove(&key);
+                                assert!(remove(tree, &key));
+                            } else {
+                                mine.insert(key.clone(), round);
+                                update(tree, &key, round);
+                            }
+                        } else {
+                            assert_eq!(insert(tree, &key, number), Ok(()));
+                            mine.insert(key.clone(), number);
+                        }
+                        assert_eq!(get(tree, &key), mine.get(&key).copied());
+                    }
+                });
+            }
             let trees = &trees;
             scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(thread);
-                let mut mine = [Model::new(), Model::new()];
-                for round in 0..ROUNDS {
-                    // One tree fills while the other empties.
-                    let which = usize::from(random.u8(0..16) == 0) ^ (round / 500 % 2) as usize;
-                    let (tree, mine) = (&trees[which], &mut mine[which]);
-                    let number = random.u64(0..KEYS / (THREADS + 1)) * (THREADS + 1) + thread;
-                    let key = name(tree, number);
-                    if mine.contains_key(&key) {
-                        if random.bool() {
-                            mine.remove(&key);
-                            assert!(remove(tree, &key));
-                        } else {
-                            mine.insert(key.clone(), round);
-                            update(tree, &key, round);
-                        }
-                    } else {
-                        assert_eq!(insert(tree, &key, number), Ok(()));
-                        mine.insert(key.clone(), number);
+                let tree = &trees[0];
+                let mut expected: Vec<_> =
+                    (0..KEYS).filter(|n| still(*n)).map(|n| (name(tree, n), n)).collect();
+                expected.sort();
+                let names: Vec<_> = expected.iter().map(|(key, _)| key.clone()).collect();
+                for round in 0..ROUNDS / 200 {
+                    let mut found =
+                        entries(tree, Bound::Unbounded, Bound::Unbounded, round % 2 == 1);
+                    if round % 2 == 1 {
+                        found.reverse();
                     }
-                    assert_eq!(get(tree, &key), mine.get(&key).copied());
+                    assert!(found.is_sorted_by(|a, b| a.0 < b.0), "in order, each once");
+                    found.retain(|(key, _)| names.binary_search(key).is_ok());
+                    assert_eq!(found, expected);
                 }
             });
-        }
-        let trees = &trees;
-        scope.spawn(move || {
-            let tree = &trees[0];
-            let mut expected: Vec<_> =
-                (0..KEYS).filter(|n| still(*n)).map(|n| (name(tree, n), n)).collect();
-            expected.sort();
-            let names: Vec<_> = expected.iter().map(|(key, _)| key.clone()).collect();
-            for round in 0..ROUNDS / 200 {
-                let mut found = entries(tree, Bound::Unbounded, Bound::Unbounded, round % 2 == 1);
-                if round % 2 == 1 {
-                    found.reverse();
-                }
-                assert!(found.is_sorted_by(|a, b| a.0 < b.0), "in order, each once");
-                found.retain(|(key, _)| names.binary_search(key).is_ok());
-                assert_eq!(found, expected);
-            }
         });
+        trees.iter().for_each(PageTree::check_all);
+        let pages = trees.iter().flat_map(|tree| tree.pages_by_level()).sum::<u64>();
+        assert_eq!(space.frames_in_use(), pages, "no frame is lost");
     });
-    trees.iter().for_each(PageTree::check_all);
-    let pages = trees.iter().flat_map(|tree| tree.pages_by_level()).sum::<u64>();
-    assert_eq!(space.frames_in_use(), pages, "no frame is lost");
 }

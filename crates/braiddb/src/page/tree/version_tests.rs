@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::leaf::{LatchedLeaf, LeafView};
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::value::SlotValue;
@@ -88,71 +89,73 @@ fn content(tree: &PageTree) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 #[test]
 fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
-    for seed in 0..20 {
-        let memory = Arc::new(MemoryCounters::new());
-        let domain = Arc::new(Domain::new(1, memory.clone()));
-        let me = domain.participate();
-        let status = StatusTable::new(1, 1);
-        let name = status.begin(0, 0);
-        let space = PageSpace::new(LEAST_PAGE_BYTES, 1000, 1000, None).unwrap();
-        let tree = run_now(PageTree::create(space, TABLE)).unwrap();
-        let mut random = fastrand::Rng::with_seed(seed);
-        let (mut model, mut changes) = (BTreeMap::new(), BTreeMap::new());
-        let mut newest = 0_u16;
-        for step in 0..3000 {
-            let key = if seed % 2 == 0 {
-                let end = vec![random.u8(0..32), random.u8(0..4)];
-                [vec![b'k'; random.usize(0..8)], end].concat()
-            } else {
-                // Keys come in order, and what came last is changed: the fences of the splits are long.
-                let number = newest.saturating_sub(random.u16(0..6));
-                newest += u16::from(number == newest);
-                [vec![b'k'; 14], number.to_be_bytes().to_vec()].concat()
-            };
-            let is_changed = changes.contains_key(&key);
-            match (model.contains_key(&key), random.u8(0..4)) {
-                (false, _) => {
-                    let value = vec![random.u8(..); random.usize(LONG - 8..=LONG)];
-                    let mut leaf = run_now(tree.latch(&key, Room::value(value.len()))).unwrap();
-                    let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
-                    leaf.insert(place, &key, &value, SlotFlags::NONE);
-                    model.insert(key, value);
+    with_limit(PART_SECONDS, |_| {
+        for seed in 0..20 {
+            let memory = Arc::new(MemoryCounters::new());
+            let domain = Arc::new(Domain::new(1, memory.clone()));
+            let me = domain.participate();
+            let status = StatusTable::new(1, 1);
+            let name = status.begin(0, 0);
+            let space = PageSpace::new(LEAST_PAGE_BYTES, 1000, 1000, None).unwrap();
+            let tree = run_now(PageTree::create(space, TABLE)).unwrap();
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut model, mut changes) = (BTreeMap::new(), BTreeMap::new());
+            let mut newest = 0_u16;
+            for step in 0..3000 {
+                let key = if seed % 2 == 0 {
+                    let end = vec![random.u8(0..32), random.u8(0..4)];
+                    [vec![b'k'; random.usize(0..8)], end].concat()
+                } else {
+                    // Keys come in order, and what came last is changed: the fences of the splits are long.
+                    let number = newest.saturating_sub(random.u16(0..6));
+                    newest += u16::from(number == newest);
+                    [vec![b'k'; 14], number.to_be_bytes().to_vec()].concat()
+                };
+                let is_changed = changes.contains_key(&key);
+                match (model.contains_key(&key), random.u8(0..4)) {
+                    (false, _) => {
+                        let value = vec![random.u8(..); random.usize(LONG - 8..=LONG)];
+                        let mut leaf = run_now(tree.latch(&key, Room::value(value.len()))).unwrap();
+                        let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+                        leaf.insert(place, &key, &value, SlotFlags::NONE);
+                        model.insert(key, value);
+                    }
+                    (true, 0) if !is_changed => {
+                        let mut leaf = tree.try_latch(&key, Room::NONE).unwrap();
+                        let place = place_of(&leaf, &key);
+                        leaf.remove(place);
+                        drop(leaf);
+                        tree.merge_near(&key);
+                        model.remove(&key);
+                    }
+                    (true, 1..) if !is_changed => {
+                        let change = shrink(&tree, &key, Stamp::in_flight(name), &memory);
+                        changes.insert(key, change);
+                    }
+                    (true, _) => {}
                 }
-                (true, 0) if !is_changed => {
-                    let mut leaf = tree.try_latch(&key, Room::NONE).unwrap();
-                    let place = place_of(&leaf, &key);
-                    leaf.remove(place);
-                    drop(leaf);
-                    tree.merge_near(&key);
-                    model.remove(&key);
+                if step % 16 == 0 {
+                    tree.check_all();
                 }
-                (true, 1..) if !is_changed => {
-                    let change = shrink(&tree, &key, Stamp::in_flight(name), &memory);
-                    changes.insert(key, change);
-                }
-                (true, _) => {}
             }
-            if step % 16 == 0 {
-                tree.check_all();
+            tree.check_all();
+            assert!(changes.len() > 100 && tree.pages_by_level()[0] > 10);
+            for change in changes.values() {
+                // SAFETY: retired below.
+                unsafe { change.get() }.set_stamp(Stamp::ABORTED);
             }
+            let mut keys: Vec<_> = changes.keys().cloned().collect();
+            random.shuffle(&mut keys);
+            for key in keys {
+                undo(&tree, &key, &status);
+                // SAFETY: aborted, and rolled back; retired once.
+                unsafe { changes[&key].retire_aborted(&memory) };
+            }
+            status.aborted(name);
+            tree.check_all();
+            assert!(content(&tree) == model, "seed {seed}");
+            while me.turn() {}
+            assert_eq!(memory.bytes(Kind::Change), 0, "no chain, no table is left");
         }
-        tree.check_all();
-        assert!(changes.len() > 100 && tree.pages_by_level()[0] > 10);
-        for change in changes.values() {
-            // SAFETY: retired below.
-            unsafe { change.get() }.set_stamp(Stamp::ABORTED);
-        }
-        let mut keys: Vec<_> = changes.keys().cloned().collect();
-        random.shuffle(&mut keys);
-        for key in keys {
-            undo(&tree, &key, &status);
-            // SAFETY: aborted, and rolled back; retired once.
-            unsafe { changes[&key].retire_aborted(&memory) };
-        }
-        status.aborted(name);
-        tree.check_all();
-        assert!(content(&tree) == model, "seed {seed}");
-        while me.turn() {}
-        assert_eq!(memory.bytes(Kind::Change), 0, "no chain, no table is left");
-    }
+    });
 }

@@ -7,6 +7,7 @@ use super::chain::Refusal;
 use super::change::ChangeRef;
 use super::mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
 use super::test_page::{Found, TABLE, TestPage};
+use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::value::SlotValue;
@@ -36,183 +37,197 @@ fn assert_all_freed(page: &TestPage, me: &Participation) {
 
 #[test]
 fn each_snapshot_sees_its_own_time() {
-    let (page, me) = page(&[Some(1), None]);
-    let reader = page.status.begin(0, 7);
-    let (mut begins, mut expected, mut changes) = (vec![], vec![], vec![]);
-    for round in 0..5 {
-        begins.push(page.tail());
-        expected.push(if round == 0 { (Some(1), None) } else { (Some(round), Some(round * 10)) });
-        let name = page.status.begin(0, 0);
-        let view = page.view(page.tail(), name);
-        let value = round + 1;
-        let one = page.write(0, Some(value), view, false).unwrap().unwrap();
-        let two = page.write(1, Some(77), view, false).unwrap().unwrap();
-        assert!(page.write(1, Some(value * 10), view, false).unwrap().is_none(), "its own");
-        assert_eq!(read(&page, 1, page.tail(), name), Some(value * 10), "its own");
-        let made = [(0, one), (1, two)];
-        let lsn = page.commit(name, &made);
-        changes.push((lsn, made));
-        for (begin, expected) in begins.iter().zip(&expected) {
+    with_limit(PART_SECONDS, |_| {
+        let (page, me) = page(&[Some(1), None]);
+        let reader = page.status.begin(0, 7);
+        let (mut begins, mut expected, mut changes) = (vec![], vec![], vec![]);
+        for round in 0..5 {
+            begins.push(page.tail());
+            expected.push(if round == 0 {
+                (Some(1), None)
+            } else {
+                (Some(round), Some(round * 10))
+            });
+            let name = page.status.begin(0, 0);
+            let view = page.view(page.tail(), name);
+            let value = round + 1;
+            let one = page.write(0, Some(value), view, false).unwrap().unwrap();
+            let two = page.write(1, Some(77), view, false).unwrap().unwrap();
+            assert!(page.write(1, Some(value * 10), view, false).unwrap().is_none(), "its own");
+            assert_eq!(read(&page, 1, page.tail(), name), Some(value * 10), "its own");
+            let made = [(0, one), (1, two)];
+            let lsn = page.commit(name, &made);
+            changes.push((lsn, made));
+            for (begin, expected) in begins.iter().zip(&expected) {
+                let seen = (read(&page, 0, *begin, reader), read(&page, 1, *begin, reader));
+                assert_eq!(seen, *expected, "as of {begin:?}");
+            }
+        }
+        // The third oldest reader on may still look: what is older goes.
+        let horizon = begins[2];
+        for (lsn, made) in &changes[..2] {
+            assert!(*lsn < horizon);
+            // SAFETY: committed before the horizon, collected once.
+            made.iter().for_each(|(_, change)| unsafe {
+                change.collect(horizon, &page.memory).release(&page.memory)
+            });
+        }
+        assert_eq!(page.prune(), 0);
+        for (begin, expected) in begins.iter().zip(&expected).skip(2) {
             let seen = (read(&page, 0, *begin, reader), read(&page, 1, *begin, reader));
             assert_eq!(seen, *expected, "as of {begin:?}");
         }
-    }
-    // The third oldest reader on may still look: what is older goes.
-    let horizon = begins[2];
-    for (lsn, made) in &changes[..2] {
-        assert!(*lsn < horizon);
-        // SAFETY: committed before the horizon, collected once.
-        made.iter().for_each(|(_, change)| unsafe {
-            change.collect(horizon, &page.memory).release(&page.memory)
-        });
-    }
-    assert_eq!(page.prune(), 0);
-    for (begin, expected) in begins.iter().zip(&expected).skip(2) {
-        let seen = (read(&page, 0, *begin, reader), read(&page, 1, *begin, reader));
-        assert_eq!(seen, *expected, "as of {begin:?}");
-    }
-    let horizon = page.tail();
-    // Newest first: the first cuts all off, and each is retired all the same.
-    for (_, made) in changes[2..].iter().rev() {
-        // SAFETY: as above.
-        made.iter().for_each(|(_, change)| unsafe {
-            change.collect(horizon, &page.memory).release(&page.memory)
-        });
-    }
-    assert_all_freed(&page, &me);
-    assert_eq!((page.slot(0), page.slot(1)), (Some(5), Some(50)));
+        let horizon = page.tail();
+        // Newest first: the first cuts all off, and each is retired all the same.
+        for (_, made) in changes[2..].iter().rev() {
+            // SAFETY: as above.
+            made.iter().for_each(|(_, change)| unsafe {
+                change.collect(horizon, &page.memory).release(&page.memory)
+            });
+        }
+        assert_all_freed(&page, &me);
+        assert_eq!((page.slot(0), page.slot(1)), (Some(5), Some(50)));
+    });
 }
 
 #[test]
 fn an_abort_takes_back_what_was_written() {
-    let (page, me) = page(&[Some(1), None]);
-    let (name, other) = (page.status.begin(0, 0), page.status.begin(0, 1));
-    let view = page.view(page.tail(), name);
-    // As after a savepoint, the second write has a change of its own.
-    let first = page.write(0, Some(2), view, false).unwrap().unwrap();
-    let second = page.write(0, None, view, true).unwrap().unwrap();
-    let born = page.write(1, Some(5), view, false).unwrap().unwrap();
-    assert_eq!(read(&page, 0, page.tail(), name), None);
-    assert_eq!(read(&page, 0, page.tail(), other), Some(1));
-    page.abort(&[(0, second)]);
-    assert_eq!(read(&page, 0, page.tail(), name), Some(2));
-    // Aborted, and not taken back yet: readers undo it, and the next writer takes it back.
-    for change in [first, born] {
-        // SAFETY: retired below.
-        unsafe { change.get() }.set_stamp(Stamp::ABORTED);
-    }
-    page.status.aborted(name);
-    assert_eq!((page.slot(0), page.slot(1)), (Some(2), Some(5)));
-    assert_eq!(read(&page, 0, page.tail(), other), Some(1));
-    assert_eq!(read(&page, 1, page.tail(), other), None);
-    let view = page.view(page.tail(), other);
-    let next = page.write(1, Some(6), view, false).unwrap().unwrap();
-    assert_eq!(read(&page, 1, page.tail(), other), Some(6));
-    page.abort(&[(0, first), (1, born)]);
-    assert_eq!((page.slot(0), page.slot(1)), (Some(1), Some(6)));
-    page.status.aborted(other);
-    page.abort(&[(1, next)]);
-    assert_eq!((page.slot(0), page.slot(1)), (Some(1), None));
-    assert_all_freed(&page, &me);
+    with_limit(PART_SECONDS, |_| {
+        let (page, me) = page(&[Some(1), None]);
+        let (name, other) = (page.status.begin(0, 0), page.status.begin(0, 1));
+        let view = page.view(page.tail(), name);
+        // As after a savepoint, the second write has a change of its own.
+        let first = page.write(0, Some(2), view, false).unwrap().unwrap();
+        let second = page.write(0, None, view, true).unwrap().unwrap();
+        let born = page.write(1, Some(5), view, false).unwrap().unwrap();
+        assert_eq!(read(&page, 0, page.tail(), name), None);
+        assert_eq!(read(&page, 0, page.tail(), other), Some(1));
+        page.abort(&[(0, second)]);
+        assert_eq!(read(&page, 0, page.tail(), name), Some(2));
+        // Aborted, and not taken back yet: readers undo it, and the next writer takes it back.
+        for change in [first, born] {
+            // SAFETY: retired below.
+            unsafe { change.get() }.set_stamp(Stamp::ABORTED);
+        }
+        page.status.aborted(name);
+        assert_eq!((page.slot(0), page.slot(1)), (Some(2), Some(5)));
+        assert_eq!(read(&page, 0, page.tail(), other), Some(1));
+        assert_eq!(read(&page, 1, page.tail(), other), None);
+        let view = page.view(page.tail(), other);
+        let next = page.write(1, Some(6), view, false).unwrap().unwrap();
+        assert_eq!(read(&page, 1, page.tail(), other), Some(6));
+        page.abort(&[(0, first), (1, born)]);
+        assert_eq!((page.slot(0), page.slot(1)), (Some(1), Some(6)));
+        page.status.aborted(other);
+        page.abort(&[(1, next)]);
+        assert_eq!((page.slot(0), page.slot(1)), (Some(1), None));
+        assert_all_freed(&page, &me);
+    });
 }
 
 #[test]
 fn first_updater_wins() {
-    let (page, me) = page(&[Some(1)]);
-    let (name, late) = (page.status.begin(0, 0), page.status.begin(0, 1));
-    let begin = page.tail();
-    let change = page.write(0, Some(2), page.view(begin, name), false).unwrap().unwrap();
-    let refused = page.write(0, Some(3), page.view(begin, late), false);
-    assert!(matches!(refused, Err(Refusal::Conflict)), "{refused:?}");
-    let lsn = page.commit(name, &[(0, change)]);
-    let refused = page.write(0, Some(3), page.view(begin, late), false);
-    assert!(matches!(refused, Err(Refusal::Newer)), "{refused:?}");
-    let operation = reclaim::enter();
-    let seen = page.read(0, page.view(begin, late), &operation).unwrap();
-    assert_eq!(seen, Found { value: Some(1), committed: None, below_newer: true });
-    let seen = page.read(0, page.view(page.tail(), late), &operation).unwrap();
-    assert_eq!(seen, Found { value: Some(2), committed: Some(lsn), below_newer: false });
-    drop(operation);
-    let again = page.write(0, Some(3), page.view(page.tail(), late), false).unwrap().unwrap();
-    page.status.aborted(late);
-    page.abort(&[(0, again)]);
-    // SAFETY: committed before the tail, collected once; no reader is left.
-    unsafe { change.collect(page.tail(), &page.memory).release(&page.memory) };
-    assert_all_freed(&page, &me);
+    with_limit(PART_SECONDS, |_| {
+        let (page, me) = page(&[Some(1)]);
+        let (name, late) = (page.status.begin(0, 0), page.status.begin(0, 1));
+        let begin = page.tail();
+        let change = page.write(0, Some(2), page.view(begin, name), false).unwrap().unwrap();
+        let refused = page.write(0, Some(3), page.view(begin, late), false);
+        assert!(matches!(refused, Err(Refusal::Conflict)), "{refused:?}");
+        let lsn = page.commit(name, &[(0, change)]);
+        let refused = page.write(0, Some(3), page.view(begin, late), false);
+        assert!(matches!(refused, Err(Refusal::Newer)), "{refused:?}");
+        let operation = reclaim::enter();
+        let seen = page.read(0, page.view(begin, late), &operation).unwrap();
+        assert_eq!(seen, Found { value: Some(1), committed: None, below_newer: true });
+        let seen = page.read(0, page.view(page.tail(), late), &operation).unwrap();
+        assert_eq!(seen, Found { value: Some(2), committed: Some(lsn), below_newer: false });
+        drop(operation);
+        let again = page.write(0, Some(3), page.view(page.tail(), late), false).unwrap().unwrap();
+        page.status.aborted(late);
+        page.abort(&[(0, again)]);
+        // SAFETY: committed before the tail, collected once; no reader is left.
+        unsafe { change.collect(page.tail(), &page.memory).release(&page.memory) };
+        assert_all_freed(&page, &me);
+    });
 }
 
 /// Chains of many keys move with their keys when pages are split and merged; each is found where it belongs.
 #[test]
 fn mapping_tables_are_split_and_merged() {
-    let (page, me) = page(&[]);
-    let (name, status) = (page.status.begin(0, 0), &page.status);
-    let memory: &MemoryCounters = &page.memory;
-    let keys: Vec<Vec<u8>> = (0..200_u32).map(|n| format!("key {n:05}").into_bytes()).collect();
-    let mut words = (0, 0);
-    let mut changes = vec![];
-    for key in keys.iter().rev() {
-        // SAFETY: this test alone has the words, as if their pages were latched; so all below.
-        let (chain, word) = unsafe { Mapping::find_or_make(words.0, memory, TABLE, key) };
-        words.0 = word;
-        // SAFETY: as above.
-        changes.push(unsafe {
-            chain.push(memory, Stamp::in_flight(name), Some(SlotValue::Here(&[9; 100])), 0)
-        });
-        chain.note_on_page(40);
-    }
-    // SAFETY: as above.
-    let found = |word, key: &[u8]| unsafe { Mapping::find(word, key) }.is_some();
-    for separator in [0, 1, 57, 150, 199, 200] {
-        let by = keys.get(separator).map_or(&b"l"[..], |key| key);
-        // SAFETY: as above.
-        words = unsafe { split_mapping(words.0, by) };
-        for (place, key) in keys.iter().enumerate() {
-            let where_it_is = (found(words.0, key), found(words.1, key));
-            assert_eq!(where_it_is, (place < separator, place >= separator));
+    with_limit(PART_SECONDS, |_| {
+        let (page, me) = page(&[]);
+        let (name, status) = (page.status.begin(0, 0), &page.status);
+        let memory: &MemoryCounters = &page.memory;
+        let keys: Vec<Vec<u8>> = (0..200_u32).map(|n| format!("key {n:05}").into_bytes()).collect();
+        let mut words = (0, 0);
+        let mut changes = vec![];
+        for key in keys.iter().rev() {
+            // SAFETY: this test alone has the words, as if their pages were latched; so all below.
+            let (chain, word) = unsafe { Mapping::find_or_make(words.0, memory, TABLE, key) };
+            words.0 = word;
+            // SAFETY: as above.
+            changes.push(unsafe {
+                chain.push(memory, Stamp::in_flight(name), Some(SlotValue::Here(&[9; 100])), 0)
+            });
+            chain.note_on_page(40);
         }
-        assert_eq!((words.0 == 0, words.1 == 0), (separator == 0, separator == 200));
         // SAFETY: as above.
-        let bytes = unsafe { [words.0, words.1].map(|word| reserved_bytes(word)) };
-        let expected = [separator, keys.len() - separator].map(|keys| keys * 68);
-        assert_eq!(bytes, expected, "60 bytes for each, which has shrunk, and rounding");
-        // SAFETY: as above.
-        words = (unsafe { merge_mappings(words.0, words.1) }, 0);
-        me.turn();
-    }
-    assert!(keys.iter().all(|key| found(words.0, key)) && !found(words.0, b"key"));
-    status.aborted(name);
-    for (key, change) in keys.iter().rev().zip(changes) {
-        // SAFETY: retired below.
-        unsafe { change.get() }.set_stamp(Stamp::ABORTED);
-        let mut restored = 0;
-        // SAFETY: as above.
-        unsafe {
-            let chain = Mapping::find(words.0, key).unwrap();
-            chain.roll_back(status, |before| restored += before.unwrap().cell_bytes());
-            assert_eq!(change.record(), (TABLE, &key[..]));
-            change.retire_aborted(memory);
+        let found = |word, key: &[u8]| unsafe { Mapping::find(word, key) }.is_some();
+        for separator in [0, 1, 57, 150, 199, 200] {
+            let by = keys.get(separator).map_or(&b"l"[..], |key| key);
+            // SAFETY: as above.
+            words = unsafe { split_mapping(words.0, by) };
+            for (place, key) in keys.iter().enumerate() {
+                let where_it_is = (found(words.0, key), found(words.1, key));
+                assert_eq!(where_it_is, (place < separator, place >= separator));
+            }
+            assert_eq!((words.0 == 0, words.1 == 0), (separator == 0, separator == 200));
+            // SAFETY: as above.
+            let bytes = unsafe { [words.0, words.1].map(|word| reserved_bytes(word)) };
+            let expected = [separator, keys.len() - separator].map(|keys| keys * 68);
+            assert_eq!(bytes, expected, "60 bytes for each, which has shrunk, and rounding");
+            // SAFETY: as above.
+            words = (unsafe { merge_mappings(words.0, words.1) }, 0);
+            me.turn();
         }
-        assert_eq!(restored, 100);
-    }
-    let mut gone = vec![];
-    // SAFETY: as above.
-    let word = unsafe { Mapping::prune(words.0, |key| gone.push(key.to_vec())) };
-    gone.sort();
-    assert_eq!((word, gone), (0, keys));
-    assert_all_freed(&page, &me);
+        assert!(keys.iter().all(|key| found(words.0, key)) && !found(words.0, b"key"));
+        status.aborted(name);
+        for (key, change) in keys.iter().rev().zip(changes) {
+            // SAFETY: retired below.
+            unsafe { change.get() }.set_stamp(Stamp::ABORTED);
+            let mut restored = 0;
+            // SAFETY: as above.
+            unsafe {
+                let chain = Mapping::find(words.0, key).unwrap();
+                chain.roll_back(status, |before| restored += before.unwrap().cell_bytes());
+                assert_eq!(change.record(), (TABLE, &key[..]));
+                change.retire_aborted(memory);
+            }
+            assert_eq!(restored, 100);
+        }
+        let mut gone = vec![];
+        // SAFETY: as above.
+        let word = unsafe { Mapping::prune(words.0, |key| gone.push(key.to_vec())) };
+        gone.sort();
+        assert_eq!((word, gone), (0, keys));
+        assert_all_freed(&page, &me);
+    });
 }
 
 #[test]
 fn a_page_that_is_given_up_takes_its_chains_with_it() {
-    let (page, _me) = page(&[Some(1), Some(2)]);
-    let name = page.status.begin(0, 0);
-    for key in [0, 1, 1] {
-        page.write(key, Some(5), page.view(page.tail(), name), true).unwrap().unwrap();
-    }
-    assert!(page.memory.bytes(Kind::Change) > 0);
-    // SAFETY: nobody uses the page any more.
-    unsafe { Mapping::free(page.word()) };
-    assert_eq!(page.memory.bytes(Kind::Change), 0);
+    with_limit(PART_SECONDS, |_| {
+        let (page, _me) = page(&[Some(1), Some(2)]);
+        let name = page.status.begin(0, 0);
+        for key in [0, 1, 1] {
+            page.write(key, Some(5), page.view(page.tail(), name), true).unwrap().unwrap();
+        }
+        assert!(page.memory.bytes(Kind::Change) > 0);
+        // SAFETY: nobody uses the page any more.
+        unsafe { Mapping::free(page.word()) };
+        assert_eq!(page.memory.bytes(Kind::Change), 0);
+    });
 }
 
 const KEYS: u8 = 5;
@@ -348,54 +363,56 @@ impl Stress {
 /// everything has happened; then every read is held against the list of commits.
 #[test]
 fn stress_every_snapshot_sees_what_was_committed_before_it() {
-    const ENOUGH: [u64; 5] = [3000, 1000, 200, 500, 100];
-    let most = Duration::from_secs(60);
-    let slots: Vec<_> = (0..KEYS).map(|key| Some(u64::from(key) + (1 << 40))).collect();
-    let stress = Stress {
-        page: TestPage::new(&slots, WORKERS, 1),
-        horizon: Horizon::new(WORKERS),
-        commits: Mutex::default(),
-        reads: Mutex::default(),
-        done: AtomicBool::new(false),
-        counts: Default::default(),
-    };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS)
-            .map(|worker| {
-                let stress = &stress;
-                scope.spawn(move || stress.work(worker))
-            })
-            .collect();
-        let started = Instant::now();
-        let enough = || stress.counted().iter().zip(ENOUGH).all(|(now, least)| *now >= least);
-        while !enough() && workers.iter().all(|worker| !worker.is_finished()) {
-            if started.elapsed() > most {
-                stress.done.store(true, Ordering::Relaxed);
-                panic!("not enough has happened: {:?} of {ENOUGH:?}", stress.counted());
+    with_limit(PART_SECONDS, |_| {
+        const ENOUGH: [u64; 5] = [3000, 1000, 200, 500, 100];
+        let most = Duration::from_secs(60);
+        let slots: Vec<_> = (0..KEYS).map(|key| Some(u64::from(key) + (1 << 40))).collect();
+        let stress = Stress {
+            page: TestPage::new(&slots, WORKERS, 1),
+            horizon: Horizon::new(WORKERS),
+            commits: Mutex::default(),
+            reads: Mutex::default(),
+            done: AtomicBool::new(false),
+            counts: Default::default(),
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..WORKERS)
+                .map(|worker| {
+                    let stress = &stress;
+                    scope.spawn(move || stress.work(worker))
+                })
+                .collect();
+            let started = Instant::now();
+            let enough = || stress.counted().iter().zip(ENOUGH).all(|(now, least)| *now >= least);
+            while !enough() && workers.iter().all(|worker| !worker.is_finished()) {
+                if started.elapsed() > most {
+                    stress.done.store(true, Ordering::Relaxed);
+                    panic!("not enough has happened: {:?} of {ENOUGH:?}", stress.counted());
+                }
+                std::thread::sleep(Duration::from_millis(2));
             }
-            std::thread::sleep(Duration::from_millis(2));
+            stress.done.store(true, Ordering::Relaxed);
+        });
+        let mut commits = std::mem::take(&mut *stress.commits.lock());
+        commits.sort_unstable_by_key(|(lsn, ..)| *lsn);
+        let reads = std::mem::take(&mut *stress.reads.lock());
+        assert!(!reads.is_empty());
+        for (begin, key, value) in reads {
+            let before = commits.iter().rev().find(|(lsn, of, _)| *lsn < begin && *of == key);
+            let expected = before.map_or(slots[usize::from(key)], |(.., value)| *value);
+            assert_eq!(value, expected, "key {key} as of {begin:?}");
         }
-        stress.done.store(true, Ordering::Relaxed);
+        let page = stress.page;
+        for key in 0..KEYS {
+            let last = commits.iter().rev().find(|(_, of, _)| *of == key);
+            let expected = last.map_or(slots[usize::from(key)], |(.., value)| *value);
+            assert_eq!(page.slot(key), expected, "key {key} at the end");
+        }
+        let me = page.domain.participate();
+        page.prune();
+        assert_eq!(page.word(), 0);
+        drop(me);
+        page.domain.drain();
+        assert_eq!(page.memory.bytes(Kind::Change), 0);
     });
-    let mut commits = std::mem::take(&mut *stress.commits.lock());
-    commits.sort_unstable_by_key(|(lsn, ..)| *lsn);
-    let reads = std::mem::take(&mut *stress.reads.lock());
-    assert!(!reads.is_empty());
-    for (begin, key, value) in reads {
-        let before = commits.iter().rev().find(|(lsn, of, _)| *lsn < begin && *of == key);
-        let expected = before.map_or(slots[usize::from(key)], |(.., value)| *value);
-        assert_eq!(value, expected, "key {key} as of {begin:?}");
-    }
-    let page = stress.page;
-    for key in 0..KEYS {
-        let last = commits.iter().rev().find(|(_, of, _)| *of == key);
-        let expected = last.map_or(slots[usize::from(key)], |(.., value)| *value);
-        assert_eq!(page.slot(key), expected, "key {key} at the end");
-    }
-    let me = page.domain.participate();
-    page.prune();
-    assert_eq!(page.word(), 0);
-    drop(me);
-    page.domain.drain();
-    assert_eq!(page.memory.bytes(Kind::Change), 0);
 }

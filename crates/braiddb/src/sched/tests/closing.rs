@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 
 use super::super::storage::{ordinary_transfers, transfers};
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Directory, File};
 
 /// Longer than the grace of foreign futures.
@@ -123,143 +124,153 @@ impl Held {
 /// Transfers that an executor inside the task polls say nothing when they are not polled: they count all the same.
 #[test]
 fn what_waits_for_slow_transfers_is_not_dropped() {
-    let held = start_held();
-    let [whole, parts] = [1, 50].map(|transfers| {
-        held.run(move |file| async move {
-            // More than `join_all` polls by itself.
-            let syncs = join_all((0..transfers).map(|_| sync(file.clone()))).await;
-            syncs.into_iter().all(|synced| synced.is_ok())
-        })
+    with_limit(PART_SECONDS, |_| {
+        let held = start_held();
+        let [whole, parts] = [1, 50].map(|transfers| {
+            held.run(move |file| async move {
+                // More than `join_all` polls by itself.
+                let syncs = join_all((0..transfers).map(|_| sync(file.clone()))).await;
+                syncs.into_iter().all(|synced| synced.is_ok())
+            })
+        });
+        let released = held.released.clone();
+        let releasing = std::thread::spawn(move || {
+            std::thread::sleep(SLOW);
+            released.store(u64::MAX, Ordering::SeqCst);
+        });
+        held.stop();
+        releasing.join().unwrap();
+        assert_eq!((whole.recv(), parts.recv()), (Ok(true), Ok(true)));
     });
-    let released = held.released.clone();
-    let releasing = std::thread::spawn(move || {
-        std::thread::sleep(SLOW);
-        released.store(u64::MAX, Ordering::SeqCst);
-    });
-    held.stop();
-    releasing.join().unwrap();
-    assert_eq!((whole.recv(), parts.recv()), (Ok(true), Ok(true)));
 }
 
 /// The same while nobody closes anything: a task of which only a part was polled, which was over, still waits for the device.
 #[test]
 fn what_waits_for_other_transfers_counts_among_what_runs() {
-    let held = start_held_with(ExecutorOptions {
-        max_open: 1,
-        ..options(1, Policy::DualQueue, Width::Fixed(4))
+    with_limit(PART_SECONDS, |_| {
+        let held = start_held_with(ExecutorOptions {
+            max_open: 1,
+            ..options(1, Policy::DualQueue, Width::Fixed(4))
+        });
+        let parts = held
+            .run(|file| async move { join_all((0..50).map(|_| sync(file.clone()))).await.len() });
+        held.released.store(1, Ordering::SeqCst);
+        let polled_again = || {
+            let counters = &held.executor.counters()[0];
+            counters.suspensions[Cause::Foreign as usize].get() > 0
+        };
+        let begun = std::time::Instant::now();
+        while !polled_again() {
+            assert!(begun.elapsed() < LIMIT, "{:#?}", held.executor.counters());
+            std::thread::yield_now();
+        }
+        let (begins, has_begun) = mpsc::channel();
+        let other = held.run(move |_| async move { begins.send(()).unwrap() });
+        // Too short on a busy machine to fail by chance: it just may not be seen then.
+        assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err(), "one at a time");
+        held.release();
+        assert_eq!((parts.recv_timeout(LIMIT), other.recv_timeout(LIMIT)), (Ok(50), Ok(())));
+        held.stop();
     });
-    let parts =
-        held.run(|file| async move { join_all((0..50).map(|_| sync(file.clone()))).await.len() });
-    held.released.store(1, Ordering::SeqCst);
-    let polled_again = || {
-        let counters = &held.executor.counters()[0];
-        counters.suspensions[Cause::Foreign as usize].get() > 0
-    };
-    let begun = std::time::Instant::now();
-    while !polled_again() {
-        assert!(begun.elapsed() < LIMIT, "{:#?}", held.executor.counters());
-        std::thread::yield_now();
-    }
-    let (begins, has_begun) = mpsc::channel();
-    let other = held.run(move |_| async move { begins.send(()).unwrap() });
-    // Too short on a busy machine to fail by chance: it just may not be seen then.
-    assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err(), "one at a time");
-    held.release();
-    assert_eq!((parts.recv_timeout(LIMIT), other.recv_timeout(LIMIT)), (Ok(50), Ok(())));
-    held.stop();
 }
 
 /// A task that keeps a transfer which is over and whose end woke nobody waits for another task.
 #[test]
 fn what_keeps_a_transfer_that_is_over_holds_up_no_other_task() {
-    let held = start_held_with(ExecutorOptions {
-        cold_width: 1,
-        ..options(1, Policy::DualQueue, Width::Fixed(1))
+    with_limit(PART_SECONDS, |_| {
+        let held = start_held_with(ExecutorOptions {
+            cold_width: 1,
+            ..options(1, Policy::DualQueue, Width::Fixed(1))
+        });
+        let (sends, receives) = oneshot::channel::<()>();
+        let (keeps, kept) = mpsc::channel();
+        let waits = held.run(move |file| async move {
+            let mut of_nobody = Box::pin(sync(file));
+            assert!(of_nobody.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
+            keeps.send(()).unwrap();
+            receives.await.unwrap();
+            of_nobody.await.unwrap();
+        });
+        kept.recv().unwrap();
+        let other = held.run(move |_| async move { sends.send(()).unwrap() });
+        held.release();
+        assert_eq!(other.recv_timeout(LIMIT), Ok(()), "{:#?}", held.executor.counters());
+        assert_eq!(waits.recv_timeout(LIMIT), Ok(()));
+        held.stop();
     });
-    let (sends, receives) = oneshot::channel::<()>();
-    let (keeps, kept) = mpsc::channel();
-    let waits = held.run(move |file| async move {
-        let mut of_nobody = Box::pin(sync(file));
-        assert!(of_nobody.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
-        keeps.send(()).unwrap();
-        receives.await.unwrap();
-        of_nobody.await.unwrap();
-    });
-    kept.recv().unwrap();
-    let other = held.run(move |_| async move { sends.send(()).unwrap() });
-    held.release();
-    assert_eq!(other.recv_timeout(LIMIT), Ok(()), "{:#?}", held.executor.counters());
-    assert_eq!(waits.recv_timeout(LIMIT), Ok(()));
-    held.stop();
 }
 
 /// A future that at each poll begins a transfer and gives it up, also one that wakes itself then, one that keeps a transfer that is over and
 /// nobody polls, and one that was kept and is dropped.
 #[test]
 fn what_waits_for_no_transfer_any_more_is_dropped() {
-    let held = start_held();
-    let [given_up, given_up_awake] = [false, true].map(|wakes_itself| {
-        held.run(move |file| async move {
-            poll_fn(|context| {
-                assert!(Box::pin(sync(file.clone())).poll_unpin(context).is_pending());
-                if wakes_itself {
-                    context.waker().wake_by_ref();
-                }
-                Poll::<()>::Pending
+    with_limit(PART_SECONDS, |_| {
+        let held = start_held();
+        let [given_up, given_up_awake] = [false, true].map(|wakes_itself| {
+            held.run(move |file| async move {
+                poll_fn(|context| {
+                    assert!(Box::pin(sync(file.clone())).poll_unpin(context).is_pending());
+                    if wakes_itself {
+                        context.waker().wake_by_ref();
+                    }
+                    Poll::<()>::Pending
+                })
+                .await;
             })
-            .await;
-        })
+        });
+        let [kept, kept_and_dropped] = [true, false].map(|keeps| {
+            held.run(move |file| async move {
+                let mut kept = Box::pin(sync(file));
+                assert!(kept.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
+                if !keeps {
+                    drop(kept);
+                }
+                pending::<()>().await;
+            })
+        });
+        // The one that is kept is over at some time.
+        held.release();
+        held.stop();
+        for dropped in [given_up, given_up_awake, kept, kept_and_dropped] {
+            assert_eq!(dropped.recv(), Err(mpsc::RecvError));
+        }
     });
-    let [kept, kept_and_dropped] = [true, false].map(|keeps| {
-        held.run(move |file| async move {
-            let mut kept = Box::pin(sync(file));
-            assert!(kept.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
-            if !keeps {
-                drop(kept);
-            }
-            pending::<()>().await;
-        })
-    });
-    // The one that is kept is over at some time.
-    held.release();
-    held.stop();
-    for dropped in [given_up, given_up_awake, kept, kept_and_dropped] {
-        assert_eq!(dropped.recv(), Err(mpsc::RecvError));
-    }
 }
 
 /// Those that are under way, and that a task has begun by itself: nobody waits in line for the engine's upkeep.
 #[test]
 fn transfers_of_upkeep_are_not_ordinary() {
-    let held = start_held();
-    let counted = held.run(|file| async move {
-        let mut counts = Vec::new();
-        let mut nobody = Context::from_waker(Waker::noop());
-        let mut of_upkeep = Box::pin(upkeep(sync(file.clone())));
-        assert!(of_upkeep.poll_unpin(&mut nobody).is_pending());
-        counts.push((transfers(), ordinary_transfers()));
-        let mut kept = Box::pin(sync(file.clone()));
-        let mut dropped = Box::pin(sync(file));
-        assert!(kept.poll_unpin(&mut nobody).is_pending());
-        assert!(dropped.poll_unpin(&mut nobody).is_pending());
-        counts.push((transfers(), ordinary_transfers()));
-        drop(dropped);
-        counts.push((transfers(), ordinary_transfers()));
-        (counts, of_upkeep, kept).0
+    with_limit(PART_SECONDS, |_| {
+        let held = start_held();
+        let counted = held.run(|file| async move {
+            let mut counts = Vec::new();
+            let mut nobody = Context::from_waker(Waker::noop());
+            let mut of_upkeep = Box::pin(upkeep(sync(file.clone())));
+            assert!(of_upkeep.poll_unpin(&mut nobody).is_pending());
+            counts.push((transfers(), ordinary_transfers()));
+            let mut kept = Box::pin(sync(file.clone()));
+            let mut dropped = Box::pin(sync(file));
+            assert!(kept.poll_unpin(&mut nobody).is_pending());
+            assert!(dropped.poll_unpin(&mut nobody).is_pending());
+            counts.push((transfers(), ordinary_transfers()));
+            drop(dropped);
+            counts.push((transfers(), ordinary_transfers()));
+            (counts, of_upkeep, kept).0
+        });
+        // Those that are dropped are open until they would have been issued.
+        assert_eq!(counted.recv(), Ok(vec![(1, 0), (3, 2), (3, 1)]));
+        let over = held.run(|file| async move {
+            let mut nobody = Context::from_waker(Waker::noop());
+            let mut kept = Box::pin(sync(file));
+            assert!(kept.poll_unpin(&mut nobody).is_pending());
+            while transfers() > 0 {
+                yield_now(Cause::Undecided).await;
+            }
+            // Though nobody has asked for it.
+            (ordinary_transfers(), kept).0
+        });
+        held.release();
+        assert_eq!(over.recv_timeout(LIMIT), Ok(0));
+        held.stop();
     });
-    // Those that are dropped are open until they would have been issued.
-    assert_eq!(counted.recv(), Ok(vec![(1, 0), (3, 2), (3, 1)]));
-    let over = held.run(|file| async move {
-        let mut nobody = Context::from_waker(Waker::noop());
-        let mut kept = Box::pin(sync(file));
-        assert!(kept.poll_unpin(&mut nobody).is_pending());
-        while transfers() > 0 {
-            yield_now(Cause::Undecided).await;
-        }
-        // Though nobody has asked for it.
-        (ordinary_transfers(), kept).0
-    });
-    held.release();
-    assert_eq!(over.recv_timeout(LIMIT), Ok(0));
-    held.stop();
 }

@@ -1,6 +1,7 @@
 //! Tasks that get in each other's way are run with less company.
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 /// What the tasks share; on one worker, so the orderings say nothing.
 #[derive(Default)]
@@ -30,19 +31,25 @@ async fn write(record: Arc<Record>) {
 
 #[test]
 fn writers_of_one_record_are_hardly_interleaved() {
-    let executor = start(1, Policy::DualQueue, Width::Auto);
-    let record = Arc::new(Record::default());
-    let shared = record.clone();
-    let source = move || {
-        let mut left = WRITERS;
-        let draw = move || {
-            left = left.checked_sub(1)?;
-            Some(shared.clone())
+    with_limit(PART_SECONDS, |_| {
+        let executor = start(1, Policy::DualQueue, Width::Auto);
+        let record = Arc::new(Record::default());
+        let shared = record.clone();
+        let source = move || {
+            let mut left = WRITERS;
+            let draw = move || {
+                left = left.checked_sub(1)?;
+                Some(shared.clone())
+            };
+            FromFn(draw, write)
         };
-        FromFn(draw, write)
-    };
-    pollster::block_on(executor.run_source(0, source).unwrap().done()).unwrap();
-    assert_eq!(record.finished.load(Ordering::Relaxed), WRITERS);
-    let failed = record.failed.load(Ordering::Relaxed);
-    assert!(failed < WRITERS / 10, "{failed} attempts failed beside {} that did not", WRITERS / 2);
+        pollster::block_on(executor.run_source(0, source).unwrap().done()).unwrap();
+        assert_eq!(record.finished.load(Ordering::Relaxed), WRITERS);
+        let failed = record.failed.load(Ordering::Relaxed);
+        assert!(
+            failed < WRITERS / 10,
+            "{failed} attempts failed beside {} that did not",
+            WRITERS / 2
+        );
+    });
 }

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 
 use super::super::mailbox::WorkerHandle;
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 fn answering(reply: mpsc::Sender<std::thread::ThreadId>) -> Job {
     Box::new(move || Box::pin(async move { reply.send(std::thread::current().id()).unwrap() }))
@@ -28,74 +29,82 @@ fn block(executor: &Executor) -> (mpsc::Sender<()>, usize) {
 
 #[test]
 fn jobs_of_a_blocked_worker_are_taken_over() {
-    let executor = start(3, Policy::DualQueue, Width::Auto);
-    let (go_on, blocked) = block(&executor);
-    let (reply, answers) = mpsc::channel();
-    for _ in 0..5 {
-        // As if it had been sent before anybody could know.
-        executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply.clone()));
+    with_limit(PART_SECONDS, |_| {
+        let executor = start(3, Policy::DualQueue, Width::Auto);
+        let (go_on, blocked) = block(&executor);
+        let (reply, answers) = mpsc::channel();
+        for _ in 0..5 {
+            // As if it had been sent before anybody could know.
+            executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply.clone()));
+            executor.jobs().group.mailboxes[blocked].ring();
+        }
+        drop(reply);
+        assert_eq!(answers.iter().count(), 5);
+        let taken_over = executor.counters().iter().map(|counters| counters.taken_over.get());
+        assert!(taken_over.sum::<u64>() >= 5, "{:#?}", executor.counters());
+        drop(go_on);
+        // It comes back, and does what it is sent.
+        let (reply, answers) = mpsc::channel();
+        executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
         executor.jobs().group.mailboxes[blocked].ring();
-    }
-    drop(reply);
-    assert_eq!(answers.iter().count(), 5);
-    let taken_over = executor.counters().iter().map(|counters| counters.taken_over.get());
-    assert!(taken_over.sum::<u64>() >= 5, "{:#?}", executor.counters());
-    drop(go_on);
-    // It comes back, and does what it is sent.
-    let (reply, answers) = mpsc::channel();
-    executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
-    executor.jobs().group.mailboxes[blocked].ring();
-    assert_eq!(answers.iter().count(), 1);
+        assert_eq!(answers.iter().count(), 1);
+    });
 }
 
 /// One worker after another does not come back: the one that is left looks past all of them.
 #[test]
 fn one_worker_takes_over_from_all_others() {
-    let executor = start(4, Policy::DualQueue, Width::Auto);
-    let blocked: Vec<_> = (0..3).map(|_| block(&executor)).collect();
-    let (reply, answers) = mpsc::channel();
-    for (_, worker) in &blocked {
-        executor.jobs().group.mailboxes[*worker].jobs.push(answering(reply.clone()));
-        executor.jobs().group.mailboxes[*worker].ring();
-    }
-    drop(reply);
-    let answers: Vec<_> = answers.iter().collect();
-    assert!(answers.iter().all(|id| *id == answers[0]), "one worker is left: {answers:?}");
-    assert_eq!(answers.len(), 3);
+    with_limit(PART_SECONDS, |_| {
+        let executor = start(4, Policy::DualQueue, Width::Auto);
+        let blocked: Vec<_> = (0..3).map(|_| block(&executor)).collect();
+        let (reply, answers) = mpsc::channel();
+        for (_, worker) in &blocked {
+            executor.jobs().group.mailboxes[*worker].jobs.push(answering(reply.clone()));
+            executor.jobs().group.mailboxes[*worker].ring();
+        }
+        drop(reply);
+        let answers: Vec<_> = answers.iter().collect();
+        assert!(answers.iter().all(|id| *id == answers[0]), "one worker is left: {answers:?}");
+        assert_eq!(answers.len(), 3);
+    });
 }
 
 /// What was sent to nobody but this worker waits for it, whatever the others do.
 #[test]
 fn jobs_of_one_worker_stay_with_it() {
-    let executor = start(2, Policy::DualQueue, Width::Auto);
-    let (go_on, blocked) = block(&executor);
-    let handle = WorkerHandle(executor.jobs().group.mailboxes[blocked].clone());
-    let (reply, answers) = mpsc::channel();
-    handle.give(answering(reply));
-    let (reply, others) = mpsc::channel();
-    executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
-    let other = others.recv().unwrap();
-    assert!(answers.try_recv().is_err(), "its worker is blocked");
-    drop(go_on);
-    assert_ne!(answers.recv().unwrap(), other);
+    with_limit(PART_SECONDS, |_| {
+        let executor = start(2, Policy::DualQueue, Width::Auto);
+        let (go_on, blocked) = block(&executor);
+        let handle = WorkerHandle(executor.jobs().group.mailboxes[blocked].clone());
+        let (reply, answers) = mpsc::channel();
+        handle.give(answering(reply));
+        let (reply, others) = mpsc::channel();
+        executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
+        let other = others.recv().unwrap();
+        assert!(answers.try_recv().is_err(), "its worker is blocked");
+        drop(go_on);
+        assert_ne!(answers.recv().unwrap(), other);
+    });
 }
 
 /// A task that blocks its worker waits for a job that was sent to the same worker, and has not begun when all are told to
 /// stop.
 #[test]
 fn who_stops_does_what_a_blocked_worker_has_not_begun() {
-    for workers in [2, 4] {
-        let executor = start(workers, Policy::DualQueue, Width::Auto);
-        let (go_on, blocked) = block(&executor);
-        let (reply, answers) = mpsc::channel();
-        let mailbox = &executor.jobs().group.mailboxes[blocked];
-        mailbox.jobs.push(Box::new(move || {
-            Box::pin(async move {
-                drop(go_on);
-                reply.send(()).unwrap();
-            })
-        }));
-        executor.stop();
-        answers.recv().unwrap();
-    }
+    with_limit(PART_SECONDS, |_| {
+        for workers in [2, 4] {
+            let executor = start(workers, Policy::DualQueue, Width::Auto);
+            let (go_on, blocked) = block(&executor);
+            let (reply, answers) = mpsc::channel();
+            let mailbox = &executor.jobs().group.mailboxes[blocked];
+            mailbox.jobs.push(Box::new(move || {
+                Box::pin(async move {
+                    drop(go_on);
+                    reply.send(()).unwrap();
+                })
+            }));
+            executor.stop();
+            answers.recv().unwrap();
+        }
+    });
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::super::mailbox::WorkerHandle;
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{AlignedBuffer, Directory};
 use crate::sync::atomic::AtomicU32;
 
@@ -54,30 +55,32 @@ impl Driver for RingsAfterLooking {
 
 #[test]
 fn a_ring_right_after_the_look_keeps_the_worker_awake() {
-    let (word, waiting) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(None)));
-    let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
-    let (of_driver, slot) = (word.clone(), waiting.clone());
-    let driver = move |number, handles: WorkerHandles| RingsAfterLooking {
-        word: of_driver.clone(),
-        worker: handles.get(number),
-        waiting: slot.clone(),
-    };
-    let options = options(1, Policy::DualQueue, Width::Auto);
-    let executor = Executor::start(options, Arc::default(), device, driver, || ());
-    let executor = executor.unwrap();
-    let (reply, result) = mpsc::channel();
-    let job: Job = Box::new(move || {
-        Box::pin(async move {
-            while word.load(Ordering::SeqCst) == 0 {
-                let waiter = current_waiter().await;
-                *waiting.lock() = Some(waiter);
-                park(Cause::Commit).await;
-            }
-            reply.send(()).unwrap();
-        })
+    with_limit(PART_SECONDS, |_| {
+        let (word, waiting) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(None)));
+        let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
+        let (of_driver, slot) = (word.clone(), waiting.clone());
+        let driver = move |number, handles: WorkerHandles| RingsAfterLooking {
+            word: of_driver.clone(),
+            worker: handles.get(number),
+            waiting: slot.clone(),
+        };
+        let options = options(1, Policy::DualQueue, Width::Auto);
+        let executor = Executor::start(options, Arc::default(), device, driver, || ());
+        let executor = executor.unwrap();
+        let (reply, result) = mpsc::channel();
+        let job: Job = Box::new(move || {
+            Box::pin(async move {
+                while word.load(Ordering::SeqCst) == 0 {
+                    let waiter = current_waiter().await;
+                    *waiting.lock() = Some(waiter);
+                    park(Cause::Commit).await;
+                }
+                reply.send(()).unwrap();
+            })
+        });
+        executor.jobs().spawn(job).unwrap();
+        await_result(&executor, &result);
     });
-    executor.jobs().spawn(job).unwrap();
-    await_result(&executor, &result);
 }
 
 /// A device whose operations are over at the first `poll` or `wait` after the gate was opened.
@@ -121,127 +124,135 @@ impl Device for Gated {
 /// A transfer waits for its turn behind one whose future is dropped while it is under way.
 #[test]
 fn the_completion_of_an_abandoned_transfer_starts_the_next() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = Directory::open(directory.path(), true).unwrap().handle().clone();
-    let (submitted, is_open) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let (of_device, gate) = (submitted.clone(), is_open.clone());
-    let device = move |_| {
-        let (submitted, is_open) = (of_device.clone(), gate.clone());
-        let under_way = Vec::new();
-        let device = Gated { pillow: SleepingDevice::default(), submitted, is_open, under_way };
-        Ok(Box::new(device) as Box<dyn Device>)
-    };
-    let one_at_a_time =
-        ExecutorOptions { read_depth: 1, ..options(1, Policy::DualQueue, Width::Auto) };
-    let executor =
-        Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, || ())
-            .unwrap();
-    let (reply, result) = mpsc::channel();
-    let issued = submitted.clone();
-    let job: Job = Box::new(move || {
-        Box::pin(async move {
-            let mut second = Box::pin(sync(file.clone()));
-            {
-                let mut first = pin!(sync(file));
-                let mut polled = false;
-                poll_fn(|cx| {
-                    if !std::mem::replace(&mut polled, true) {
-                        assert!(first.as_mut().poll(cx).is_pending());
-                        assert!(second.as_mut().poll(cx).is_pending());
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = Directory::open(directory.path(), true).unwrap().handle().clone();
+        let (submitted, is_open) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (of_device, gate) = (submitted.clone(), is_open.clone());
+        let device = move |_| {
+            let (submitted, is_open) = (of_device.clone(), gate.clone());
+            let under_way = Vec::new();
+            let device = Gated { pillow: SleepingDevice::default(), submitted, is_open, under_way };
+            Ok(Box::new(device) as Box<dyn Device>)
+        };
+        let one_at_a_time =
+            ExecutorOptions { read_depth: 1, ..options(1, Policy::DualQueue, Width::Auto) };
+        let executor =
+            Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, || ())
+                .unwrap();
+        let (reply, result) = mpsc::channel();
+        let issued = submitted.clone();
+        let job: Job = Box::new(move || {
+            Box::pin(async move {
+                let mut second = Box::pin(sync(file.clone()));
+                {
+                    let mut first = pin!(sync(file));
+                    let mut polled = false;
+                    poll_fn(|cx| {
+                        if !std::mem::replace(&mut polled, true) {
+                            assert!(first.as_mut().poll(cx).is_pending());
+                            assert!(second.as_mut().poll(cx).is_pending());
+                        }
+                        Poll::Ready(())
+                    })
+                    .await;
+                    while issued.load(Ordering::SeqCst) == 0 {
+                        yield_now(Cause::Undecided).await;
                     }
-                    Poll::Ready(())
-                })
-                .await;
-                while issued.load(Ordering::SeqCst) == 0 {
-                    yield_now(Cause::Undecided).await;
                 }
-            }
-            is_open.store(1, Ordering::SeqCst);
-            reply.send(second.await.map_err(|error| error.to_string())).unwrap();
-        })
+                is_open.store(1, Ordering::SeqCst);
+                reply.send(second.await.map_err(|error| error.to_string())).unwrap();
+            })
+        });
+        executor.jobs().spawn(job).unwrap();
+        assert_eq!(await_result(&executor, &result), Ok(()));
+        assert_eq!(submitted.load(Ordering::SeqCst), 2);
     });
-    executor.jobs().spawn(job).unwrap();
-    assert_eq!(await_result(&executor, &result), Ok(()));
-    assert_eq!(submitted.load(Ordering::SeqCst), 2);
 }
 
 /// What a worker was to do with what comes of transfers is the engine's: after it has failed, none of it is run or dropped,
 /// as neither need end well.
 #[test]
 fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
-    struct PanicsWhenDropped;
+    with_limit(PART_SECONDS, |_| {
+        struct PanicsWhenDropped;
 
-    impl Drop for PanicsWhenDropped {
-        fn drop(&mut self) {
-            panic!("dropped");
-        }
-    }
-
-    let directory = tempfile::tempdir().unwrap();
-    let file = Directory::open(directory.path(), true).unwrap().handle().clone();
-    let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
-    let (left, all_left) = mpsc::channel();
-    let on_end = move || left.send(()).unwrap();
-    let one_at_a_time =
-        ExecutorOptions { read_depth: 1, ..options(2, Policy::DualQueue, Width::Auto) };
-    let executor =
-        Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, on_end)
-            .unwrap();
-    let job: Job = Box::new(move || {
-        Box::pin(async move {
-            // One that is issued, and one that is not.
-            for _ in 0..2 {
-                let kept = PanicsWhenDropped;
-                read_then(file.clone(), 0, AlignedBuffer::zeroed(4096), move |_, _| drop(kept));
+        impl Drop for PanicsWhenDropped {
+            fn drop(&mut self) {
+                panic!("dropped");
             }
-            yield_now(Cause::Undecided).await;
-            panic!("on purpose");
-        })
+        }
+
+        let directory = tempfile::tempdir().unwrap();
+        let file = Directory::open(directory.path(), true).unwrap().handle().clone();
+        let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
+        let (left, all_left) = mpsc::channel();
+        let on_end = move || left.send(()).unwrap();
+        let one_at_a_time =
+            ExecutorOptions { read_depth: 1, ..options(2, Policy::DualQueue, Width::Auto) };
+        let executor =
+            Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, on_end)
+                .unwrap();
+        let job: Job = Box::new(move || {
+            Box::pin(async move {
+                // One that is issued, and one that is not.
+                for _ in 0..2 {
+                    let kept = PanicsWhenDropped;
+                    read_then(file.clone(), 0, AlignedBuffer::zeroed(4096), move |_, _| drop(kept));
+                }
+                yield_now(Cause::Undecided).await;
+                panic!("on purpose");
+            })
+        });
+        executor.jobs().spawn(job).unwrap();
+        await_result(&executor, &all_left);
     });
-    executor.jobs().spawn(job).unwrap();
-    await_result(&executor, &all_left);
 }
 
 /// Who wakes a task of another worker, or a part of one, may not suspend for long.
 #[test]
 fn a_task_of_another_worker_is_woken_at_once() {
-    // More than `join_all` polls by itself.
-    for parts in [1, 40] {
-        let executor = start(2, Policy::DualQueue, Width::Auto);
-        let (waiting, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
-        let (of_task, over) = (waiting.clone(), is_over.clone());
-        let task: Job = Box::new(move || {
-            Box::pin(async move {
-                let wait = || {
-                    let (mut has_left_its_waiter, left) = (false, of_task.clone());
-                    wait_remotely(Cause::Storage, move |waiter| {
-                        let is_woken = std::mem::replace(&mut has_left_its_waiter, true);
-                        left.lock().extend(waiter.filter(|_| !is_woken));
-                        is_woken.then_some(())
-                    })
-                };
-                futures_util::future::join_all((0..parts).map(|_| wait())).await;
-                over.store(1, Ordering::SeqCst);
-            })
-        });
-        let worker = |number: usize| WorkerHandle(executor.jobs().group.mailboxes[number].clone());
-        worker(0).give(task);
-        let (reply, result) = mpsc::channel();
-        let waking: Job = Box::new(move || {
-            Box::pin(async move {
-                while waiting.lock().len() < parts {
-                    yield_now(Cause::Undecided).await;
-                }
-                let waiters = std::mem::take(&mut *waiting.lock());
-                waiters.into_iter().for_each(RemoteWaiter::wake);
-                let begun = Instant::now();
-                while is_over.load(Ordering::SeqCst) == 0 && begun.elapsed() < LIMIT {
-                    std::thread::yield_now();
-                }
-                reply.send(is_over.load(Ordering::SeqCst)).unwrap();
-            })
-        });
-        worker(1).give(waking);
-        assert_eq!(result.recv().unwrap(), 1, "{parts} parts: {:#?}", executor.counters());
-    }
+    with_limit(PART_SECONDS, |_| {
+        // More than `join_all` polls by itself.
+        for parts in [1, 40] {
+            let executor = start(2, Policy::DualQueue, Width::Auto);
+            let (waiting, is_over) =
+                (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
+            let (of_task, over) = (waiting.clone(), is_over.clone());
+            let task: Job = Box::new(move || {
+                Box::pin(async move {
+                    let wait = || {
+                        let (mut has_left_its_waiter, left) = (false, of_task.clone());
+                        wait_remotely(Cause::Storage, move |waiter| {
+                            let is_woken = std::mem::replace(&mut has_left_its_waiter, true);
+                            left.lock().extend(waiter.filter(|_| !is_woken));
+                            is_woken.then_some(())
+                        })
+                    };
+                    futures_util::future::join_all((0..parts).map(|_| wait())).await;
+                    over.store(1, Ordering::SeqCst);
+                })
+            });
+            let worker =
+                |number: usize| WorkerHandle(executor.jobs().group.mailboxes[number].clone());
+            worker(0).give(task);
+            let (reply, result) = mpsc::channel();
+            let waking: Job = Box::new(move || {
+                Box::pin(async move {
+                    while waiting.lock().len() < parts {
+                        yield_now(Cause::Undecided).await;
+                    }
+                    let waiters = std::mem::take(&mut *waiting.lock());
+                    waiters.into_iter().for_each(RemoteWaiter::wake);
+                    let begun = Instant::now();
+                    while is_over.load(Ordering::SeqCst) == 0 && begun.elapsed() < LIMIT {
+                        std::thread::yield_now();
+                    }
+                    reply.send(is_over.load(Ordering::SeqCst)).unwrap();
+                })
+            });
+            worker(1).give(waking);
+            assert_eq!(result.recv().unwrap(), 1, "{parts} parts: {:#?}", executor.counters());
+        }
+    });
 }

@@ -1,6 +1,7 @@
 //! What a transaction still sees whose snapshot was extended.
 
 use super::*;
+use crate::common::{PART_SECONDS, with_limit};
 
 /// Versions that a pruner looks at in two turns.
 const MANY: u64 = 10_000;
@@ -22,33 +23,39 @@ fn get(bench: &Bench, transaction: &Transaction) -> u64 {
 /// since it was extended, the pruner leaves both.
 #[test]
 fn what_an_extended_snapshot_sees_is_not_pruned() {
-    let bench = Bench::new();
-    put(&bench, 0);
-    let transaction = bench.worker.begin_as(Mode::Serializable).unwrap();
-    run_now(transaction.write(&bench.table, b"other", Intent::Put(b""))).unwrap();
-    (1..=10).for_each(|value| put(&bench, value));
-    let first = transaction.begin();
-    assert_eq!(get(&bench, &transaction), 10);
-    assert!(transaction.begin() > first && transaction.extensions() == 1);
-    (11..MANY).for_each(|value| put(&bench, value));
-    let engine = bench.worker.engine();
-    for _ in 0..3 {
-        let tail = engine.log.tail();
-        engine.readers.publish(0, bench.worker.begins().iter(), tail);
-        engine.horizon.publish(0, bench.worker.oldest_begin().unwrap());
-        bench.participation.turn();
-        bench.worker.collect_garbage();
-        bench.worker.prune(false);
-    }
-    let pruned = bench.worker.counters().versions_pruned.get();
-    assert!(pruned > 4_000, "{pruned} versions were cut out");
-    assert_eq!(bench.worker.oldest_begin(), Some(first), "what it was handed stays until its end");
-    let again = run_now(transaction.get_unnoted(&bench.table, b"key")).unwrap();
-    let (found, seen) = again.expect("it is there");
-    assert_eq!(found.bytes(), 10_u64.to_le_bytes());
-    assert!(matches!(seen, SeenRecord::Others { stale: true, .. }));
-    drop(found);
-    // It was told the value, which has changed since: so it is not extended again.
-    let told = run_now(transaction.get(&bench.table, b"key"));
-    assert!(matches!(told, Err(OperationError::NotSerializable(_))));
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        put(&bench, 0);
+        let transaction = bench.worker.begin_as(Mode::Serializable).unwrap();
+        run_now(transaction.write(&bench.table, b"other", Intent::Put(b""))).unwrap();
+        (1..=10).for_each(|value| put(&bench, value));
+        let first = transaction.begin();
+        assert_eq!(get(&bench, &transaction), 10);
+        assert!(transaction.begin() > first && transaction.extensions() == 1);
+        (11..MANY).for_each(|value| put(&bench, value));
+        let engine = bench.worker.engine();
+        for _ in 0..3 {
+            let tail = engine.log.tail();
+            engine.readers.publish(0, bench.worker.begins().iter(), tail);
+            engine.horizon.publish(0, bench.worker.oldest_begin().unwrap());
+            bench.participation.turn();
+            bench.worker.collect_garbage();
+            bench.worker.prune(false);
+        }
+        let pruned = bench.worker.counters().versions_pruned.get();
+        assert!(pruned > 4_000, "{pruned} versions were cut out");
+        assert_eq!(
+            bench.worker.oldest_begin(),
+            Some(first),
+            "what it was handed stays until its end"
+        );
+        let again = run_now(transaction.get_unnoted(&bench.table, b"key")).unwrap();
+        let (found, seen) = again.expect("it is there");
+        assert_eq!(found.bytes(), 10_u64.to_le_bytes());
+        assert!(matches!(seen, SeenRecord::Others { stale: true, .. }));
+        drop(found);
+        // It was told the value, which has changed since: so it is not extended again.
+        let told = run_now(transaction.get(&bench.table, b"key"));
+        assert!(matches!(told, Err(OperationError::NotSerializable(_))));
+    });
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::super::garbage::Garbage;
 use super::super::*;
+use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::{self, Domain, Participation};
@@ -137,101 +138,105 @@ fn meet(tell: Sender<()>, told: Receiver<()>) -> impl Fn() {
 /// the other worker prunes by the list it still has.
 #[test]
 fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
-    let rid = Rid::new(0);
-    in_lock_step(
-        |writer, table, next| {
-            writer.put(table, 0);
-            next();
-            next();
-            (1..=MANY).for_each(|value| writer.put(table, value));
-            say_logged(table, rid);
-            writer.publish_begins();
-            writer.publish();
-            next();
-            next();
-            writer.worker.prune(false);
-            assert_eq!(writer.worker.counters().versions_pruned.get(), 0);
-            // The record in memory again, and written over beside a reader: this is pruned.
-            let reader = writer.worker.begin().unwrap();
-            (0..2 * MANY).for_each(|value| writer.put(table, value));
-            writer.publish_begins();
-            writer.publish();
-            next();
-            next();
-            writer.worker.collect_garbage();
-            writer.worker.prune(false);
-            assert!(writer.worker.counters().versions_pruned.get() > 0);
-            reader.end_uncounted();
-        },
-        |evictor, table, next| {
-            next();
-            let reader = evictor.worker.begin().unwrap();
-            evictor.publish();
-            next();
-            next();
-            evictor.publish_begins();
-            reader.end_uncounted();
-            evictor.publish();
-            // As a worker does that allocates.
-            evictor.engine().note_memory_is_short(true);
-            _ = evictor.worker.evict(true);
-            assert_eq!(evictor.worker.counters().evicted.get(), 1);
-            assert!(matches!(table.array().load(rid), IndirectionEntry::Address(_)));
-            next();
-            next();
-            evictor.publish_begins();
-            evictor.publish();
-            next();
-        },
-    );
+    with_limit(PART_SECONDS, |_| {
+        let rid = Rid::new(0);
+        in_lock_step(
+            |writer, table, next| {
+                writer.put(table, 0);
+                next();
+                next();
+                (1..=MANY).for_each(|value| writer.put(table, value));
+                say_logged(table, rid);
+                writer.publish_begins();
+                writer.publish();
+                next();
+                next();
+                writer.worker.prune(false);
+                assert_eq!(writer.worker.counters().versions_pruned.get(), 0);
+                // The record in memory again, and written over beside a reader: this is pruned.
+                let reader = writer.worker.begin().unwrap();
+                (0..2 * MANY).for_each(|value| writer.put(table, value));
+                writer.publish_begins();
+                writer.publish();
+                next();
+                next();
+                writer.worker.collect_garbage();
+                writer.worker.prune(false);
+                assert!(writer.worker.counters().versions_pruned.get() > 0);
+                reader.end_uncounted();
+            },
+            |evictor, table, next| {
+                next();
+                let reader = evictor.worker.begin().unwrap();
+                evictor.publish();
+                next();
+                next();
+                evictor.publish_begins();
+                reader.end_uncounted();
+                evictor.publish();
+                // As a worker does that allocates.
+                evictor.engine().note_memory_is_short(true);
+                _ = evictor.worker.evict(true);
+                assert_eq!(evictor.worker.counters().evicted.get(), 1);
+                assert!(matches!(table.array().load(rid), IndirectionEntry::Address(_)));
+                next();
+                next();
+                evictor.publish_begins();
+                evictor.publish();
+                next();
+            },
+        );
+    });
 }
 
 /// A write whose transaction has committed and has not stamped it yet may depend on a version that is
 /// freed already; one that was aborted a moment ago says nothing that could be trusted.
 #[test]
 fn compaction_follows_no_write_that_is_being_decided() {
-    let engine = engine();
-    let table = engine.table(TableId(1));
-    let (hand, rid) = (Hand::new(&engine, 0), Rid::new(0));
-    hand.put(&table, 1);
-    say_logged(&table, rid);
-    let IndirectionEntry::Version(base) = table.array().load(rid) else {
-        panic!("it is in memory")
-    };
-    let name = engine.status.begin(1, 0);
-    let stamp = Stamp::in_flight(name);
-    let written = VersionRef::allocate(&engine.memory, stamp, b"written", false);
-    // SAFETY: freed with the table, as the newest version of its record.
-    let version = unsafe { written.get() };
-    version.set_next(Some(Link::Version(base)));
-    assert!(table.array().replace(
-        rid,
-        IndirectionEntry::Version(base),
-        IndirectionEntry::Version(written)
-    ));
-    let newest = || {
-        let _operation = reclaim::enter();
-        let transaction = hand.worker.begin().unwrap();
-        // SAFETY: the guard and the transaction above.
-        let newest = unsafe { table.newest(rid, transaction.view()) };
-        transaction.end_uncounted();
-        newest
-    };
-    assert!(
-        matches!(newest(), Newest::InFlight(Some(_))),
-        "it may fail: then what is below counts"
-    );
-    engine.status.committing(name);
-    assert_eq!(newest(), Newest::Deciding);
-    let lsn = engine.log.advance_clock();
-    engine.status.drew(name, lsn);
-    engine.status.committed(name);
-    assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
-    version.set_stamp(Stamp::ABORTED);
-    assert_eq!(newest(), Newest::Deciding, "the entry leads elsewhere by now");
-    version.set_record(lsn, Some(lsn));
-    version.set_stamp(Stamp::committed(lsn));
-    assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
-    let superseded = Garbage::Superseded { table: RecordsRef::new(&table), rid, version: base };
-    hand.worker.garbage.borrow_mut().push(lsn, superseded);
+    with_limit(PART_SECONDS, |_| {
+        let engine = engine();
+        let table = engine.table(TableId(1));
+        let (hand, rid) = (Hand::new(&engine, 0), Rid::new(0));
+        hand.put(&table, 1);
+        say_logged(&table, rid);
+        let IndirectionEntry::Version(base) = table.array().load(rid) else {
+            panic!("it is in memory")
+        };
+        let name = engine.status.begin(1, 0);
+        let stamp = Stamp::in_flight(name);
+        let written = VersionRef::allocate(&engine.memory, stamp, b"written", false);
+        // SAFETY: freed with the table, as the newest version of its record.
+        let version = unsafe { written.get() };
+        version.set_next(Some(Link::Version(base)));
+        assert!(table.array().replace(
+            rid,
+            IndirectionEntry::Version(base),
+            IndirectionEntry::Version(written)
+        ));
+        let newest = || {
+            let _operation = reclaim::enter();
+            let transaction = hand.worker.begin().unwrap();
+            // SAFETY: the guard and the transaction above.
+            let newest = unsafe { table.newest(rid, transaction.view()) };
+            transaction.end_uncounted();
+            newest
+        };
+        assert!(
+            matches!(newest(), Newest::InFlight(Some(_))),
+            "it may fail: then what is below counts"
+        );
+        engine.status.committing(name);
+        assert_eq!(newest(), Newest::Deciding);
+        let lsn = engine.log.advance_clock();
+        engine.status.drew(name, lsn);
+        engine.status.committed(name);
+        assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
+        version.set_stamp(Stamp::ABORTED);
+        assert_eq!(newest(), Newest::Deciding, "the entry leads elsewhere by now");
+        version.set_record(lsn, Some(lsn));
+        version.set_stamp(Stamp::committed(lsn));
+        assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
+        let superseded = Garbage::Superseded { table: RecordsRef::new(&table), rid, version: base };
+        hand.worker.garbage.borrow_mut().push(lsn, superseded);
+    });
 }
