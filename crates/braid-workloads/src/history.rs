@@ -138,6 +138,20 @@ pub async fn transaction(
     Ok(answers)
 }
 
+/// Lets other transactions of the same worker run.
+#[cfg(not(braid_simulation))]
+pub(crate) async fn let_others_run() {
+    let mut paused = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut paused, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
 async fn insert(
     tx: &Transaction,
     table: &Table<u64, u64>,
@@ -216,6 +230,13 @@ impl History {
         self.0.is_empty()
     }
 
+    /// The transactions that committed before an LSN.
+    #[must_use]
+    pub fn before(mut self, lsn: u64) -> Self {
+        self.0.retain(|entry| entry.commit < lsn);
+        self
+    }
+
     /// Replays the history in its order, on top of `state`, which becomes what it leaves.
     ///
     /// # Errors
@@ -271,9 +292,11 @@ impl History {
                     "{found:?} was recovered: no commits up to one LSN leave that and all that was told"
                 ));
             };
-            let mut saved = None;
-            for answer in answers {
-                _ = fits(answer, &mut state, &mut saved);
+            for (key, value) in graph::written(answers) {
+                match value {
+                    Some(value) => _ = state.insert(key, value),
+                    None => _ = state.remove(&key),
+                }
             }
         }
     }

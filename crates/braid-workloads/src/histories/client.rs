@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 use braiddb::{Database, Error, Transaction};
 use fastrand::Rng;
 
+use super::map::Map;
 use super::record::{Ended, Process, Record, Told, Wanted};
 use super::tables::Tables;
+use super::texts::Texts;
+use crate::history::Answer;
 
 /// Lists that are written at the same time, and transactions after which others are.
 const LISTS: u64 = 8;
@@ -34,12 +37,41 @@ pub(super) struct Counts {
     pub(super) given_up: AtomicU64,
     pub(super) panicked: AtomicU64,
     pub(super) audits: AtomicU64,
+    pub(super) deletions: AtomicU64,
+    pub(super) reverse_scans: AtomicU64,
+    /// References to values that were looked at again after others had run.
+    pub(super) references_held: AtomicU64,
+}
+
+impl Counts {
+    /// Adds what a transaction on the map was told.
+    pub(super) fn note(&self, answers: &[Answer]) {
+        // Relaxed: sums.
+        let add = |counter: &AtomicU64, more: usize| {
+            _ = counter.fetch_add(more as u64, Ordering::Relaxed)
+        };
+        add(&self.operations, answers.len());
+        for answer in answers {
+            match answer {
+                Answer::Got(..) | Answer::Contains(..) => add(&self.records_read, 1),
+                Answer::Scanned { reverse, records, .. }
+                | Answer::FoundBy { reverse, records, .. } => {
+                    add(&self.records_read, records.len());
+                    add(&self.reverse_scans, usize::from(*reverse));
+                }
+                Answer::Deleted(_, there) => add(&self.deletions, usize::from(*there)),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// What the clients of one part of a round share.
 pub(super) struct Shared {
     pub(super) db: Database,
     pub(super) tables: Tables,
+    pub(super) map: Map,
+    pub(super) texts: Texts,
     pub(super) lists: Record,
     pub(super) registers: Record,
     pub(super) counts: Counts,
@@ -54,7 +86,7 @@ pub(super) struct Shared {
 
 /// How long a client waits for a transaction.
 #[derive(Clone, Copy, Debug)]
-enum Patience {
+pub(super) enum Patience {
     Whole,
     Polls(u32),
     For(Duration),
@@ -69,7 +101,10 @@ impl Wake for Unpark {
 }
 
 /// Polls a future until it is ready, or patience is at its end.
-fn wait<T>(mut future: Pin<&mut impl Future<Output = T>>, patience: Patience) -> Option<T> {
+pub(super) fn wait<T>(
+    mut future: Pin<&mut impl Future<Output = T>>,
+    patience: Patience,
+) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let (mut context, start, mut polls) = (Context::from_waker(&waker), Instant::now(), 0);
     loop {
@@ -103,9 +138,11 @@ impl Shared {
             let drawn =
                 self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
             let Ok(left) = drawn else { return };
-            match random.u32(0..10) {
-                0..6 => self.on_lists(random, &mut processes.0, left),
-                6..9 => self.on_registers(random, &mut processes.1),
+            match random.u32(0..20) {
+                0..7 => self.on_lists(random, &mut processes.0, left),
+                7..11 => self.on_registers(random, &mut processes.1),
+                11..16 => self.on_the_map(random),
+                16..18 => self.on_texts(random),
                 _ => self.on_the_bank(random),
             }
         }

@@ -7,8 +7,10 @@
 //! history goes on too, so whatever was acknowledged before must be seen afterwards.
 
 mod client;
+mod map;
 mod record;
 mod tables;
+mod texts;
 
 use std::io::Write;
 use std::path::Path;
@@ -23,8 +25,10 @@ use serde::Serialize;
 
 use crate::harness::progress::Progress;
 use client::{Counts, Shared};
+use map::{Left, Map};
 use record::Record;
 use tables::Tables;
+use texts::Texts;
 
 /// What is evicted and compacted, and how often.
 const UPKEEP: Duration = Duration::from_millis(100);
@@ -70,6 +74,9 @@ struct Report {
     given_up: u64,
     panicked: u64,
     audits: u64,
+    deletions: u64,
+    reverse_scans: u64,
+    references_held: u64,
     versions_evicted: u64,
     versions_pruned: u64,
     segments_freed: u64,
@@ -108,6 +115,9 @@ impl Command {
             ("given_up", report.given_up),
             ("panicked", report.panicked),
             ("audits", report.audits),
+            ("deletions", report.deletions),
+            ("reverse_scans", report.reverse_scans),
+            ("references_held", report.references_held),
             ("versions_evicted", report.versions_evicted),
             ("versions_pruned", report.versions_pruned),
             ("conflicts", report.conflicts),
@@ -133,11 +143,13 @@ impl Command {
     fn round(&self, seed: u64, report: &mut Report) -> Result<()> {
         let (lists, registers) =
             (Record::new(Workload::ListAppend), Record::new(Workload::RwRegister));
-        let mut state = State { lists, registers, numbers: 1, left: self.transactions };
+        let map = Left::default();
+        let mut state = State { lists, registers, map, numbers: 1, left: self.transactions };
         let in_memory = report.rounds.is_multiple_of(2);
         if in_memory {
             let db = Database::in_memory(self.options(MemoryBudget::Unlimited))?;
             state = self.part(&db, state, (seed, 0), report)?;
+            pollster::block_on(Map::open(&db, seed, &state.map))?;
             db.close()?;
         } else {
             let directory = tempfile::tempdir()?;
@@ -163,6 +175,7 @@ impl Command {
             let db =
                 Database::open(&again, self.options(BUDGET.into())).context("opening again")?;
             state = self.part(&db, state, (seed + 1, 0), report)?;
+            pollster::block_on(Map::open(&db, seed, &state.map))?;
             let checked = db.check()?;
             ensure!(checked.problems.is_empty(), "{}", checked.problems.join("; "));
             db.close()?;
@@ -189,11 +202,18 @@ impl Command {
         (seed, leave): (u64, u64),
         report: &mut Report,
     ) -> Result<State> {
-        let tables = pollster::block_on(Tables::open(db, seed)).context("opening tables")?;
+        let opened = pollster::block_on(async {
+            let tables = Tables::open(db, seed).await?;
+            let texts = Texts::open(db, &mut fastrand::Rng::with_seed(!seed)).await?;
+            anyhow::Ok((tables, texts, Map::open(db, seed, &state.map).await?))
+        });
+        let (tables, texts, map) = opened.context("opening tables")?;
         let closes = leave > 0 && report.rounds % 4 == 1;
         let shared = Shared {
             db: db.clone(),
             tables,
+            texts,
+            map,
             lists: state.lists,
             registers: state.registers,
             counts: Counts::default(),
@@ -236,6 +256,7 @@ impl Command {
         Ok(State {
             lists: shared.lists,
             registers: shared.registers,
+            map: shared.map.check()?,
             numbers: shared.numbers.into_inner(),
             left: shared.left.into_inner(),
         })
@@ -246,6 +267,7 @@ impl Command {
 struct State {
     lists: Record,
     registers: Record,
+    map: Left,
     numbers: u64,
     left: u64,
 }
@@ -260,6 +282,9 @@ impl Report {
         self.given_up += count(&counts.given_up);
         self.panicked += count(&counts.panicked);
         self.audits += count(&counts.audits);
+        self.deletions += count(&counts.deletions);
+        self.reverse_scans += count(&counts.reverse_scans);
+        self.references_held += count(&counts.references_held);
         self.conflicts += stats.aborted.conflict;
         self.failed_certifications += stats.aborted.certification;
         self.versions_evicted += stats.versions_evicted;
@@ -331,7 +356,15 @@ mod tests {
             report.rounds += 1;
         }
         assert_eq!((report.closed_under_clients, report.recovered_from_copies), (1, 1));
-        let happened = [report.given_up, report.panicked, report.audits, report.conflicts];
+        let happened = [
+            report.given_up,
+            report.panicked,
+            report.audits,
+            report.conflicts,
+            report.deletions,
+            report.reverse_scans,
+            report.references_held,
+        ];
         assert!(happened.iter().all(|count| *count > 0), "{report:?}");
         assert!(report.committed > 6_000, "{report:?}");
     }

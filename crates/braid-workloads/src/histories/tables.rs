@@ -17,6 +17,14 @@ type Place = (u64, u64);
 const ACCOUNTS: u64 = 32;
 const BALANCE: u64 = 1000;
 
+/// Draws whether a table is made on pages or in memory.
+pub(super) fn kind(random: &mut fastrand::Rng) -> TableOptions {
+    match random.bool() {
+        true => TableOptions::default().paged(),
+        false => TableOptions::default(),
+    }
+}
+
 /// The elements that a scan meets, of records or of entries of an index.
 macro_rules! elements {
     ($scan:expr) => {{
@@ -44,10 +52,7 @@ impl Tables {
     /// Opens them, or makes them, each on pages or in memory, as the seed says.
     pub(super) async fn open(db: &Database, seed: u64) -> Result<Self, Error> {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut made = || match random.bool() {
-            true => TableOptions::default().paged(),
-            false => TableOptions::default(),
-        };
+        let mut made = || kind(&mut random);
         let elements = db.open_or_create_table_with("elements", made()).await?;
         let extract = |place: Place, keys: &mut IndexKeys<'_, Place>| keys.push(&place);
         let unique = IndexOptions::default().unique(true);

@@ -4,18 +4,43 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Answer, History, fits, index_key, wrote};
+use super::{Answer, Entry, History, fits, index_key, wrote};
 
 /// What was committed under one key, by LSN: the number of the transaction, and the value, or none.
 type Versions = BTreeMap<u64, (usize, Option<u64>)>;
 
 impl History {
-    /// Checks that each transaction was told what was committed before it began, and what it wrote itself; and
-    /// that no transactions come before one another in a circle. Nothing was there at first.
+    /// Checks that each transaction was told what was committed before it began, and what it wrote itself; that
+    /// of two side by side that wrote one key one was refused; and that no transactions come before one another
+    /// in a circle. Nothing was there at first.
     ///
     /// # Errors
     /// What does not fit.
     pub fn check_graph(self) -> Result<(), String> {
+        let (entries, after) = self.graph()?;
+        match circle(&after) {
+            None => Ok(()),
+            Some(circle) => Err(circle.into_iter().fold(
+                "transactions that come before one another:".to_owned(),
+                |told, number| {
+                    let entry = &entries[number];
+                    let (begin, commit) = (entry.begin, entry.commit);
+                    format!("{told}\n{begin} to {commit}: {:?}", entry.answers)
+                },
+            )),
+        }
+    }
+
+    /// The same, circles apart: what snapshot isolation allows.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn check_snapshots(self) -> Result<(), String> {
+        self.graph().map(drop)
+    }
+
+    /// The transactions, and which of them each comes before.
+    fn graph(self) -> Result<(Vec<Entry>, Vec<BTreeSet<usize>>), String> {
         let mut entries = self.0;
         entries.sort_by_key(|entry| entry.commit);
         let mut keys: BTreeMap<u64, Versions> = BTreeMap::new();
@@ -56,22 +81,12 @@ impl History {
                 after[number].extend(next.filter(|next| *next != number));
             }
         }
-        match circle(&after) {
-            None => Ok(()),
-            Some(circle) => Err(circle.into_iter().fold(
-                "transactions that come before one another:".to_owned(),
-                |told, number| {
-                    let entry = &entries[number];
-                    let (begin, commit) = (entry.begin, entry.commit);
-                    format!("{told}\n{begin} to {commit}: {:?}", entry.answers)
-                },
-            )),
-        }
+        Ok((entries, after))
     }
 }
 
 /// What a transaction left of each key that it wrote.
-fn written(answers: &[Answer]) -> BTreeMap<u64, Option<u64>> {
+pub(super) fn written(answers: &[Answer]) -> BTreeMap<u64, Option<u64>> {
     let (mut written, mut saved) = (BTreeMap::new(), BTreeMap::new());
     for answer in answers {
         match answer {
@@ -177,6 +192,25 @@ mod tests {
             (12, 12, &[Answer::Got(2, Some(20)), Answer::Got(3, Some(3))]),
         ])
         .unwrap();
+    }
+
+    #[test]
+    fn snapshots_allow_write_skew_and_no_lost_update() {
+        let snapshots = |entries: &[(u64, u64, &[Answer])]| {
+            let mut history = History::default();
+            for (begin, commit, answers) in entries {
+                history.add(*begin, *commit, answers.to_vec());
+            }
+            history.check_snapshots()
+        };
+        let skew: &[Answer] = &[Answer::Got(2, Some(2)), Answer::Put(1, 10)];
+        let other: &[Answer] = &[Answer::Got(1, Some(1)), Answer::Put(2, 20)];
+        snapshots(&[SETUP, (5, 10, other), (5, 11, skew)]).unwrap();
+        let lost = snapshots(&[SETUP, (5, 10, skew), (5, 11, skew)]);
+        assert!(lost.unwrap_err().contains("lost update"));
+        let late: &[Answer] = &[Answer::Got(1, Some(1))];
+        let seen = snapshots(&[SETUP, (5, 10, skew), (12, 12, late)]);
+        assert!(seen.unwrap_err().contains("does not fit"));
     }
 
     #[test]

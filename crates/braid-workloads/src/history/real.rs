@@ -7,7 +7,7 @@ use std::thread;
 use braiddb::{Certifier, Database, Error, Options, Stats, Table, Transaction};
 use fastrand::Rng;
 
-use super::{History, Shape, transaction};
+use super::{History, Shape, let_others_run, transaction};
 
 const THREADS: u64 = 8;
 const TRANSACTIONS: u64 = 1_500;
@@ -31,7 +31,7 @@ fn history(certifier: Certifier) -> (History, Stats) {
                         let shape = Shape { keys: 12, operations: 6, read_only };
                         let random = &mut Rng::with_seed(seed);
                         let mut answers = transaction(tx, &table, None, shape, random).await?;
-                        pause().await;
+                        let_others_run().await;
                         answers.append(&mut transaction(tx, &table, None, shape, random).await?);
                         Ok::<_, Error>((tx.snapshot_lsn(), answers))
                     };
@@ -46,19 +46,6 @@ fn history(certifier: Certifier) -> (History, Stats) {
     });
     let stats = db.stats();
     (history.into_inner().expect("nobody panics with it"), stats)
-}
-
-/// Lets others run.
-async fn pause() {
-    let mut paused = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut paused, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }
 
 /// Makes histories, each to be checked by `check`, until what they are about has happened in one: how
