@@ -52,6 +52,24 @@ struct State {
     /// By their numbers, slots that are being created, and how far they were advanced meanwhile: their rows can be seen
     /// before they are durable.
     coming: BTreeMap<u64, SlotRow>,
+    /// By name, those of them that somebody was told of, as their rows are durable: the tasks that enter them have not come
+    /// to it yet.
+    told: BTreeMap<String, u64>,
+}
+
+impl State {
+    /// The row of a slot that somebody can know of.
+    fn row(&self, name: &str) -> Option<&SlotRow> {
+        let told = self.told.get(name).filter(|number| !self.half_gone.contains(number));
+        let coming = told.and_then(|number| self.coming.get(number));
+        coming.or_else(|| self.by_name.get(name).map(|slot| &slot.row))
+    }
+
+    /// The creation of a slot is over; its row, if it was under way.
+    fn has_come(&mut self, number: u64) -> Option<SlotRow> {
+        self.told.retain(|_, told| *told != number);
+        self.coming.remove(&number)
+    }
 }
 
 #[derive(Debug)]
@@ -78,7 +96,7 @@ struct Coming<'s> {
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.slots.0.lock().coming.remove(&self.number);
+        self.slots.0.lock().has_come(self.number);
     }
 }
 
@@ -132,9 +150,8 @@ impl Slots {
     /// Where the slot of a name is, and how many bytes it holds at most.
     pub(super) fn start(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, u64)> {
         let state = self.0.lock();
-        let slot = state.by_name.get(name);
-        let slot = slot.ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
-        Ok((slot.row.token(files.database()), slot.row.max_bytes))
+        let row = state.row(name).ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
+        Ok((row.token(files.database()), row.max_bytes))
     }
 
     /// Whether some of what it needs was freed. Not of one that is being entered.
@@ -153,7 +170,7 @@ impl Slots {
     /// Enters a slot whose creation is durable.
     fn enter(&self, name: String, mut slot: Slot) {
         let state = &mut *self.0.lock();
-        if let Some(row) = state.coming.remove(&slot.row.number) {
+        if let Some(row) = state.has_come(slot.row.number) {
             slot.advance(&row);
         }
         if state.half_gone.remove(&slot.row.number) {
@@ -166,11 +183,20 @@ impl Slots {
         state.half_gone.extend(gone);
     }
 
+    /// Somebody is to be told of a slot, whose row is durable: from then on it is there for all.
+    fn tell(&self, name: &str, number: u64) {
+        let state = &mut *self.0.lock();
+        if state.coming.contains_key(&number) {
+            state.told.insert(name.to_owned(), number);
+        }
+    }
+
     /// Moves a slot on, whose row is durable.
     fn advance(&self, name: &str, row: &SlotRow) {
         let state = &mut *self.0.lock();
         if let Some(coming) = state.coming.get_mut(&row.number) {
             *coming = coming.advanced(&row.token([0; 16]));
+            state.told.insert(name.to_owned(), row.number);
         } else if let Some(slot) = state.by_name.get_mut(name)
             && slot.row.number == row.number
         {
@@ -261,6 +287,7 @@ impl Database {
     pub async fn change_slots(&self) -> Result<Vec<ChangeSlot>> {
         let rows = self.run(async |tx| tx.slots().await).await?;
         let engine = &self.shared.engine;
+        rows.iter().for_each(|(name, row)| self.shared.slots.tell(name, row.number));
         let Some(files) = engine.log.readable_files() else { return Ok(Vec::new()) };
         let end = engine.log.tail();
         let described = rows.into_iter().map(|(name, row)| ChangeSlot {
@@ -308,13 +335,19 @@ async fn create(
     let insert = async |tx: &Transaction| {
         let table = tx.slots_table().await?;
         match tx.insert(&table, &name, &row.encode()).await {
-            Err(Error::KeyExists) => Err(Error::ChangeSlotExists(name.clone())),
-            inserted => inserted,
+            Err(Error::KeyExists) => Ok(Some(tx.slot(&name).await?.1.number)),
+            inserted => inserted.map(|()| None),
         }
     };
     let _coming = slots.expect(row);
-    let ((), lsn) = commit_on_worker(insert).await?;
+    let (there, lsn) = commit_on_worker(insert).await?;
+    // Where nothing was written, what was read was committed before.
+    let lsn = if there.is_none() { lsn } else { Lsn(lsn.0 - 1) };
     worker.wait_durable(lsn).await?;
+    if let Some(number) = there {
+        slots.tell(&name, number);
+        return Err(Error::ChangeSlotExists(name));
+    }
     slots.enter(name, Slot { row, created: lsn, hold: Some(hold) });
     Ok(token)
 }
@@ -451,6 +484,36 @@ mod tests {
                 assert_eq!(there, stays.then(|| (count - 1, Lsn(furthest))), "{told:?}");
                 assert!(state.half_gone.is_empty() && state.coming.is_empty(), "{told:?}");
             }
+        });
+    }
+
+    /// Whoever was told that a slot is there can follow it, also if the task that makes it has not entered it yet.
+    #[test]
+    fn a_slot_that_is_being_created_is_there_for_all_once_somebody_was_told_of_it() {
+        with_limit(PART_SECONDS, |_| {
+            let slots = Slots::default();
+            let number = |slots: &Slots| slots.0.lock().row("s").map(|row| row.number);
+            slots.enter("s".to_owned(), slot(1, 10));
+            let coming = slots.expect(slot(2, 20).row);
+            assert_eq!(number(&slots), Some(1), "nobody was told of the other");
+            slots.tell("s", 2);
+            assert_eq!(number(&slots), Some(2), "the first was dropped by then");
+            slots.remove("s", 2);
+            slots.remove("s", 1);
+            assert_eq!(number(&slots), None);
+            slots.enter("s".to_owned(), slot(2, 20));
+            drop(coming);
+            assert_eq!(number(&slots), None);
+            // Advanced by somebody.
+            let coming = slots.expect(slot(3, 30).row);
+            slots.advance("s", &advanced_to(3, 40));
+            assert_eq!(number(&slots), Some(3));
+            slots.enter("s".to_owned(), slot(3, 30));
+            drop(coming);
+            assert_eq!(number(&slots), Some(3));
+            slots.remove("s", 3);
+            let state = slots.0.lock();
+            assert!(state.told.is_empty() && state.coming.is_empty() && state.half_gone.is_empty());
         });
     }
 
