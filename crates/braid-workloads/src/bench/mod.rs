@@ -13,7 +13,7 @@ use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, blocked, changes, churn, commit, hot_cold, idle, isolation, load, log,
+    airports, all, arrivals, blocked, changes, churn, commit, hot_cold, idle, isolation, load, log,
     overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc,
     tpch, trace, updates, ycsb,
 };
@@ -172,6 +172,9 @@ workloads! {
     /// Reads while a transaction blocks the thread of its worker: how long they wait.
     #[command(after_help = "A round reads for --seconds, and as long a worker is blocked.")]
     Blocked(blocked::BlockedArguments),
+    /// Reads beside a transaction that never waits: how soon its worker notices them.
+    #[command(after_help = "A round reads for --seconds, three times.")]
+    Arrivals(arrivals::ArrivalsArguments),
     /// Every workload with bars, and the table of bars.
     #[command(
         after_help = "Takes about a quarter of an hour and 14 GiB of memory. Add --check to fail when a bar is missed, and the global --json for one document."
@@ -327,6 +330,10 @@ mod tests {
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];
         idle: ["idle", "--quick"] => [];
+        arrivals: ["arrivals", "--quick"] => [
+            "reads, nothing else", "reads beside a transaction of cached reads",
+            "reads beside a transaction of scans",
+        ];
         blocked: ["blocked", "--quick"] => ["reads, no worker blocked", "reads, one worker blocked"];
     }
 

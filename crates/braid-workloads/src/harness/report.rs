@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::machine::Machine;
+use super::number;
 use super::rounds::{Effort, Measured};
 use super::spread::Spread;
 
@@ -230,6 +231,21 @@ impl Report {
     /// Adds a figure.
     pub fn fact(&mut self, name: impl Into<String>, value: f64, text: impl Into<String>) {
         self.facts.push(Fact { name: name.into(), value, text: text.into() });
+    }
+
+    /// Adds a rate that was published of another system, on another machine, and what was measured beside it: a figure to
+    /// know, not one to be judged by.
+    pub fn beside_published(
+        &mut self,
+        what: impl Into<String>,
+        published: f64,
+        measured: Option<f64>,
+    ) {
+        let Some(measured) = measured else { return };
+        let ratio = measured / published;
+        let text =
+            format!("{} ×, of {} a second", number::three_digits(ratio), number::scaled(published));
+        self.fact(what, ratio, text);
     }
 
     /// Adds a bar, if its figure was measured.

@@ -78,7 +78,7 @@ fn worst_milliseconds(report: &Report, subject: &str) -> Option<f64> {
 }
 
 /// Reads records, one after the other.
-fn reads(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
+pub(super) fn reads(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
     let (time, most) = match effort {
         Effort::Seconds(seconds) => (Duration::from_secs_f64(seconds), u64::MAX),
         Effort::Transactions(count) => (Duration::MAX, count),

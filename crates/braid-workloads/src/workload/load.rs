@@ -84,7 +84,7 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         a_record = Some(resident as f64 / records as f64);
     }
     let judged = records == bars::READS_LARGE && !settings.quick;
-    report.bar("records loaded a second", bars::LOAD_RATE, Some(rate), judged);
+    report.fact("records loaded a second", rate, number::scaled(rate));
     report.bar("memory of a record", bars::RECORD_BYTES, a_record, judged);
     Ok(report)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod airports;
 pub(crate) mod all;
+pub(crate) mod arrivals;
 pub(crate) mod bars;
 pub(crate) mod blocked;
 pub(crate) mod book;

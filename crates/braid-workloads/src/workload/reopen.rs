@@ -7,7 +7,6 @@ use std::time::Instant;
 use braiddb::{Database, Durability, Options};
 use clap::Args;
 
-use super::bars;
 use super::stage::Stage;
 use crate::engine::bed::{Bed, Opening, RECORD_BYTES, check_memory};
 use crate::error::Error;
@@ -104,19 +103,16 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let mut report = stage.measure("reopen", what, &settings, subjects)?;
     report.unit = "records";
     report.notes.push(place.describe());
-    let judged = settings.records == ReopenDefaults::RECORDS && !settings.quick;
     let cores = crate::scale::arguments::cores() as f64;
     for name in [CHECKPOINT, LOG] {
         let Some(rate) = report.subject(name).map(|subject| subject.rate.median) else { continue };
         let seconds = settings.records as f64 / rate;
         report.fact(format!("first answer, {name}"), seconds, format!("{seconds:.2} s"));
-        if name == CHECKPOINT {
-            let limit = bars::rate(bars::REOPEN_RATE);
-            report.bar("records a second from a checkpoint", limit, Some(rate), judged);
-        } else {
-            let limit = bars::rate(bars::REPLAY_RATE);
-            report.bar("records replayed a second and core", limit, Some(rate / cores), judged);
-        }
+        let (what, rate) = match name {
+            CHECKPOINT => ("records a second from a checkpoint", rate),
+            _ => ("records replayed a second and core", rate / cores),
+        };
+        report.fact(what, rate, number::scaled(rate));
     }
     report.fact("records", settings.records as f64, number::grouped(settings.records));
     Ok(report)

@@ -219,10 +219,10 @@ fn tell(report: &mut Report, settings: &Settings, (warehouses, paged): (u16, boo
     }
     let durable = report.subject(Contender::Serializable.name());
     let rate = durable.map(|subject| subject.rate.median);
-    let one_worker = judged && settings.workers == 1;
-    let (mosaic, coro) = (bars::rate(bars::MOSAICDB_TPCC), bars::rate(bars::COROBASE_TPCC));
-    report.bar("durable, 1 worker; MosaicDB, not durable", mosaic, rate, one_worker);
-    report.bar("durable, 1 worker; CoroBase, not durable", coro, rate, one_worker);
+    if settings.workers == 1 {
+        report.beside_published("over MosaicDB, not durable", bars::MOSAICDB_TPCC, rate);
+        report.beside_published("over CoroBase, not durable", bars::COROBASE_TPCC, rate);
+    }
 }
 
 /// Checks every database, those on disk again after opening them anew, and that the orders and payments that
