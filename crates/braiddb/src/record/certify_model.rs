@@ -147,10 +147,9 @@ impl Shared {
                 unsafe { self.table.take_back(id, new, None) };
                 continue;
             };
-            // SAFETY: nothing is freed while a model's threads run.
-            match unsafe { self.table.base(id, view) } {
+            match self.table.base(id, view, operation) {
                 Ok(base) if self.table.install(id, base, new) => {
-                    // SAFETY: as above.
+                    // SAFETY: nothing is freed while a model's threads run.
                     return Some((id, unsafe { new.get() }.next()));
                 }
                 Ok(_) | Err(Refusal::Dead) => {}

@@ -4,6 +4,7 @@ use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::version::{Acting, Address, Link, Outcome, Stamp, Version, VersionRef, View};
 
@@ -49,10 +50,7 @@ impl Kept {
 
 impl Records {
     /// What the entry of a record leads to.
-    ///
-    /// # Safety
-    /// The caller holds an operation guard and an active transaction with `view`'s begin stamp.
-    pub(crate) unsafe fn newest(&self, rid: Rid, view: View<'_>) -> Newest {
+    pub(crate) fn newest(&self, rid: Rid, view: View<'_>, _operation: &OperationGuard) -> Newest {
         let head = match self.array().load(rid) {
             IndirectionEntry::Empty | IndirectionEntry::Dead => return Newest::Gone,
             IndirectionEntry::Address(address) => {
@@ -60,7 +58,7 @@ impl Records {
             }
             IndirectionEntry::Version(head) => head,
         };
-        // SAFETY: the head just loaded, under the caller's guard.
+        // SAFETY: the head just loaded, under the operation's guard; the transaction of the view is active.
         let version = unsafe { head.get() };
         let stamp = version.stamp();
         if let Some(name) = stamp.name() {
@@ -68,7 +66,7 @@ impl Records {
                 // SAFETY: it was active after `view` began, so if it commits, then not before that
                 // begin stamp; nor does a transaction that writes after it, should it abort. So no
                 // worker has acted on a horizon that would let the version below be freed, and if
-                // it is evicted once it is the head again, the caller's guard is older.
+                // it is evicted once it is the head again, the operation is older.
                 Outcome::Active => unsafe { below(version) },
                 _ => Newest::Deciding,
             };
@@ -95,13 +93,14 @@ impl Records {
     /// gives way to the address, and is returned: it is to be freed as one that was evicted.
     ///
     /// # Safety
-    /// The caller holds an operation guard, under which it found `link` in the entry.
+    /// `link` was found in the entry under `_operation`.
     pub(crate) unsafe fn move_to_copy(
         &self,
         rid: Rid,
         link: Link,
         to: Lsn,
         acting: &Acting<'_>,
+        _operation: &OperationGuard,
     ) -> Option<VersionRef> {
         assert!(to < acting.oldest(), "everyone may see the copy");
         match link {
@@ -117,7 +116,7 @@ impl Records {
                 None
             }
             Link::Version(head) => {
-                // SAFETY: found under the caller's guard.
+                // SAFETY: found under the operation's guard, which lasts.
                 let version = unsafe { head.get() };
                 if version.move_record(to) {
                     return None;

@@ -7,6 +7,7 @@ use super::indirection::IndirectionEntry;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
+use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef, View};
@@ -45,11 +46,9 @@ impl<'a> Base<'a> {
 }
 
 impl Records {
-    /// Brings the head of a record's chain near, so that `base` and `install` find it cached.
-    ///
-    /// # Safety
-    /// The caller holds an operation guard and an active transaction.
-    pub(crate) async unsafe fn prefetch_head(&self, rid: Rid) {
+    /// Brings the head of a record's chain near, so that `base` and `install` find it cached. Nothing
+    /// is read of it: it may be freed by then.
+    pub(crate) async fn prefetch_head(&self, rid: Rid) {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
@@ -61,18 +60,21 @@ impl Records {
     }
 
     /// The head of a record's chain, if `view` may write on it.
-    ///
-    /// # Safety
-    /// As for `prefetch_head`; the base is alive while the transaction is active.
     #[inline(always)]
-    pub(crate) unsafe fn base<'a>(&self, rid: Rid, view: View<'_>) -> Result<Base<'a>, Refusal> {
+    pub(crate) fn base<'o>(
+        &self,
+        rid: Rid,
+        view: View<'o>,
+        _operation: &'o OperationGuard,
+    ) -> Result<Base<'o>, Refusal> {
         let head = match self.array().load(rid) {
             IndirectionEntry::Version(head) => head,
             IndirectionEntry::Address(address) => return Ok(Base::Cold(address)),
             IndirectionEntry::Empty | IndirectionEntry::Dead => return Err(Refusal::Dead),
         };
-        // SAFETY: the head just loaded, under the caller's guard and active transaction.
-        let version = unsafe { head.get::<'a>() };
+        // SAFETY: the head just loaded. If it is superseded, the transaction of the view keeps it, active for `'o`; if it
+        // is unlinked, the operation does.
+        let version = unsafe { head.get::<'o>() };
         loop {
             let stamp = version.stamp();
             let committed = match stamp.name() {

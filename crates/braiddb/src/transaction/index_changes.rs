@@ -219,8 +219,7 @@ impl Transaction {
         if table.paged().is_none()
             && let Some(rid) = table.index.get(key, &operation).await
         {
-            // SAFETY: the guard above, and `self` is active.
-            unsafe { table.prefetch_head(rid).await };
+            table.prefetch_head(rid).await;
         }
         if indexes.is_empty() && matches!(intent, Intent::Put(_)) && !self.has_moved_on_from(begin)
         {
@@ -442,8 +441,7 @@ impl Transaction {
     ) -> Result<bool, OperationError> {
         let found = run_now(entries.index.get(key, operation));
         let Some(rid) = found else { return Ok(false) };
-        // SAFETY: the operation guard, and `self` is active.
-        let base = match unsafe { entries.base(rid, self.view()) } {
+        let base = match entries.base(rid, self.view(), operation) {
             Ok(base) => base,
             Err(Refusal::Dead) => return Ok(false),
             Err(Refusal::Conflict) => return Err(self.conflict_at(entries, key)),

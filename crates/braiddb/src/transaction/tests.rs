@@ -121,13 +121,11 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
             table.evict(table.rids().bound(), &acting, Lsn::MAX, |_| panic!("not in the log"));
         assert_eq!(evicted, 0);
         drop(acting);
-        // SAFETY: under the guard above, and `looking` is active.
-        let found = unsafe { table.newest(lost, looking.view()) };
+        let found = table.newest(lost, looking.view(), &operation);
         assert_eq!(found, Newest::Deciding, "looked at again");
         drop(inserter);
         assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
-        // SAFETY: as above.
-        assert_eq!(unsafe { table.newest(lost, looking.view()) }, Newest::Gone);
+        assert_eq!(table.newest(lost, looking.view(), &operation), Newest::Gone);
     });
 }
 

@@ -124,8 +124,7 @@ impl Transaction {
                 None => {
                     let rid = table.index.get(key, &operation).await;
                     if let Some(rid) = rid {
-                        // SAFETY: the guard above, and `self` is active.
-                        unsafe { table.prefetch_head(rid).await };
+                        table.prefetch_head(rid).await;
                     }
                     rid
                 }
@@ -148,7 +147,7 @@ impl Transaction {
                     }
                 }
             };
-            match self.write_on(table, rid, key, intent) {
+            match self.write_on(table, rid, key, intent, &operation) {
                 Ok(written) => return written,
                 // Finish what its reclaimer has begun, then look again.
                 Err(Dead) => _ = table.index.remove(key, rid, &operation),
@@ -164,10 +163,10 @@ impl Transaction {
         rid: Rid,
         key: &[u8],
         intent: Intent<'_>,
+        operation: &OperationGuard,
     ) -> Result<Result<bool, OperationError>, Dead> {
         let (base, version) = loop {
-            // SAFETY: the caller holds the operation's guard, and `self` is active.
-            let base = match unsafe { table.base(rid, self.view()) } {
+            let base = match table.base(rid, self.view(), operation) {
                 Ok(base) => base,
                 Err(Refusal::Dead) => return Err(Dead),
                 Err(Refusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),

@@ -130,13 +130,12 @@ fn log_block(
     records: &mut [(&mut &mut Item, RecordView<'_>)],
     moving: &mut Moving,
 ) -> Result<(), OperationError> {
-    let _operation = reclaim::enter();
+    let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let all_bytes = block_bytes(records.iter().map(|(_, record)| record));
     let mut same = Vec::<(&mut Item, &RecordView<'_>, Link)>::with_capacity(records.len());
     for (item, record) in records {
-        // SAFETY: the guard and the transaction above.
-        let newest = unsafe { moving.table(item).newest(item.rid, transaction.view()) };
+        let newest = moving.table(item).newest(item.rid, transaction.view(), &operation);
         if let Newest::Committed(link, kept) = newest
             && kept == item.kept()
         {

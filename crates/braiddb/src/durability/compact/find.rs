@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::log::Lsn;
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::record::{Kept, Newest, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause};
@@ -92,19 +92,16 @@ pub(super) enum Look {
 
 /// Where the entry of a record leads.
 ///
-/// # Safety
-/// As for [`Records::newest`].
-///
 /// # Errors
 /// `Unlogged` for a record that the log does not have.
-pub(super) unsafe fn look(
+pub(super) fn look(
     table: &Records,
     rid: Rid,
     view: View<'_>,
     victims: &Victims,
+    operation: &OperationGuard,
 ) -> Result<Look, OperationError> {
-    // SAFETY: the caller's contract.
-    let (link, kept) = match unsafe { table.newest(rid, view) } {
+    let (link, kept) = match table.newest(rid, view, operation) {
         Newest::Gone | Newest::InFlight(None) => return Ok(Look::Elsewhere),
         Newest::Deciding => return Ok(Look::Deciding),
         Newest::Unlogged => return Err(OperationError::Unlogged),
@@ -152,12 +149,11 @@ fn look_at(
     victims: &Victims,
     mut found: impl FnMut(Rid, Kept),
 ) -> Result<(), OperationError> {
-    let _operation = reclaim::enter();
+    let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let mut again = Vec::new();
     for rid in rids.drain(..) {
-        // SAFETY: the guard and the transaction above.
-        match unsafe { look(table, rid, transaction.view(), victims) }? {
+        match look(table, rid, transaction.view(), victims, &operation)? {
             Look::Elsewhere => {}
             Look::ToVictim(_, kept) => found(rid, kept),
             Look::Deciding => again.push(rid),

@@ -78,15 +78,14 @@ fn look_at<'i>(
     found: &mut Vec<&'i mut Item>,
 ) -> Result<(), OperationError> {
     let engine = worker.engine();
-    let _operation = reclaim::enter();
+    let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     // While another worker prunes, nothing is led to copies: that is left to the next pass.
     let acting = engine.horizon.act(worker.number(), engine.log.tail());
     let durable = engine.log.durable();
     for item in items {
         let table = moving.table(item);
-        // SAFETY: the guard and the transaction above.
-        let look = unsafe { look(table, item.rid, transaction.view(), &moving.victims) }?;
+        let look = look(table, item.rid, transaction.view(), &moving.victims, &operation)?;
         let (link, kept) = match look {
             Look::ToVictim(link, kept) => (link, kept),
             Look::Elsewhere => {
@@ -103,7 +102,8 @@ fn look_at<'i>(
         match (link, item.stage) {
             (Some(link), Stage::Copied(to)) if let Some(acting) = may_lead(to) => {
                 // SAFETY: found just now, under the guard above.
-                let given_way = unsafe { table.move_to_copy(item.rid, link, to, acting) };
+                let given_way =
+                    unsafe { table.move_to_copy(item.rid, link, to, acting, &operation) };
                 // SAFETY: replaced just now, by this worker alone.
                 unsafe { worker.retire_evicted(given_way.into_iter().collect()) };
             }

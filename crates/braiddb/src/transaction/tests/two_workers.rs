@@ -214,10 +214,9 @@ fn compaction_follows_no_write_that_is_being_decided() {
             IndirectionEntry::Version(written)
         ));
         let newest = || {
-            let _operation = reclaim::enter();
+            let operation = reclaim::enter();
             let transaction = hand.worker.begin().unwrap();
-            // SAFETY: the guard and the transaction above.
-            let newest = unsafe { table.newest(rid, transaction.view()) };
+            let newest = table.newest(rid, transaction.view(), &operation);
             transaction.end_uncounted();
             newest
         };
