@@ -20,7 +20,7 @@ use crate::sched::{
     self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
     drop_contained,
 };
-use crate::sync::clock;
+use crate::sync::{self, clock};
 use crate::transaction::{
     AbortCause, NamedKeys, NextAttempt, OperationError, TakenTurnstile, TurnedAway,
     WorkerTransactions,
@@ -397,8 +397,9 @@ pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
     const MOST_ROUNDS: u32 = 1 << 12;
     const MOST_TIME: Duration = Duration::from_millis(256);
     let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-    // What happens in a simulation must not depend on time.
-    if most_rounds <= MOST_ROUNDS || cfg!(braid_simulation) {
+    // What happens in a simulation must not depend on time, but for that of a controlled schedule.
+    let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
+    if most_rounds <= MOST_ROUNDS || knows_no_time {
         for _ in 0..fastrand::u32(0..most_rounds.min(MOST_ROUNDS)) {
             sched::yield_now(Cause::Undecided).await;
         }
