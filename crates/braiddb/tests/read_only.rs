@@ -115,6 +115,64 @@ fn fill(path: &Path, options: &Options, clock: &Clock) {
 }
 
 #[test]
+fn a_paged_table_larger_than_the_budget_is_read_within_it() {
+    // More than the log's ring takes, though there is none.
+    const BUDGET: u64 = 33 << 20;
+    const RECORDS: u64 = 60_000;
+    let value = |key: u64| [&key.to_le_bytes()[..], &[key as u8; 992]].concat();
+    with_limit(LIMIT_SECONDS, move |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let options = Options::default().workers(2).memory_budget(BUDGET);
+        let db = Database::open(&path, options.clone()).unwrap().watched();
+        let paged = TableOptions::default().paged();
+        let table: Table<u64, [u8]> = block_on(db.create_table_with("paged", paged)).unwrap();
+        for from in (0..RECORDS).step_by(1000) {
+            // Half of it is in the checkpoint, half in the log after it.
+            if from == RECORDS / 2 {
+                block_on(db.checkpoint()).unwrap();
+            }
+            let table = table.clone();
+            let put = async move |tx: &Transaction| {
+                for key in from..from + 1000 {
+                    tx.put(&table, &key, &value(key)).await?;
+                }
+                Ok(())
+            };
+            db.run_blocking(put).unwrap();
+        }
+        db.close().unwrap();
+        let before = tree(&path);
+        let db = Database::open(&path, options.read_only(true)).unwrap().watched();
+        let within = |db: &Database| {
+            let memory = db.stats().memory;
+            assert!(memory.pages + memory.versions + memory.reads <= BUDGET, "{memory:#?}");
+        };
+        within(&db);
+        assert!(db.stats().pages.evicted > 0, "{:#?}", db.stats().pages);
+        let table: Table<u64, [u8]> = block_on(db.open_table("paged")).unwrap();
+        let scanned = table.clone();
+        let scan = async move |tx: &Transaction| {
+            let (mut scan, mut next) = (tx.scan(&scanned, ..)?, 0);
+            while let Some((key, found)) = scan.next().await? {
+                assert!(key == next && found == value(key), "{key} after {next}");
+                next += 1;
+            }
+            Ok(next)
+        };
+        assert_eq!(db.run_blocking(scan).unwrap(), RECORDS);
+        within(&db);
+        for key in (0..RECORDS).rev().step_by(61) {
+            assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(value(key)), "{key}");
+        }
+        within(&db);
+        assert!(!may_write(&path));
+        db.close().unwrap();
+        assert_eq!(tree(&path), before);
+    });
+}
+
+#[test]
 fn reading_changes_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();

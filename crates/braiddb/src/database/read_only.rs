@@ -26,6 +26,10 @@ impl Database {
     /// committed since. A commit may be seen here a moment before its writer is told that it is durable. Every call
     /// that would change the database fails with [`Error::ReadOnlyDatabase`].
     ///
+    /// Pages of paged tables that do not fit into [`Options::memory_budget`] are put into files without a name in the
+    /// system's directory for temporary files (`TMPDIR`, or `/tmp`), which are gone when this is closed, or the process ends; where
+    /// there can be none, all stay in memory.
+    ///
     /// Records that do not stay in memory are read from the log when they are asked for. What a writer's compaction frees
     /// meanwhile stays readable as long as its file stays open, and takes disk until this is closed. If a
     /// file had to be closed, as the process may have no more open (`ulimit -n`), or the file system has no locks, a read
@@ -61,7 +65,7 @@ impl Database {
         simulated: Option<(&SimulatedDisk, u64)>,
         watch: Watch<'_>,
     ) -> Result<Self> {
-        // Nothing is logged; what is only read need not be certified; and pages have nowhere to go.
+        // Nothing is logged; and what is only read need not be certified.
         let options = Options {
             durability: Durability::Volatile,
             certifier: Certifier::default(),

@@ -176,6 +176,15 @@ impl Directory {
         opened.map_err(|error| DirectoryError::io(action, &path, error))
     }
 
+    /// Makes a file without a name, which is gone when it is closed; not in this directory, which may be only read.
+    pub(crate) fn open_scratch(&self) -> Result<File, DirectoryError> {
+        let made = match &self.backend {
+            Backend::Real { .. } => File::scratch(),
+            Backend::Simulated(_) => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        made.map_err(|error| DirectoryError::io("make a file in", &std::env::temp_dir(), error))
+    }
+
     /// Gives a file another name, taking it from the file that has it.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DirectoryError> {
         let path = self.path().join(from);

@@ -10,6 +10,7 @@ mod descriptors;
 mod directory;
 mod file;
 mod notify;
+mod scratch;
 #[cfg(any(test, braid_simulation))]
 mod simulated;
 #[cfg(not(any(test, braid_simulation)))]

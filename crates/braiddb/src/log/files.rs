@@ -130,6 +130,19 @@ impl LogFiles {
         Ok(self.0.directory.open_file(name, mode)?)
     }
 
+    /// Makes a file without a name, which is gone when it is closed; elsewhere than in the directory.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn open_scratch(&self) -> Result<File, LogError> {
+        Ok(self.0.directory.open_scratch()?)
+    }
+
+    /// Whether nothing in the directory may be changed.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.0.read_only
+    }
+
     /// Gives a file another name, taking it from the file that has it.
     ///
     /// # Errors

@@ -227,6 +227,11 @@ impl PageSpace {
         }
     }
 
+    /// Whether pages have somewhere to go.
+    pub(crate) fn may_leave(&self) -> bool {
+        self.zones.is_some()
+    }
+
     /// Removes the files of pages that are not in memory, when nobody uses any page any more.
     pub(crate) fn remove_zones(&self) {
         self.zones.iter().for_each(|zones| zones.remove());

@@ -1,7 +1,7 @@
 //! Zones: the files in which pages are that are not in memory, each a row of places of one size.
 //!
 //! What is in them is of no use once the database is closed: they are removed when it is, and when it is opened
-//! (`docs/format.md`). Places are taken in runs, that pages which leave memory together are written together:
+//! (`docs/format.md`). Those of a database that is only read have no names, and are not in its directory. Places are taken in runs, that pages which leave memory together are written together:
 //! first from regions in which nothing is, as long as less than half of all places are free; then from
 //! whatever is free. So nothing ever waits for places to be put in order.
 //!
@@ -176,7 +176,11 @@ impl Zones {
         assert!((zones.len() as u64 + 1) * SLOTS <= SLOT_LIMIT);
         let name = format!("pages-{:06x}.zone", zones.len());
         let files = self.files.get().expect("the log is open as long as there are workers");
-        let file = Arc::new(files.open(&name, OpenMode::Emptied)?);
+        let file = match files.is_read_only() {
+            true => files.open_scratch()?,
+            false => files.open(&name, OpenMode::Emptied)?,
+        };
+        let file = Arc::new(file);
         let free = Box::new([u64::MAX; WORDS]);
         zones.push(Zone { file, free, count: SLOTS, regions_from: 0, places_from: 0 });
         Ok(())
@@ -205,6 +209,7 @@ impl Zones {
     pub(in crate::page) fn remove(&self) {
         self.state.lock().clear();
         if let Some(files) = self.files.get()
+            && !files.is_read_only()
             && let Err(error) = remove_zones(&files)
         {
             tracing::warn!("zones are left until the database is opened again: {error}");

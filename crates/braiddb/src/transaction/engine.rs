@@ -21,7 +21,7 @@ use super::safety_net::SafetyNet;
 use super::sweep::Sweeps;
 use super::tables::Tables;
 use super::turnstile::Turnstile;
-use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers};
+use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk};
 use crate::reclaim::Domain;
@@ -278,26 +278,25 @@ impl Engine {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
-        // Without a directory all pages stay in memory.
         let files = self.store.as_ref().map(|store| store.files());
+        // Without files all pages stay in memory.
+        let files = files.filter(|files| !self.read_only || has_scratch(files));
         let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
         let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
-        if self.shares_with_pages() {
+        if self.shares_with(&new) {
             self.share_with_pages(&new);
         }
         Ok(self.pages.get_or_init(|| new))
     }
 
-    /// Whether the memory budget says how many pages may be in memory. Of a database that is only read, pages have nowhere
-    /// to go.
-    fn shares_with_pages(&self) -> bool {
-        let may_leave = self.store.is_some() && !self.read_only;
-        may_leave && self.budget.is_some() && self.page_frames.is_none()
+    /// Whether the memory budget says how many pages may be in memory.
+    fn shares_with(&self, pages: &PageSpace) -> bool {
+        pages.may_leave() && self.budget.is_some() && self.page_frames.is_none()
     }
 
     /// The pages of paged tables, if there are some, and the memory budget says how many may be in memory.
     pub(super) fn shared_pages(&self) -> Option<&Arc<PageSpace>> {
-        self.pages.get().filter(|_| self.shares_with_pages())
+        self.pages.get().filter(|pages| self.shares_with(pages))
     }
 
     /// Says how many bytes pages may take: of what the budget leaves them beside what is in use otherwise, or what is
@@ -488,6 +487,18 @@ impl Engine {
     /// Takes over the garbage of a worker that stops.
     pub(super) fn leave(&self, garbage: GarbageList, aborted: VecDeque<RecentChange>) {
         self.leftovers.lock().push((garbage, aborted));
+    }
+}
+
+/// Whether pages of a database that is only read have somewhere to go.
+fn has_scratch(files: &WeakLogFiles) -> bool {
+    match files.get().map(|files| files.open_scratch()) {
+        Some(Ok(_)) => true,
+        Some(Err(error)) => {
+            tracing::warn!("all pages of paged tables stay in memory: {error}");
+            false
+        }
+        None => false,
     }
 }
 
