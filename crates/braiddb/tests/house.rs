@@ -1,8 +1,13 @@
 //! Holds the house in order: layers import only layers below, files and functions stay short,
-//! every file says what it is, every test that may hang has a time limit and then prints the state of its databases.
+//! every file says what it is, every public method has an example, every test that may hang has a time limit and then prints the state of its databases.
+
+#[path = "house/examples.rs"]
+mod examples;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use examples::Documented;
 
 /// Layers from the top down; a layer may name itself and what stands below it.
 const LAYERS: [&str; 19] = [
@@ -115,6 +120,18 @@ fn functions_are_short() {
             assert!(length <= MOST_FUNCTION_LINES, "{place}: a function of {length} lines");
         }
     }
+}
+
+#[test]
+fn public_methods_have_examples() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = fs::read_to_string(root.join("src/lib.rs")).unwrap();
+    let ours = all_sources().into_iter().filter(|(path, _)| path.starts_with(root));
+    let ours: Vec<_> = ours.map(|(path, text)| (path.display().to_string(), text)).collect();
+    let documented = Documented::of(&examples::exported(&library), &ours);
+    assert!(documented.count() > 200, "only {} methods", documented.count());
+    let missing = documented.without_example();
+    assert!(missing.is_empty(), "without an example:\n{}", missing.join("\n"));
 }
 
 /// What only `crate::sync` takes from elsewhere: all others take it from there, so that models and

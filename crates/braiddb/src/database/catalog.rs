@@ -15,111 +15,18 @@ use super::drop::{DroppedTable, is_dropped_key};
 use super::error::{Error, Result};
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
+use super::table_options::{LEAST_TTL, TableOptions, paged_needs_read_validation};
 use super::transaction::Transaction;
 use crate::durability::RecoveredPages;
 use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, CatalogRow, Engine, Intent, OperationError, clear_dropped};
+use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_dropped};
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
-const LEAST_TTL: Duration = Duration::from_millis(1);
-
-/// How a table is created. Start from `TableOptions::default()`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[non_exhaustive]
-pub struct TableOptions {
-    /// Whether records read from disk stay in memory, as far as [`crate::Options::memory_budget`]
-    /// has room. Default: yes. Without it, records that are rarely read again push nothing out.
-    pub cache_cold: bool,
-    /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
-    /// place; older ones are kept beside, only while a transaction may need them. Default: no.
-    ///
-    /// Pages may leave memory and be read again, as [`Options::memory_budget`](crate::Options::memory_budget) says; in a database in memory
-    /// only, or one that is only read, all stay. Keys have up to 512 bytes, and so have
-    /// the entries of secondary indexes, which lie on pages too. Values have up to
-    /// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), as those of other tables; one of more than 1 KiB lies in pieces on pages of
-    /// its own, and who reads it has all of it in memory. In a database with a log, every checkpoint
-    /// holds all records of its paged tables; one is due by itself no sooner than as much was logged since the last.
-    /// With its first paged table a database becomes one of format version 2, which earlier builds do not
-    /// open.
-    pub paged: bool,
-    /// How long records live after they were last written, from a millisecond on. Then they are there for no read and no
-    /// write, at once; the workers delete them later, which takes an eighth of this time longer, or an hour at most
-    /// ([`Stats::expired_swept`](crate::Stats::expired_swept)). Default: for ever.
-    ///
-    /// With each record the moment is stored at which it expires, so it is the same after a crash, in a copy and in a
-    /// backup; it takes 8 bytes of what a value may have. [`Transaction::put_with_ttl`] gives a record another one; each write of a
-    /// record gives it a new one. The time is that of [`Options::wall_clock`](crate::Options::wall_clock), which a
-    /// transaction looks at once, when it first uses such a table; one whose steps come one by one, and a snapshot, when it begins. So a
-    /// record is alive for a transaction from its beginning to its end, or never. If the clock is put back, time stands
-    /// still until it has caught up, as long as the database is open.
-    ///
-    /// A table keeps the option that it was created with. Earlier builds do not open a database with such a table.
-    pub ttl: Option<Duration>,
-}
-
-impl Default for TableOptions {
-    fn default() -> Self {
-        Self { cache_cold: true, paged: false, ttl: None }
-    }
-}
-
-impl TableOptions {
-    /// Sets [`TableOptions::cache_cold`].
-    #[must_use]
-    pub fn cache_cold(mut self, cache_cold: bool) -> Self {
-        self.cache_cold = cache_cold;
-        self
-    }
-
-    /// Sets [`TableOptions::paged`].
-    #[must_use]
-    pub fn paged(mut self) -> Self {
-        self.paged = true;
-        self
-    }
-
-    /// Sets [`TableOptions::ttl`].
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Checks that an engine may have such a table.
-    ///
-    /// # Errors
-    /// [`Error::Options`].
-    pub(super) fn check(&self, engine: &Engine) -> Result<()> {
-        if self.paged && !engine.may_have_pages() {
-            return Err(paged_needs_read_validation());
-        }
-        if self.ttl.is_some_and(|ttl| ttl < LEAST_TTL) {
-            return Err(Error::Options("ttl must be a millisecond or more".to_owned()));
-        }
-        Ok(())
-    }
-
-    /// How long records live, in milliseconds, if they expire.
-    fn lifetime_ms(&self) -> Option<u64> {
-        self.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    /// Tells the engine how a table was created.
-    pub(super) fn apply_to(&self, records: &record::Records, engine: &Engine) {
-        records.set_caches(self.cache_cold);
-        if let Some(lifetime) = self.lifetime_ms() {
-            records.set_lifetime(lifetime);
-            if !engine.read_only {
-                engine.sweeps.expect(records);
-            }
-        }
-    }
-}
 
 /// A table, as the catalog lists it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -304,6 +211,23 @@ impl Database {
 impl Transaction {
     /// Creates a table; it exists for others once the transaction has committed.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// // The table and what it begins with, or neither.
+    /// let names = db
+    ///     .run(async |tx| {
+    ///         let names: Table<u64, str> = tx.create_table("names").await?;
+    ///         tx.put(&names, &1, "ada").await?;
+    ///         Ok(names)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(db.len(&names).await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::TableName`], or as for a write.
     pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
@@ -315,6 +239,18 @@ impl Transaction {
     }
 
     /// Creates a table with options; it exists for others once the transaction has committed.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let pages: Table<u64, [u8]> = db
+    ///     .run(async |tx| tx.create_table_with("pages", TableOptions::default().paged()).await)
+    ///     .await?;
+    /// assert!(db.is_empty(&pages).await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::create_table`].
@@ -366,6 +302,23 @@ impl Transaction {
     /// If its values were written by an older version of the same type ([`Schema`](crate::Schema)), the catalog
     /// notes the newer one, and programs that know only the older are refused from then on.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let name = db
+    ///     .run(async |tx| {
+    ///         let names: Table<u64, str> = tx.open_table("names").await?;
+    ///         Ok(tx.get(&names, &1).await?.map(str::to_owned))
+    ///     })
+    ///     .await?;
+    /// assert_eq!(name.as_deref(), Some("ada"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableNotFound`]; [`Error::TableType`] if it was created with other types.
     pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
@@ -398,6 +351,24 @@ impl Transaction {
     /// Opens a table of whatever types, with its keys and values as they are stored: for programs that know the
     /// types by their names only, as the catalog has them. What is written must be as the types encode it.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let (key_type, value) = db
+    ///     .run(async |tx| {
+    ///         let (table, description) = tx.open_encoded_table("names").await?;
+    ///         let value = tx.get(&table, &1_u64.to_be_bytes()).await?.map(<[u8]>::to_vec);
+    ///         Ok((description.key_type, value))
+    ///     })
+    ///     .await?;
+    /// assert_eq!((&*key_type, value), ("u64", Some(b"ada".to_vec())));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::TableNotFound`].
     pub async fn open_encoded_table(
@@ -411,6 +382,21 @@ impl Transaction {
 
     /// Opens a table, or creates it if there is none of this name.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// for _ in 0..2 {
+    ///     db.run(async |tx| {
+    ///         let names: Table<u64, str> = tx.open_or_create_table("names").await?;
+    ///         tx.put(&names, &1, "ada").await
+    ///     })
+    ///     .await?;
+    /// }
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::open_table`] and [`Transaction::create_table`].
     pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
@@ -422,6 +408,18 @@ impl Transaction {
     }
 
     /// Opens a table, or creates it with options if there is none of this name; one that is there keeps its own.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let pages: Table<u64, [u8]> = db
+    ///     .run(async |tx| tx.open_or_create_table_with("pages", TableOptions::default().paged()).await)
+    ///     .await?;
+    /// assert!(db.is_empty(&pages).await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::open_table`] and [`Transaction::create_table`].
@@ -441,6 +439,18 @@ impl Transaction {
     }
 
     /// The tables that exist for this transaction, in the order of their names.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// # drop(names);
+    /// let tables = db.run(async |tx| tx.tables().await).await?;
+    /// assert_eq!((&*tables[0].name, &*tables[0].key_type), ("names", "u64"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// When the catalog does not decode.
@@ -504,12 +514,6 @@ impl Transaction {
             false => Table::new(&description.name, core),
         }
     }
-}
-
-fn paged_needs_read_validation() -> Error {
-    let message =
-        "paged tables are for databases that certify by read validation (Options::certifier)";
-    Error::Options(message.to_owned())
 }
 
 /// Whether a name is the engine's, and no user's.

@@ -13,6 +13,18 @@ use crate::types::{TableKey, Value};
 ///
 /// Records that have expired and are not swept yet are among them, and each value of a table whose records expire takes 8
 /// bytes more than the user's ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+///
+/// ```
+/// use braiddb::{Database, Error, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// db.put(&names, &1, "ada").await?;
+/// let contents = db.table_contents(&names).await?;
+/// assert_eq!((contents.records(), contents.bytes(), contents.hot_share()), (1, 3, 1.0));
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TableContents {

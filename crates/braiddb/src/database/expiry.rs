@@ -55,6 +55,25 @@ impl Transaction {
     /// When a record expires; `None` if there is none. Of a table whose records do
     /// ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
+    /// let sessions: Table<str, str> = db.create_table_with("sessions", options).await?;
+    /// let expires_at = db
+    ///     .run(async move |tx| {
+    ///         tx.put(&sessions, "ada", "signed in").await?;
+    ///         tx.expires_at(&sessions, "ada").await
+    ///     })
+    ///     .await?;
+    /// assert!(expires_at > Some(SystemTime::now()));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Options`] if the table's records do not expire; as [`Transaction::get`].
     pub async fn expires_at<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<SystemTime>>

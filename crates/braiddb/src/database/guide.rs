@@ -60,7 +60,8 @@
 //! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
 //! turned into; `?` works for both. That "`?` couldn't convert the error to `braiddb::Error`"
 //! (or "expected `braiddb::Error`, found `anyhow::Error`") means that `run` should be `try_run`; "type annotations needed"
-//! in `try_run`, that the closure's error must be said: `Ok::<_, TransferError>(..)`, `anyhow::Ok(..)`. An error aborts the transaction and comes back as it is; it is not tried
+//! in `try_run`, that the closure's error must be said, since `?` is applied to what `try_run` gives, too, and may convert it once
+//! more: `Ok::<_, TransferError>(..)`, `anyhow::Ok(..)`. An error aborts the transaction and comes back as it is; it is not tried
 //! again.
 //!
 //! ```

@@ -186,6 +186,19 @@ impl Database {
 
     /// As [`Database::begin`], with options; how often it is attempted is the caller's.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
+    /// let transaction = db.begin_with(options).await?;
+    /// transaction.put(&names, &1, "ada").await?;
+    /// transaction.commit().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::begin`].
     pub async fn begin_with(&self, options: RunOptions) -> Result<InteractiveTransaction> {
@@ -294,6 +307,26 @@ impl InteractiveTransaction {
     /// worker when it is first polled. If it is dropped later the step is carried out all the same,
     /// before those that follow, and only its result is lost.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// let table = names.clone();
+    /// let before = transaction
+    ///     .step(async move |tx| {
+    ///         let before = tx.get(&table, &1).await?.map(str::to_owned);
+    ///         tx.put(&table, &1, "ada").await?;
+    ///         Ok(before)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(before, None);
+    /// transaction.commit().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// The step's own, after which the transaction goes on; [`Error::Panicked`] if it panicked, which
     /// ends the transaction; [`Error::TransactionExpired`] if it was aborted because no step came for too long;
@@ -310,6 +343,36 @@ impl InteractiveTransaction {
 
     /// Like [`InteractiveTransaction::step`], for a step whose error is of a type of its own, which the
     /// engine's converts to.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// #[derive(Debug)]
+    /// enum Refused {
+    ///     NoSuchPerson,
+    ///     Database(Error),
+    /// }
+    ///
+    /// impl From<Error> for Refused {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Database(error)
+    ///     }
+    /// }
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// let found = transaction
+    ///     .try_step(async move |tx| {
+    ///         let name = tx.get(&names, &1).await?.ok_or(Refused::NoSuchPerson)?;
+    ///         Ok::<_, Refused>(name.to_owned())
+    ///     })
+    ///     .await;
+    /// assert!(matches!(found, Err(Refused::NoSuchPerson)));
+    /// transaction.abort().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`InteractiveTransaction::step`].
@@ -375,6 +438,23 @@ impl InteractiveTransaction {
 
     /// Makes a record. See [`Transaction::insert`].
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// transaction.insert(&names, &1, "ada").await?;
+    /// let again = transaction.insert(&names, &1, "bob").await;
+    /// assert!(matches!(again, Err(Error::KeyExists)));
+    /// transaction.update(&names, &1, "bob").await?;
+    /// assert!(transaction.delete(&names, &1).await?);
+    /// assert!(!transaction.delete(&names, &1).await?);
+    /// transaction.commit().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::insert`] and [`InteractiveTransaction::step`].
     pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
@@ -397,7 +477,7 @@ impl InteractiveTransaction {
         self.write(EncodedWrite::put(table, key, value)).await.map(drop)
     }
 
-    /// Gives a record a new value. See [`Transaction::update`].
+    /// Gives a record a new value. See [`Transaction::update`]; for an example see [`InteractiveTransaction::insert`].
     ///
     /// # Errors
     /// As [`Transaction::update`] and [`InteractiveTransaction::step`].
@@ -409,7 +489,8 @@ impl InteractiveTransaction {
         self.write(EncodedWrite::update(table, key, value)).await.map(drop)
     }
 
-    /// Deletes a record; `false` if there was none. See [`Transaction::delete`].
+    /// Deletes a record; `false` if there was none. See [`Transaction::delete`]; for an example see
+    /// [`InteractiveTransaction::insert`].
     ///
     /// # Errors
     /// As [`Transaction::delete`] and [`InteractiveTransaction::step`].
@@ -427,6 +508,22 @@ impl InteractiveTransaction {
     }
 
     /// The records of a range, at most `limit`, in key order or in reverse.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// for key in 0..10 {
+    ///     transaction.put(&names, &key, "ada").await?;
+    /// }
+    /// let last = transaction.scan(&names, ..8, true, 2).await?;
+    /// assert_eq!(last, [(7, "ada".to_owned()), (6, "ada".to_owned())]);
+    /// transaction.commit().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::scan`] and [`InteractiveTransaction::step`].
@@ -464,6 +561,19 @@ impl InteractiveTransaction {
     }
 
     /// Aborts.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// transaction.put(&names, &1, "ada").await?;
+    /// transaction.abort().await?;
+    /// assert!(db.is_empty(&names).await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::TransactionOver`] if it was over already; [`Error::Failed`].

@@ -8,6 +8,28 @@ use crate::transaction::Bounds;
 use crate::types::{KeyBuffer, TableKey, Value};
 
 /// The keys of a range, in their order. Values are neither decoded nor, where they are not in memory, read.
+///
+/// ```
+/// use braiddb::{Database, Error, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// for key in 0..10 {
+///     db.put(&names, &key, "ada").await?;
+/// }
+/// let found = db
+///     .run(async move |tx| {
+///         let (mut keys, mut found) = (tx.keys(&names, ..8)?.rev().limit(3), Vec::new());
+///         while let Some(key) = keys.next().await? {
+///             found.push(key);
+///         }
+///         Ok(found)
+///     })
+///     .await?;
+/// assert_eq!(found, [7, 6, 5]);
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 pub struct Keys<'tx, K: ?Sized>(Scan<'tx, K, ()>);
 
 impl Transaction {

@@ -29,6 +29,7 @@ mod source;
 mod stage;
 mod stats;
 mod table;
+mod table_options;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -44,7 +45,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use crate::record::EncodedKey;
-pub use catalog::{TableDescription, TableOptions};
+pub use catalog::TableDescription;
 use changes::Slots;
 pub use changes::{
     Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
@@ -75,6 +76,7 @@ pub use stats::{
     WorkerStats,
 };
 pub use table::{KeyRange, Table};
+pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
@@ -306,6 +308,17 @@ impl Database {
 
     /// A database in memory only: nothing is logged, whatever the options say.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Options`], or what the operating system says when workers cannot be started.
     pub fn in_memory(options: Options) -> Result<Self> {
@@ -398,6 +411,19 @@ impl Database {
     /// free, to be opened again or removed, whatever handles there still are. Calls on them give
     /// [`Error::Closed`]; [`Database::stats`] still answers. The same happens when the last handle is
     /// dropped.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.close()?;
+    /// assert!(matches!(db.put(&names, &2, "bob").await, Err(Error::Closed)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// The log's, if it failed before everything was on disk; [`Error::Failed`]; [`Error::WouldBlock`]

@@ -27,6 +27,46 @@ const LEAST_CHECKPOINT: u64 = if SMALL { 8 << 10 } else { 32 << 10 };
 /// let options = Options::default().workers(2).durability(Durability::Relaxed);
 /// assert_eq!(options.hot_width, Width::Auto);
 /// ```
+///
+/// All of them, each where it may be of use:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use braiddb::{Certifier, DeviceKind, Durability, Isolation, Options, Overload, Policy, WallClock, Width};
+/// // For an embedded program with little memory, which is asked by people.
+/// let small = Options::default()
+///     .workers(1)
+///     .memory_budget(64 << 20)
+///     .log_ring_bytes(32 << 20)
+///     .log_segment_bytes(4 << 20)
+///     .checkpoint_bytes(16 << 20)
+///     .interactive_idle(Some(Duration::from_mins(30)))
+///     .interactive_age(None);
+///
+/// // For a service that would rather refuse than be late.
+/// let service = Options::default()
+///     .pin(true)
+///     .max_open(1024)
+///     .cold_width(256)
+///     .overload(Overload::Shed)
+///     .read_depth(32)
+///     .isolation(Isolation::Snapshot);
+///
+/// // To look at what is there.
+/// let looking = Options::default().create(false).read_only(true);
+///
+/// // To measure the engine's parts.
+/// let measured = Options::default()
+///     .policy(Policy::Sequential)
+///     .hot_width(Width::Fixed(8))
+///     .certifier(Certifier::SerialSafetyNet)
+///     .durability(Durability::Volatile)
+///     .device(DeviceKind::Blocking)
+///     .flush_unit(0)
+///     .wall_clock(WallClock::default())
+///     .trace(100_000);
+/// # drop((small, service, looking, measured));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -334,6 +374,13 @@ impl RunOptions {
     }
 
     /// Sets [`RunOptions::isolation`].
+    ///
+    /// ```
+    /// use braiddb::{Isolation, RunOptions};
+    ///
+    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
+    /// assert_eq!(options.isolation, Some(Isolation::Snapshot));
+    /// ```
     #[must_use]
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = Some(isolation);

@@ -143,6 +143,19 @@ impl Database {
 
     /// Like [`Database::run`], and reports attempts and commit LSN.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let options = RunOptions::default().isolation(Isolation::Snapshot).max_attempts(5);
+    /// let outcome = db.run_with(options, async move |tx| tx.put(&names, &1, "ada").await).await?;
+    /// assert_eq!(outcome.attempts, 1);
+    /// println!("committed at {}", outcome.commit_lsn);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::run`].
     pub fn run_with<T, F>(
@@ -158,6 +171,23 @@ impl Database {
     }
 
     /// Like [`Database::run_with`], for a closure whose error is of a type of its own.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, RunOptions, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let options = RunOptions::default().read_only(true);
+    /// let name = db
+    ///     .try_run_with(options, async move |tx| {
+    ///         let name = tx.get(&names, &1).await?.ok_or_else(|| anyhow::anyhow!("nobody has this number"))?;
+    ///         Ok::<_, anyhow::Error>(name.to_owned())
+    ///     })
+    ///     .await;
+    /// assert_eq!(name.unwrap_err().to_string(), "nobody has this number");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Database::run`].
@@ -198,6 +228,15 @@ impl Database {
 
     /// Like [`Database::run`], and blocks this thread until the transaction is over.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    /// db.run_blocking(async move |tx| tx.put(&names, &1, "ada").await)?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::run`]; [`Error::Options`] from within a transaction, where blocking would
     /// stop the worker that is to run it.
@@ -210,6 +249,20 @@ impl Database {
     }
 
     /// Like [`Database::run_blocking`], for a closure whose error is of a type of its own.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    /// let renamed = db.try_run_blocking(async move |tx| {
+    ///     let name = tx.get(&names, &1).await?.ok_or_else(|| anyhow::anyhow!("nobody has this number"))?;
+    ///     anyhow::ensure!(name != "root", "this one keeps its name");
+    ///     Ok(tx.put(&names, &1, "ada").await?)
+    /// });
+    /// assert_eq!(renamed.unwrap_err().to_string(), "nobody has this number");
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Database::run_blocking`].

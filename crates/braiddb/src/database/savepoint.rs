@@ -7,6 +7,27 @@ use crate::sched::engine_call;
 use crate::transaction;
 
 /// A place in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
+///
+/// ```
+/// use braiddb::{Database, Error, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// let table = names.clone();
+/// db.run(async move |tx| {
+///     tx.put(&table, &1, "ada").await?;
+///     let savepoint = tx.savepoint();
+///     for name in ["bob", "bobby"] {
+///         tx.insert(&table, &2, name).await?;
+///         tx.rollback_to(&savepoint)?;
+///     }
+///     Ok(())
+/// })
+/// .await?;
+/// assert_eq!(db.len(&names).await?, 1);
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint(transaction::Savepoint);
 
@@ -36,7 +57,8 @@ impl Transaction {
 
     /// Takes back what the transaction wrote after a savepoint, tables that it created among it, and
     /// forgets the savepoints made after that one, which itself stays good. References to values that were
-    /// taken back stay valid. A scan that is open goes on behind the record it gave last.
+    /// taken back stay valid. A scan that is open goes on behind the record it gave last. For an example see
+    /// [`Transaction::savepoint`].
     ///
     /// What was read stays read: a serializable transaction is certified for it, and for what the writes
     /// that were taken back had told. A transaction that met a conflict must still abort.
@@ -52,13 +74,29 @@ impl Transaction {
 impl InteractiveTransaction {
     /// See [`Transaction::savepoint`].
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// transaction.put(&names, &1, "ada").await?;
+    /// let savepoint = transaction.savepoint().await?;
+    /// transaction.put(&names, &2, "bob").await?;
+    /// transaction.rollback_to(&savepoint).await?;
+    /// transaction.commit().await?;
+    /// assert_eq!(db.len(&names).await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`InteractiveTransaction::step`].
     pub async fn savepoint(&self) -> Result<Savepoint> {
         self.step(async |tx: &Transaction| Ok(tx.savepoint())).await
     }
 
-    /// See [`Transaction::rollback_to`].
+    /// See [`Transaction::rollback_to`]; for an example see [`InteractiveTransaction::savepoint`].
     ///
     /// # Errors
     /// As [`Transaction::rollback_to`] and [`InteractiveTransaction::step`].

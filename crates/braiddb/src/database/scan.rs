@@ -157,6 +157,20 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
 
     /// How many records there are; their values are not read.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// for key in 0..10 {
+    ///     db.put(&names, &key, "ada").await?;
+    /// }
+    /// let count = db.run(async move |tx| tx.scan(&names, 3..)?.count().await).await?;
+    /// assert_eq!(count, 7);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Scan::next`].
     pub async fn count(mut self) -> Result<u64> {

@@ -23,13 +23,13 @@ pub struct OwnedScan<K: TableKey + ?Sized, V: ?Sized> {
 }
 
 impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
-    /// From the largest key to the smallest instead.
+    /// From the largest key to the smallest instead. For an example see [`Database::scan`].
     pub fn rev(mut self) -> Self {
         self.reverse = true;
         self
     }
 
-    /// At most `count` records.
+    /// At most `count` records. For an example see [`Database::scan`].
     pub fn limit(mut self, count: u64) -> Self {
         self.limit = self.limit.min(count);
         self

@@ -84,6 +84,19 @@ impl Database {
 
 impl Snapshot {
     /// What was committed before this LSN is in the snapshot, and nothing else.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let before = db.snapshot().await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let after = db.snapshot().await?;
+    /// assert!(before.lsn() < after.lsn());
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn lsn(&self) -> u64 {
         self.lsn.0
     }

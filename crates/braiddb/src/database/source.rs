@@ -16,6 +16,21 @@ use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded
 use crate::sync::OnceLock;
 
 /// A source under way.
+///
+/// ```
+/// use braiddb::{Database, Error, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let sums: Table<u64, u64> = db.create_table("sums").await?;
+/// let add = async move |tx: &braiddb::Transaction, number: &u64| tx.put(&sums, number, &0).await;
+/// let first = db.run_source(0, 0..100, add.clone())?;
+/// let second = db.run_source(0, 100..200, add)?;
+/// first.done().await?;
+/// // On a thread that may block.
+/// second.wait()?;
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "a source's failure is returned when it is waited for"]
 pub struct SourceRun {
@@ -155,6 +170,33 @@ impl Database {
     /// ends the source and is returned when the source is waited for.
     ///
     /// Closing the database ends a source: no more inputs are taken, transactions under way end.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::sync::Arc;
+    ///
+    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let sums: Table<u64, u64> = db.create_table("sums").await?;
+    /// let committed = Arc::new(AtomicU64::new(0));
+    /// let (table, counted) = (sums.clone(), committed.clone());
+    /// let source = db.run_source_with(
+    ///     0,
+    ///     RunOptions::default().isolation(Isolation::Snapshot),
+    ///     0..1000,
+    ///     async move |tx, number| tx.put(&table, number, &(number * 2)).await,
+    ///     move |_number, result| {
+    ///         result?;
+    ///         counted.fetch_add(1, Ordering::Relaxed);
+    ///         Ok(())
+    ///     },
+    /// )?;
+    /// source.done().await?;
+    /// assert_eq!(committed.load(Ordering::Relaxed), 1000);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Database::run_source`].

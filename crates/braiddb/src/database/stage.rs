@@ -4,10 +4,11 @@
 //! after a crash, or if it is never published, opening the database deletes its records; and whoever opens
 //! tables by their names finds it wholly, or not at all.
 
-use super::catalog::{TableDescription, TableOptions, check_name, name_key, type_name};
+use super::catalog::{TableDescription, check_name, name_key, type_name};
 use super::drop::{DroppedTable, drop_staged};
 use super::error::{Error, Result};
 use super::table::Table;
+use super::table_options::TableOptions;
 use super::transaction::Transaction;
 use super::{Database, refuse_on_worker};
 use crate::rid::TableId;
@@ -20,6 +21,24 @@ use crate::types::{Key, Value};
 ///
 /// Dropping it leaves the table as it is, and unpublished; its records are deleted when the database is opened
 /// the next time.
+///
+/// ```
+/// use braiddb::{Database, Error, Options};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let staged = db.stage_table::<u64, str>("cities").await?;
+/// for (code, name) in [(1000, "Ljubljana"), (2000, "Maribor")] {
+///     db.put(staged.table(), &code, name).await?;
+/// }
+/// let cities = staged.publish().await?;
+/// assert_eq!(db.len(&cities).await?, 2);
+///
+/// let given_up = db.stage_table::<u64, str>("streets").await?;
+/// db.put(given_up.table(), &1, "Slovenska").await?;
+/// given_up.discard().await?;
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "a staged table is to be published or discarded"]
 pub struct StagedTable<K: ?Sized, V: ?Sized> {
@@ -55,6 +74,19 @@ impl Database {
     }
 
     /// As [`Database::stage_table`], with options.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let paged = TableOptions::default().paged();
+    /// let staged = db.stage_table_with::<u64, str>("cities", paged).await?;
+    /// db.put(staged.table(), &1000, "Ljubljana").await?;
+    /// let cities = staged.publish().await?;
+    /// assert_eq!(db.len(&cities).await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Database::stage_table`]; [`Error::Options`].

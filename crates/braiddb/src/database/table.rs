@@ -38,6 +38,16 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
 
 impl<K: ?Sized, V: ?Sized> Table<K, V> {
     /// The table's name.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// assert_eq!(names.name(), "names");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -46,6 +56,18 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
 impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
     /// The table with its keys and values as they are stored. What is written must be as the types encode
     /// it.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let encoded = names.encoded();
+    /// assert_eq!(db.get(&encoded, &1_u64.to_be_bytes()).await?.as_deref(), Some(&b"ada"[..]));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn encoded(&self) -> Table<[u8], [u8]> {
         self.with_types()
     }
@@ -99,6 +121,15 @@ impl<K: ?Sized, V: ?Sized> std::fmt::Debug for Table<K, V> {
 /// A range of keys: any of Rust's range expressions, or a pair of [`Bound`]s.
 ///
 /// For a `Table<u64, _>`, `3..7` and `..`; for a `Table<str, _>`, `"a".."b"`.
+///
+/// ```
+/// use std::ops::Bound;
+///
+/// use braiddb::KeyRange;
+///
+/// let bounds = KeyRange::<u64>::key_bounds(&(3..7));
+/// assert_eq!(bounds, (Bound::Included(&3), Bound::Excluded(&7)));
+/// ```
 pub trait KeyRange<K: ?Sized> {
     /// Where the range starts and ends.
     fn key_bounds(&self) -> (Bound<&K>, Bound<&K>);

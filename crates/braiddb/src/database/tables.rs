@@ -1,9 +1,10 @@
 //! Making and opening tables without a transaction of one's own.
 
 use super::Database;
-use super::catalog::{TableDescription, TableOptions};
+use super::catalog::TableDescription;
 use super::error::Result;
 use super::table::Table;
+use super::table_options::TableOptions;
 use crate::types::{TableKey, Value};
 
 impl Database {
@@ -106,6 +107,19 @@ impl Database {
     }
 
     /// Opens a table, or creates it with options, in a transaction of its own; one that is there keeps its own options.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let options = TableOptions::default().ttl(Duration::from_hours(1));
+    /// let sessions: Table<str, str> = db.open_or_create_table_with("sessions", options).await?;
+    /// assert!(db.is_empty(&sessions).await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::open_or_create_table_with`](crate::Transaction::open_or_create_table_with) and [`Database::run`].

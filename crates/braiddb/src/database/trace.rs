@@ -30,6 +30,13 @@ pub struct TraceSlice {
 }
 
 /// What is done during a [`TraceSlice`].
+///
+/// ```
+/// use braiddb::{Activity, WaitCause};
+///
+/// assert_eq!(Activity::Runs.name(), "runs");
+/// assert_eq!(Activity::Waits(WaitCause::Commit).name(), "commit");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {

@@ -49,11 +49,43 @@ impl Transaction {
     }
 
     /// Which attempt this is, counted from 1.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let attempts = db
+    ///     .run(async move |tx| {
+    ///         if tx.attempt() > 3 {
+    ///             eprintln!("attempt {}", tx.attempt());
+    ///         }
+    ///         tx.put(&names, &1, "ada").await?;
+    ///         Ok(tx.attempt())
+    ///     })
+    ///     .await?;
+    /// assert_eq!(attempts, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
     /// The LSN whose past the transaction sees.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let first = db.run(async |tx| Ok(tx.snapshot_lsn())).await?;
+    /// db.put(&names, &1, "bob").await?;
+    /// assert!(db.run(async |tx| Ok(tx.snapshot_lsn())).await? > first);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn snapshot_lsn(&self) -> u64 {
         self.core.begin().0
     }
@@ -190,6 +222,24 @@ impl Transaction {
 
     /// The values of many keys, in their order; the look-ups hide each other's cache misses even
     /// when the worker has nothing else to run (CoroBase §4.6).
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.put(&names, &3, "bob").await?;
+    /// let found = db
+    ///     .run(async move |tx| {
+    ///         let found = tx.multi_get(&names, &[1, 2, 3]).await?;
+    ///         Ok(found.into_iter().map(|name| name.map(str::to_owned)).collect::<Vec<_>>())
+    ///     })
+    ///     .await?;
+    /// assert_eq!(found, [Some("ada".to_owned()), None, Some("bob".to_owned())]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::get`].

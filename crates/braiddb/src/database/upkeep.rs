@@ -121,6 +121,20 @@ impl Database {
     /// Transactions go on meanwhile; what they may still see is waited for. If the future is dropped,
     /// the compaction goes on all the same.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.clear(&names).await?;
+    /// let compaction = db.compact().await?;
+    /// println!("{compaction:?}");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::checkpoint`]; [`Error::WouldBlock`] from within a transaction, which it would wait for.
     pub async fn compact(&self) -> Result<Compaction> {
@@ -225,6 +239,27 @@ impl Database {
 
     /// Blocks of the log, `most` at most, from the one at the LSN `from`, which is 0 or the end of
     /// one that was returned, and where the next one is. Blocks until they are read.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let (mut next, mut blocks) = (0, Vec::new());
+    /// loop {
+    ///     let (more, after) = db.log_blocks(next, 100)?;
+    ///     if more.is_empty() {
+    ///         break;
+    ///     }
+    ///     blocks.extend(more);
+    ///     next = after;
+    /// }
+    /// assert!(blocks.len() >= 2, "the table and the record");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;

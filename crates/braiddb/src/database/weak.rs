@@ -42,6 +42,17 @@ impl std::fmt::Debug for WeakDatabase {
 impl Database {
     /// A handle that does not keep this database open: [`WeakDatabase::upgrade`] gives a handle that does, while there
     /// is one elsewhere.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let weak = db.downgrade();
+    /// assert!(weak.upgrade().is_some());
+    /// drop(db);
+    /// assert!(weak.upgrade().is_none());
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn downgrade(&self) -> WeakDatabase {
         WeakDatabase { shared: Arc::downgrade(&self.shared) }
     }

@@ -225,6 +225,17 @@ impl LogError {
     }
 
     /// Whether there was no room on the disk, or within its user's share.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error};
+    ///
+    /// fn tell(db: &Database, error: &Error) -> String {
+    ///     match error {
+    ///         Error::Log(log) if log.is_full() => "the disk is full: free some room".to_owned(),
+    ///         error => error.to_string(),
+    ///     }
+    /// }
+    /// ```
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

@@ -5,6 +5,18 @@ use smallvec::SmallVec;
 const INLINE_BYTES: usize = 32;
 
 /// The bytes of an encoded key; up to 32 of them need no allocation.
+///
+/// ```
+/// use braiddb::KeyBuffer;
+///
+/// let mut key = KeyBuffer::new();
+/// key.push(1);
+/// key.extend_from_slice(b"ab");
+/// key.extend_from_array([7, 8]);
+/// assert_eq!(&*key, [1, b'a', b'b', 7, 8]);
+/// key.clear();
+/// assert!(key.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyBuffer(SmallVec<[u8; INLINE_BYTES]>);
 

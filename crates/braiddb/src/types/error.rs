@@ -1,6 +1,12 @@
 //! Why bytes and types do not fit.
 
 /// Stored bytes are not an encoding of the type they are read as.
+///
+/// ```
+/// use braiddb::DecodeError;
+///
+/// assert_eq!(DecodeError::new("a color").to_string(), "the bytes are not a color");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are not {expected}")]
 pub struct DecodeError {
@@ -15,6 +21,12 @@ impl DecodeError {
 }
 
 /// A value has no encoding.
+///
+/// ```
+/// use braiddb::EncodeError;
+///
+/// assert_eq!(EncodeError::new("it has no end").to_string(), "it has no end");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct EncodeError {

@@ -23,6 +23,61 @@ const END: u8 = 0;
 /// assert!(encode(&("a".into(), 7)) < encode(&("a\0".into(), -7)));
 /// assert!(encode(&("b".into(), -7)) < encode(&("b".into(), 7)));
 /// ```
+///
+/// A type of the program's own, by hand:
+///
+/// ```
+/// use braiddb::{DecodeError, Key, KeyBuffer};
+///
+/// /// A temperature in tenths of a degree, stored as a number that never is negative.
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct Celsius(i16);
+///
+/// impl Key for Celsius {
+///     type Owned = Celsius;
+///
+///     fn type_name() -> String {
+///         "weather.celsius".to_owned()
+///     }
+///
+///     fn encode(&self, out: &mut KeyBuffer) {
+///         out.extend_from_array((self.0 as u16 ^ 0x8000).to_be_bytes());
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Result<Celsius, DecodeError> {
+///         match Self::decode_part(bytes)? {
+///             (key, []) => Ok(key),
+///             _ => Err(DecodeError::new("a temperature")),
+///         }
+///     }
+///
+///     fn decode_part(bytes: &[u8]) -> Result<(Celsius, &[u8]), DecodeError> {
+///         let split = bytes.split_first_chunk::<2>();
+///         let (bytes, rest) = split.ok_or_else(|| DecodeError::new("a temperature"))?;
+///         Ok((Celsius((u16::from_be_bytes(*bytes) ^ 0x8000) as i16), rest))
+///     }
+///
+///     fn shown(key: &Celsius) -> Option<String> {
+///         Some(format!("{} °C", f32::from(key.0) / 10.0))
+///     }
+/// }
+///
+/// let encode = |key: Celsius| {
+///     let mut buffer = KeyBuffer::new();
+///     key.encode(&mut buffer);
+///     buffer
+/// };
+/// assert!(encode(Celsius(-5)) < encode(Celsius(125)));
+/// assert_eq!(Celsius::decode(&encode(Celsius(-5)))?, Celsius(-5));
+/// assert_eq!(Celsius::shown(&Celsius(125)).as_deref(), Some("12.5 °C"));
+/// assert_eq!(<(Celsius, u64)>::type_name(), format!("({}, u64)", Celsius::type_name()));
+///
+/// // All of its bytes are needed to tell its end, so it is the same as a part of a tuple.
+/// let mut part = KeyBuffer::new();
+/// Celsius(7).encode_part(&mut part);
+/// assert_eq!(part, encode(Celsius(7)));
+/// # Ok::<_, DecodeError>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's key",
     label = "not a key",

@@ -24,6 +24,18 @@ use super::table_key::KeyPart;
 /// assert_eq!((in_a_year, on_a_day), (2, 1));
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
+///
+/// ```
+/// use braiddb::{Key, KeyBuffer, KeyPrefix};
+///
+/// let (mut key, mut prefix) = (KeyBuffer::new(), KeyBuffer::new());
+/// ("Maribor".to_owned(), 7_u64).encode(&mut key);
+/// <str as KeyPrefix<str>>::encode_part_prefix("Mar", &mut prefix);
+/// assert!(key.starts_with(&prefix));
+/// prefix.clear();
+/// <(String, u64) as KeyPrefix<(String,)>>::encode_prefix(&("Mar".to_owned(),), &mut prefix);
+/// assert!(!key.starts_with(&prefix), "another text");
+/// ```
 #[diagnostic::on_unimplemented(
     message = "no key of type `{Self}` begins with what is given here",
     note = "keys that are texts or bytes start with `str` or `[u8]`; tuples with tuples of their first parts, as `&(7,)`"

@@ -49,6 +49,37 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
 
     /// The value of an older version, from its encoding by postcard.
     ///
+    /// ```
+    /// use braiddb::{DecodeError, Schema};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Account {
+    ///     owner: String,
+    ///     cents: i64,
+    ///     limit: i64,
+    /// }
+    ///
+    /// impl Schema for Account {
+    ///     const NAME: &'static str = "account";
+    ///     const VERSION: u32 = 2;
+    ///     const OLDEST: u32 = 1;
+    ///
+    ///     fn upgrade(_version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+    ///         #[derive(Deserialize)]
+    ///         struct First(String, i64);
+    ///
+    ///         let old = postcard::from_bytes(bytes);
+    ///         let First(owner, cents) = old.map_err(|_| DecodeError::new("an account"))?;
+    ///         Ok(Self { owner, cents, limit: 0 })
+    ///     }
+    /// }
+    ///
+    /// let old = postcard::to_allocvec(&("ada", 500_i64))?;
+    /// assert_eq!(Account::upgrade(1, &old)?.cents, 500);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// When the bytes encode none.
     fn upgrade(version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -60,6 +91,13 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     }
 
     /// The name with those of the types that it is made of: [`Schema::NAME`], but for generic types.
+    ///
+    /// ```
+    /// use braiddb::Schema;
+    ///
+    /// println!("{} and {}", String::name(), <Vec<(u64, String)>>::name());
+    /// assert_ne!(<Vec<u64>>::name(), <Vec<String>>::name());
+    /// ```
     fn name() -> String {
         Self::NAME.to_owned()
     }

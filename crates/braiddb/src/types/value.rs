@@ -76,6 +76,58 @@ impl std::ops::Deref for EncodedValue<'_> {
 /// assert_eq!(<Postcard<(u8, String)>>::decode(&encoded)?, pair);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A type of the program's own, by hand, which reads what an older one wrote:
+///
+/// ```
+/// use braiddb::{DecodeError, EncodeError, EncodedValue, Value};
+///
+/// /// A color in three bytes; it had one more, of no meaning, once.
+/// struct Color;
+///
+/// impl Value for Color {
+///     type Input = (u8, u8, u8);
+///     type Ref<'a> = (u8, u8, u8);
+///     type Owned = (u8, u8, u8);
+///
+///     fn type_name() -> String {
+///         "paint.color.2".to_owned()
+///     }
+///
+///     fn reads(stored: &str) -> Result<(), String> {
+///         match stored {
+///             "paint.color.1" | "paint.color.2" => Ok(()),
+///             _ => Err("it holds no colors".to_owned()),
+///         }
+///     }
+///
+///     fn encode(&(red, green, blue): &(u8, u8, u8)) -> Result<EncodedValue<'_>, EncodeError> {
+///         Ok(EncodedValue::small(&[red, green, blue]))
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Result<(u8, u8, u8), DecodeError> {
+///         match bytes {
+///             [red, green, blue] | [red, green, blue, _] => Ok((*red, *green, *blue)),
+///             _ => Err(DecodeError::new("a color")),
+///         }
+///     }
+///
+///     fn is_same(encoded: &[u8], stored: &[u8]) -> Result<bool, EncodeError> {
+///         Ok(stored.starts_with(encoded))
+///     }
+///
+///     fn into_owned(color: (u8, u8, u8)) -> (u8, u8, u8) {
+///         color
+///     }
+/// }
+///
+/// Color::check()?;
+/// assert!(Color::reads("paint.color.1").is_ok() && Color::reads("str").is_err());
+/// assert_eq!(Color::decode(&[255, 0, 0, 1])?, (255, 0, 0));
+/// assert!(Color::is_same(&Color::encode(&(255, 0, 0))?, &[255, 0, 0, 1])?);
+/// assert_eq!((Color::type_name(), Color::into_owned((1, 2, 3))), ("paint.color.2".to_owned(), (1, 2, 3)));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's value",
     label = "not a value",

@@ -26,6 +26,26 @@ pub struct ChangeTransaction {
 }
 
 /// What a transaction did to one record, or to a table as such.
+///
+/// ```
+/// use braiddb::{ChangesFrom, Database, Options, Table};
+///
+/// # pollster::block_on(async {
+/// # let directory = tempfile::tempdir()?;
+/// let db = Database::open(directory.path(), Options::default())?;
+/// let cities: Table<str, u64> = db.create_table("cities").await?;
+/// let mut changes = db.changes(ChangesFrom::Now).tables([&cities]);
+/// db.put(&cities, "Maribor", &96_211).await?;
+/// let transaction = changes.next().await?.expect("a feed ends with an error");
+/// for change in &transaction.changes {
+///     let key = change.key_as::<str>()?;
+///     match change.kind.gives_value() {
+///         true => println!("{} of {key}: {}", change.kind.name(), change.value_as::<u64>()?),
+///         false => println!("{} of {key}", change.kind.name()),
+///     }
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
@@ -45,6 +65,13 @@ pub struct Change {
 }
 
 /// What was done to a record or a table.
+///
+/// ```
+/// use braiddb::ChangeKind;
+///
+/// assert_eq!(ChangeKind::Insert.name(), "insert");
+/// assert!(ChangeKind::Insert.gives_value() && !ChangeKind::Delete.gives_value());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChangeKind {

@@ -70,6 +70,27 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 ///
 /// It can be polled on any executor. What waits for the next item may be given up at any moment, and nothing is lost or given
 /// twice by it.
+///
+/// ```
+/// use braiddb::{ChangesFrom, Database, Options, Table};
+///
+/// # pollster::block_on(async {
+/// # let directory = tempfile::tempdir()?;
+/// let db = Database::open(directory.path(), Options::default())?;
+/// let cities: Table<str, u64> = db.create_table("cities").await?;
+/// let mut changes = db.changes(ChangesFrom::Now).tables([&cities]).hold_at_most(64 << 20);
+/// db.put(&cities, "Maribor", &96_211).await?;
+/// let transaction = changes.next().await?.expect("a feed ends with an error");
+/// assert_eq!(transaction.changes.len(), 1);
+///
+/// // Where the next feed is to go on, whatever this one was given last.
+/// let token = changes.token().expect("something was given");
+/// db.put(&cities, "Ljubljana", &285_604).await?;
+/// let mut changes = db.changes(ChangesFrom::Token(token));
+/// let transaction = changes.next().await?.expect("a feed ends with an error");
+/// assert_eq!(transaction.changes[0].key_as::<str>()?, "Ljubljana");
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 #[must_use = "a feed gives nothing unless it is polled"]
 pub struct Changes {
     source: State,

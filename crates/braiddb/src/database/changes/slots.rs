@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::token::{ChangeToken, check_in_log};
 use super::{begin_now, check_token};
-use crate::database::catalog::TableOptions;
+use crate::database::TableOptions;
 use crate::database::run::commit_on_worker;
 use crate::database::{Database, Error, Result, Table, Transaction};
 use crate::log::{LogFiles, LogHold, Lsn};
@@ -260,6 +260,24 @@ impl Database {
     /// Notes that what a token says was given is done with: the slot needs the log from there on only. A slot does not go
     /// back. If the future is dropped, the slot is advanced all the same.
     ///
+    /// ```
+    /// use braiddb::{ChangesFrom, Database, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir()?;
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.create_change_slot("search", 4 << 30).await?;
+    /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
+    /// db.put(&cities, "Maribor", &96_211).await?;
+    /// let transaction = changes.next().await?.expect("a feed ends with an error");
+    /// // What it changed is in the search index, durably.
+    /// let token = transaction.token.expect("every commit has one");
+    /// db.advance_change_slot("search", &token).await?;
+    /// assert_eq!(db.change_slots().await?[0].token, token);
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ChangeSlotNotFound`]; [`Error::ChangeToken`]; [`Error::LogGone`] if the slot is lost; as
     /// [`Database::run`].
@@ -272,6 +290,20 @@ impl Database {
 
     /// Drops a slot: the log is held for it no more. If the future is dropped, the slot is dropped all the same.
     ///
+    /// ```
+    /// use braiddb::{ChangesFrom, Database, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir()?;
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// db.create_change_slot("search", 4 << 30).await?;
+    /// # drop(cities);
+    /// db.drop_change_slot("search").await?;
+    /// assert!(db.change_slots().await?.is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::ChangeSlotNotFound`]; as [`Database::run`].
     pub async fn drop_change_slot(&self, name: &str) -> Result<()> {
@@ -281,6 +313,21 @@ impl Database {
     }
 
     /// The slots there are, in the order of their names.
+    ///
+    /// ```
+    /// use braiddb::{ChangesFrom, Database, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir()?;
+    /// let db = Database::open(directory.path(), Options::default())?;
+    /// let cities: Table<str, u64> = db.create_table("cities").await?;
+    /// # drop(cities);
+    /// db.create_change_slot("search", 4 << 30).await?;
+    /// for slot in db.change_slots().await? {
+    ///     println!("{} holds the log from {} on", slot.name, slot.token.resume_lsn());
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Database::run`].

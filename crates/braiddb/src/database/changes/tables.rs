@@ -153,7 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::database::catalog::TableOptions;
+    use crate::database::TableOptions;
 
     fn row(id: u32, name: &str, expires: bool) -> (Vec<u8>, Vec<u8>) {
         let options = TableOptions::default();

@@ -27,10 +27,23 @@ const SUMMED_BYTES: usize = 37;
 /// goes the checksum of what is there in the log, which tells that log from another that has the same LSNs.
 ///
 /// ```
-/// use braiddb::{ChangeToken, Error, TokenError};
+/// use braiddb::{ChangeToken, ChangesFrom, Database, Options, Table, TokenError};
 ///
-/// let text = "01";
-/// assert!(matches!(text.parse::<ChangeToken>(), Err(TokenError::Damaged)));
+/// # pollster::block_on(async {
+/// # let directory = tempfile::tempdir()?;
+/// let db = Database::open(directory.path(), Options::default())?;
+/// let cities: Table<str, u64> = db.create_table("cities").await?;
+/// let mut changes = db.changes(ChangesFrom::Now);
+/// db.put(&cities, "Maribor", &96_211).await?;
+/// let transaction = changes.next().await?.expect("a feed ends with an error");
+/// let token = transaction.token.expect("every commit has one");
+/// assert_eq!(token.commit_lsn(), transaction.commit_lsn);
+/// println!("to go on, the log is needed from {} on", token.resume_lsn());
+///
+/// assert_eq!(ChangeToken::from_bytes(&token.to_bytes())?, token);
+/// assert_eq!(token.to_string().parse::<ChangeToken>()?, token);
+/// assert!(matches!("01".parse::<ChangeToken>(), Err(TokenError::Damaged)));
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChangeToken {

@@ -90,6 +90,27 @@ impl Database {
 
     /// As [`Database::index`], telling how far it is while the index is built.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index_watched(
+    ///         &names,
+    ///         "by_name",
+    ///         IndexOptions::default(),
+    ///         |name, keys| keys.push(name),
+    ///         |progress| println!("{} of {} records", progress.records, progress.total),
+    ///     )
+    ///     .await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let found = db.run(async move |tx| tx.scan_by(&by_name, "ada".to_owned()..)?.next().await.map(|one| one.is_some()));
+    /// assert!(found.await?);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::index`].
     pub async fn index_watched<S, K, V, F>(
@@ -253,6 +274,19 @@ impl Database {
     }
 
     /// The indexes there are, in the order of their tables' numbers and their names.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name)).await?;
+    /// for index in db.indexes().await? {
+    ///     println!("{} of {}, keys of type {}", index.name, index.table, index.key_type);
+    /// }
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Database::run`]; when the catalog does not decode.

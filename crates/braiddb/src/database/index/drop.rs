@@ -21,6 +21,18 @@ impl Database {
     /// If the future is dropped, the index is dropped all the same. If the database is closed meanwhile, or
     /// the process ends, the entries left are deleted when it is opened the next time.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name)).await?;
+    /// db.drop_index(&names, "by_name").await?;
+    /// assert!(db.indexes().await?.is_empty());
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::IndexNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped;
     /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].

@@ -21,6 +21,19 @@ use crate::types::{DecodeError, Key, KeyBuffer, TableKey, Value};
 
 /// A secondary index with keys of type `S`, of a table with keys of type `K` and values of type `V`; cheap
 /// to clone, and good for as long as its database is open and the index is not dropped.
+///
+/// ```
+/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// let by_name = db
+///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+///     .await?;
+/// assert_eq!((by_name.name(), by_name.table().name()), ("by_name", "names"));
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
     pub(super) table: Table<K, V>,
     pub(super) core: Arc<Secondary>,
@@ -28,7 +41,8 @@ pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
 }
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> Index<S, K, V> {
-    /// The same index by keys in which texts and bytes are borrowed, as [`Table::borrowed`].
+    /// The same index by keys in which texts and bytes are borrowed, as [`Table::borrowed`]; for an example see
+    /// [`IndexKeys::push_borrowed`].
     pub fn borrowed<B>(&self) -> Index<B, K, V>
     where
         B: TableKey<Stored = S::Stored> + ?Sized,
@@ -66,6 +80,14 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> std::fmt::Debug for Index<S, K, V> {
 }
 
 /// How an index is created. Start from `IndexOptions::default()`.
+///
+/// ```
+/// use braiddb::IndexOptions;
+///
+/// // The second form of the function that gives the keys.
+/// let options = IndexOptions::default().unique(true).version(1);
+/// assert_eq!((options.unique, options.version), (true, 1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct IndexOptions {
@@ -93,6 +115,24 @@ impl IndexOptions {
 }
 
 /// Takes the keys of one record.
+///
+/// ```
+/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// // As many keys as a name has words.
+/// let by_word = db
+///     .index(&names, "by_word", IndexOptions::default(), |name: &str, keys| {
+///         name.split(' ').for_each(|word| keys.push(word));
+///     })
+///     .await?;
+/// db.put(&names, &1, "ada lovelace").await?;
+/// let found = db.run(async move |tx| tx.entries_by(&by_word, ..)?.rev().next().await).await?;
+/// assert_eq!(found, Some(("lovelace".to_owned(), 1)));
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 pub struct IndexKeys<'k, S: ?Sized> {
     keys: &'k mut Vec<KeyBuffer>,
     types: PhantomData<fn(&S)>,

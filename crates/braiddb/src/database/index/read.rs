@@ -14,16 +14,92 @@ use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};
 /// A scan of an index: the index's key, the record's key and its value, in the order of the index's keys,
 /// and of the records' keys where those are equal. A record that has several keys in the range is met under
 /// each.
+///
+/// ```
+/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// let by_name = db
+///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+///     .await?;
+/// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+///     db.put(&names, &number, name).await?;
+/// }
+/// let found = db
+///     .run(async move |tx| {
+///         let (mut scan, mut found) = (tx.scan_by(&by_name, ..)?.rev().limit(2), Vec::new());
+///         while let Some((name, _number, _value)) = scan.next().await? {
+///             found.push(name);
+///         }
+///         Ok(found)
+///     })
+///     .await?;
+/// assert_eq!(found, ["eve", "bob"]);
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
     core: transaction::IndexScan<'tx>,
     types: PhantomData<fn(&S, &K, &V)>,
 }
 
 /// A scan of the entries of an index: the index's key and the record's key. Records are not read.
+///
+/// ```
+/// use braiddb::{Database, Error, IndexOptions, Options, Table};
+///
+/// # pollster::block_on(async {
+/// let db = Database::in_memory(Options::default().workers(1))?;
+/// let names: Table<u64, str> = db.create_table("names").await?;
+/// let by_name = db
+///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+///     .await?;
+/// for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+///     db.put(&names, &number, name).await?;
+/// }
+/// let found = db
+///     .run(async move |tx| {
+///         let (mut entries, mut found) = (tx.entries_by(&by_name, ..)?.rev().limit(2), Vec::new());
+///         while let Some((_name, number)) = entries.next().await? {
+///             found.push(number);
+///         }
+///         Ok(found)
+///     })
+///     .await?;
+/// assert_eq!(found, [3, 2]);
+/// # Ok::<_, Error>(()) }).unwrap();
+/// ```
 pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized>(IndexScan<'tx, S, K, ()>);
 
 impl Transaction {
     /// The records that have a key in a range in an index.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// for (number, name) in [(1, "ada"), (2, "bob"), (3, "ada")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
+    /// let found = db
+    ///     .run(async move |tx| {
+    ///         let mut scan = tx.scan_by(&by_name, "ada".to_owned()..="ada".to_owned())?;
+    ///         let mut found = Vec::new();
+    ///         while let Some((_name, number, _value)) = scan.next().await? {
+    ///             found.push(number);
+    ///         }
+    ///         Ok(found)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(found, [1, 3]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::IndexNotFound`] if the index was dropped; [`Error::Conflict`] if the transaction began
@@ -43,6 +119,27 @@ impl Transaction {
     }
 
     /// The records that have a key in an index that starts with `prefix`.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.put(&names, &2, "bob").await?;
+    /// let found = db
+    ///     .run(async move |tx| {
+    ///         let mut scan = tx.scan_prefix_by(&by_name, "bo")?;
+    ///         Ok(scan.next().await?.map(|(_name, number, _value)| number))
+    ///     })
+    ///     .await?;
+    /// assert_eq!(found, Some(2));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::scan_by`].
@@ -66,6 +163,24 @@ impl Transaction {
     /// The keys of a range in an index, with the keys of their records; what else the records hold is
     /// neither read nor certified.
     ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let by_name = db
+    ///     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    ///     .await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.put(&names, &2, "bob").await?;
+    /// let last = db
+    ///     .run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await)
+    ///     .await?;
+    /// assert_eq!(last, Some(("bob".to_owned(), 2)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::scan_by`].
     pub fn entries_by<S, K, V>(
@@ -84,6 +199,25 @@ impl Transaction {
     }
 
     /// The record that has a key in a unique index: its own key and its value.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, IndexOptions, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let unique = IndexOptions::default().unique(true);
+    /// let by_name = db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let number = db
+    ///     .run(async move |tx| {
+    ///         let found = tx.get_by(&by_name, "ada").await?;
+    ///         Ok(found.map(|(number, _name)| number))
+    ///     })
+    ///     .await?;
+    /// assert_eq!(number, Some(1));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::IndexNotUnique`]; as [`Transaction::scan_by`] and [`Transaction::get`].
