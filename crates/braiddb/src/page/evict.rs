@@ -110,7 +110,7 @@ impl PageSpace {
                 break;
             }
             // Dirty pages that were of no use give way before clean ones that were.
-            if step > 0 && step.is_multiple_of(frames) {
+            if batch.is_none() && step > 0 && step.is_multiple_of(frames) {
                 batch = self.batch(pager, search);
             }
             if batch.is_some() {
@@ -345,6 +345,25 @@ mod tests {
             assert!(written() > before);
             batch.write().unwrap();
             assert_eq!(space.shrink(64, true), Shrunk::Enough);
+        });
+    }
+
+    /// Where there are few frames, a round of the hand ends soon: what it came by last is written as well.
+    #[test]
+    fn dirty_pages_that_are_met_at_the_end_of_a_round_are_written() {
+        with_limit(PART_SECONDS, |_| {
+            let (_log, space, _tree) = dirty_tree(1);
+            let mut pager = Pager::default();
+            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+            let batch = loop {
+                match space.sweep(&mut pager, &mut search) {
+                    Swept::Dirty(batch) => break batch,
+                    Swept::Busy => {}
+                    swept => panic!("{swept:?}"),
+                }
+            };
+            assert_eq!(batch.len(), 1);
+            batch.write().unwrap();
         });
     }
 
