@@ -33,7 +33,7 @@ pub struct StoreArguments {
     #[arg(long, default_value = "group")]
     pub durability: DurabilityArgument,
     /// MiB of memory for records, indexes and the log's buffer (64 MiB, or 32 in less than 256); records beyond stay on
-    /// disk. By default half of what the machine, or the control group, has.
+    /// disk. By default half of what the machine, or the control group, has. What the command itself takes, some 20 MiB, is beside it.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(LEAST_MEMORY..=MOST_MEMORY))]
     pub memory: Option<u64>,
 
@@ -79,6 +79,11 @@ impl StoreArguments {
     /// Opens the database in another directory than the arguments say.
     pub fn open_at(&self, directory: &Path) -> Result<Database> {
         self.trace.keep(|| open(directory, self.options().create(false)))
+    }
+
+    /// Whether there is something where the database is to be.
+    pub fn is_there(&self) -> bool {
+        self.db.exists()
     }
 
     /// What `--memory` says.

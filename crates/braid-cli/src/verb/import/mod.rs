@@ -51,19 +51,25 @@ struct Report {
 struct Shares {
     /// Bytes of a run of rows, about.
     run: u64,
-    /// Bytes of the database; by default what it takes anyway.
+    /// Bytes of the database; where there is no number, what it takes anyway.
     database: Option<u64>,
 }
 
 impl Shares {
-    fn of(memory: Option<u64>) -> Self {
+    /// Those of what `--memory` says, or of an import that is given no bound, into a database that is `new` or not.
+    fn of(memory: Option<u64>, new: bool) -> Self {
         const MIB: u64 = 1 << 20;
+        /// A database that is made, and closed after the import, gains nothing by records that stay in memory. One that is
+        /// there may have a table to which all rows are to be written at once.
+        const NEW_DATABASE: u64 = 192 * MIB;
         /// The log's buffer, and something for records.
         const LEAST_DATABASE: u64 = 68 * MIB;
         /// Those of the runs, and one for what else the process takes.
         const SHARES: u64 = RUNS + 1;
         const RUN_BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=64 * MIB;
-        let Some(memory) = memory else { return Self { run: *RUN_BYTES.end(), database: None } };
+        let Some(memory) = memory else {
+            return Self { run: *RUN_BYTES.end(), database: new.then_some(NEW_DATABASE) };
+        };
         let free = memory.saturating_sub(LEAST_DATABASE);
         let run = (free / (2 * SHARES)).clamp(*RUN_BYTES.start(), *RUN_BYTES.end());
         Self { run, database: Some(memory - (SHARES * run).min(free)) }
@@ -73,7 +79,7 @@ impl Shares {
 /// Imports a file, all of it or nothing.
 pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<ExitCode> {
     let start = Instant::now();
-    let shares = Shares::of(store.memory_bytes());
+    let shares = Shares::of(store.memory_bytes(), !store.is_there());
     let source = Source::open(import)?;
     let name = source.name.clone();
     let unit = if source.format == Format::Parquet { "row" } else { "line" };
@@ -197,9 +203,10 @@ mod tests {
     #[test]
     fn the_database_and_the_runs_share_the_memory() {
         const MIB: u64 = 1 << 20;
-        assert_eq!(Shares::of(None), Shares { run: 64 * MIB, database: None });
+        assert_eq!(Shares::of(None, false), Shares { run: 64 * MIB, database: None });
+        assert_eq!(Shares::of(None, true), Shares { run: 64 * MIB, database: Some(192 * MIB) });
         for (memory, run) in [(65, 4), (70, 4), (92, 4), (128, 10), (1024, 64), (8192, 64)] {
-            let shares = Shares::of(Some(memory * MIB));
+            let shares = Shares::of(Some(memory * MIB), memory % 2 == 0);
             assert_eq!(shares.run / MIB, run, "{memory}");
             let database = shares.database.unwrap();
             assert!(database >= 65 * MIB && database <= memory * MIB, "{memory}: {shares:?}");
