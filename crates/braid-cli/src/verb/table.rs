@@ -24,7 +24,7 @@ fn ended(db: &Database, result: Result<(), Error>) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(Error::TableNotFound(name)) => {
-            eprintln!("braid: there is no table {name:?}");
+            eprintln!("braid: there is no table {name:?}; braid tables lists those that are there");
             Ok(exit::not_found())
         }
         Err(Error::TableExists(name)) => {
