@@ -48,7 +48,7 @@ impl Records {
         let mut link = self.array().load(rid).link();
         while let Some(Link::Version(reference)) = link {
             // SAFETY: linked when it was loaded, under the guard, which is older than its eviction; and
-            // superseded, if at all, after `view` began, or else its successor ended the search.
+            // superseded, if at all, after `view` began: a successor that may have drawn its LSN before ended the search.
             let version = unsafe { reference.get::<'o>() };
             match view.verdict(|| version.stamp(), until) {
                 Verdict::After => link = version.next(),

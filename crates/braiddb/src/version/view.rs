@@ -73,8 +73,11 @@ impl<'a> View<'a> {
                 // Whatever becomes of it: nobody waits here, so nobody waits in a circle.
                 Outcome::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
                 Outcome::Committing(Some(_)) => return Verdict::After,
-                Outcome::Committing(None) if until == Lsn::MAX => return Verdict::After,
-                Outcome::Committing(None) if looks == MOST_LOOKS => return Verdict::Untold,
+                // Nor does who only asks what is committed by now. Its LSN may be before the begin stamp, so what it was
+                // installed on may be freed once it is decided: it ends every search.
+                Outcome::Committing(None) if until == Lsn::MAX || looks == MOST_LOOKS => {
+                    return Verdict::Untold;
+                }
                 Outcome::Committing(None) => {
                     looks += 1;
                     sync::spin_loop();
@@ -88,5 +91,29 @@ impl<'a> View<'a> {
             lsn if lsn < until => Verdict::Between,
             _ => Verdict::After,
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::version::Stamp;
+
+    /// Whoever takes "after" for an answer goes on to what it was installed on; so that is no answer for what may have
+    /// drawn an LSN before the begin stamp.
+    #[test]
+    fn what_draws_its_lsn_is_not_after() {
+        let status = StatusTable::new(2, 1);
+        let (me, other) = (status.begin(0, 0), status.begin(1, 0));
+        // SAFETY: it is active for as long as the test runs.
+        let view = unsafe { View::new(Lsn(100), me, &status) };
+        let verdict = || view.verdict(|| Stamp::in_flight(other), Lsn::MAX);
+        assert_eq!(verdict(), Verdict::After, "it will draw a later one");
+        status.committing(other);
+        assert_eq!(verdict(), Verdict::Untold);
+        status.drew(other, Lsn(50));
+        assert_eq!(verdict(), Verdict::Between, "told before it is decided");
+        status.committed(other);
+        assert_eq!(verdict(), Verdict::Before);
     }
 }
