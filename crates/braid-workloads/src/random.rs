@@ -20,6 +20,11 @@ impl Uniform {
         Self { generator: fastrand::Rng::with_seed(seed), records }
     }
 
+    /// The same records, drawn anew.
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self::below(self.records, seed)
+    }
+
     /// A record number.
     #[inline]
     pub fn record(&mut self) -> u64 {

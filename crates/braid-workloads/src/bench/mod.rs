@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub use crate::error::Error;
+use crate::harness::keep::Keep;
 use crate::harness::machine::Machine;
 use crate::harness::report::{Document, Report};
-use crate::harness::{chart, rows, table};
+use crate::harness::table;
 use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, arrivals, blocked, changes, churn, commit, hot_cold, idle, isolation, load, log,
-    overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp, timeline, tpcc,
-    tpch, trace, updates, ycsb,
+    airports, all, arrivals, blocked, changes, churn, commit, hot_cold, idle, inserts, isolation,
+    load, log, overwrite, paged, paper, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp,
+    timeline, tpcc, tpch, trace, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -28,9 +29,16 @@ pub struct Command {
     #[command(subcommand)]
     workload: Workload,
 
-    /// Also draw charts (SVG) and write the figures (CSV) into this directory.
+    /// Also draw charts (SVG; PNG too if built with the feature `png`) and write the figures (CSV, JSON) into this directory.
+    ///
+    /// A run of many figures (all, paper) goes on where an earlier one into the same directory was interrupted: what is
+    /// there, of the same arguments, is not measured again.
     #[arg(long, value_name = "DIR", global = true)]
     out: Option<PathBuf>,
+
+    /// Measure again what is there.
+    #[arg(long, global = true, requires = "out")]
+    again: bool,
 
     /// Exit with a failure when a bar is missed.
     #[arg(long, global = true)]
@@ -118,6 +126,9 @@ workloads! {
         after_help = "Give --dir to choose the disk. Takes a quarter of an hour and 10 GiB of memory."
     )]
     HotCold(hot_cold::HotColdArguments),
+    /// One insert a transaction: at the end of the keys, where all meet, and all over them.
+    #[command(after_help = "--records are there before. Example: braid bench inserts -n 5M")]
+    Inserts(inserts::InsertsArguments),
     /// Load in key order: records a second, bytes a record.
     #[command(
         after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
@@ -175,6 +186,11 @@ workloads! {
     /// Reads beside a transaction that never waits: how soon its worker notices them.
     #[command(after_help = "A round reads for --seconds, three times.")]
     Arrivals(arrivals::ArrivalsArguments),
+    /// The figures of the papers that Braid's ideas come from, theirs beside Braid's.
+    #[command(
+        after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid bench paper --list\n  braid bench paper corobase-5.2 --out charts\n  braid bench paper all -n 5M -s 0.5 --dir DIR --out results"
+    )]
+    Paper(paper::PaperArguments),
     /// Every workload with bars, and the table of bars.
     #[command(
         after_help = "Takes about a quarter of an hour and 14 GiB of memory. Add --check to fail when a bar is missed, and the global --json for one document."
@@ -212,11 +228,15 @@ impl Command {
     }
 
     fn measure(&self) -> Result<Document, Error> {
-        let mut reports = self.workload.run(&mut Stage::default())?;
-        if let Some(directory) = &self.out {
-            for report in &mut reports {
-                chart::draw(report, directory)?;
-                rows::write(report, directory)?;
+        let keep = self.out.as_deref().map(Keep::new);
+        let mut stage = Stage { keep: keep.clone(), again: self.again, ..Stage::default() };
+        let mut reports = self.workload.run(&mut stage)?;
+        if let Some(keep) = keep {
+            let arguments = format!("{:?}", self.workload);
+            // Those that have files were kept one by one.
+            for report in reports.iter_mut().filter(|report| report.figures.is_empty()) {
+                let name = report.workload.clone();
+                keep.write(&name, &arguments, std::slice::from_mut(report))?;
             }
         }
         Ok(Document { machine: Machine::here(), reports })
@@ -334,6 +354,13 @@ mod tests {
             "reads, nothing else", "reads beside a transaction of cached reads",
             "reads beside a transaction of scans",
         ];
+        tpcc_read_only: ["tpcc", "--quick", "--mix", "read-only", "--subjects", "memory"] => ["in memory, serializable"];
+        tpcc_queries: ["tpcc", "--quick", "--mix", "queries", "--suppliers", "20"] => [
+            "durable, serializable", "durable, sequential", "in memory, snapshot",
+        ];
+        inserts: ["inserts", "--quick", "-n", "5k", "-w", "2", "--no-pin"] => [
+            "sequential, at the end, 1 workers", "8 interleaved, anywhere, 2 workers",
+        ];
         blocked: ["blocked", "--quick"] => ["reads, no worker blocked", "reads, one worker blocked"];
     }
 
@@ -352,7 +379,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("charts");
         let document = run(&["churn", "-q", "--out", path.to_str().unwrap()]);
-        // The rates and a line, each drawn and as rows.
-        assert_eq!(document.reports[0].figures.len(), 4);
+        let figures = &document.reports[0].figures;
+        let count = |end: &str| {
+            figures.iter().filter(|path| path.exists() && path.extension().unwrap() == end).count()
+        };
+        // The rates and a line, each drawn and as rows, and all of it.
+        assert_eq!([count("svg"), count("csv"), count("json")], [2, 2, 1], "{figures:?}");
+        assert!([0, 2].contains(&count("png")), "{figures:?}");
     }
 }

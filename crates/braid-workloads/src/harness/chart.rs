@@ -1,4 +1,5 @@
-//! Charts as SVG files. The viewer's fonts set the text; nothing but the file is needed.
+//! Charts as SVG files, whose text the viewer's fonts set, and, with the feature `png`, as PNG files
+//! beside them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,8 @@ use plotters::prelude::*;
 use super::lanes::draw_lanes;
 use super::number;
 use super::palette::hue;
+#[cfg(feature = "png")]
+use super::picture;
 use super::report::{LineChart, Report};
 use super::rounds::Measured;
 use crate::error::Error;
@@ -26,11 +29,13 @@ pub fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
         };
         draw(&path).map_err(failed)?;
         figures.push(path.clone());
+        #[cfg(feature = "png")]
+        figures.extend(picture::render(&path).map_err(failed)?);
         Ok::<(), Error>(())
     };
     if !report.measured.is_empty() {
         let title = format!("{}: {} a second (median, least, most)", report.workload, report.unit);
-        figure(&report.workload, &|path| draw_rates(path, &title, &report.measured))?;
+        figure(&report.workload, &|path| draw_rates(path, &title, report.unit, &report.measured))?;
     }
     for chart in &report.lines {
         figure(&chart.name, &|path| draw_lines(path, chart))?;
@@ -43,22 +48,26 @@ pub fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
 }
 
 /// One horizontal bar a subject, with a whisker from its least to its greatest round.
-fn draw_rates(path: &Path, title: &str, measured: &[Measured]) -> Drawn {
-    let height = 110 + 46 * measured.len() as u32;
+fn draw_rates(path: &Path, title: &str, unit: &str, measured: &[Measured]) -> Drawn {
+    let height = 120 + 46 * measured.len() as u32;
     let root = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let most = measured.iter().map(|subject| subject.rate.max).fold(1.0, f64::max);
     let rows = measured.len() as f64;
+    // Some seven pixels a letter.
+    let longest = measured.iter().map(|subject| subject.name.chars().count()).max().unwrap_or(0);
+    let names = (30 + 7 * longest as u32).clamp(120, SIZE.0 / 2);
     let mut chart = ChartBuilder::on(&root)
         .caption(title, ("sans-serif", 18))
         .margin(12)
-        .x_label_area_size(32)
-        .y_label_area_size(190)
+        .x_label_area_size(42)
+        .y_label_area_size(names)
         .build_cartesian_2d(0.0..most * 1.15, 0.0..rows)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
         .disable_y_axis()
+        .x_desc(format!("{unit}/s"))
         .x_label_formatter(&|value| number::tick(*value))
         .light_line_style(WHITE)
         .draw()?;
@@ -162,11 +171,18 @@ mod tests {
             lanes: vec![Lane { name: "slot 7".into(), stretches }],
         });
         draw(&mut report, &directory.path().join("charts")).unwrap();
-        assert_eq!(report.figures.len(), 3);
-        let svg = std::fs::read_to_string(&report.figures[0]).unwrap();
+        // With a PNG file after each, if that was built and there are fonts.
+        let is_svg = |path: &&PathBuf| path.extension().is_some_and(|end| end == "svg");
+        let (svgs, pngs): (Vec<_>, Vec<_>) = report.figures.iter().partition(is_svg);
+        assert_eq!(svgs.len(), 3);
+        assert!(pngs.is_empty() || pngs.len() == 3, "{pngs:?}");
+        for png in pngs {
+            assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"), "it is a PNG file");
+        }
+        let svg = std::fs::read_to_string(svgs[0]).unwrap();
         assert!(svg.contains("<svg"), "it is an SVG file");
         assert!(svg.contains("braided"), "it names its subject");
-        let svg = std::fs::read_to_string(&report.figures[2]).unwrap();
+        let svg = std::fs::read_to_string(svgs[2]).unwrap();
         assert!(
             svg.contains("slot 7") && svg.contains("runs"),
             "it names its lane and what was done"

@@ -4,11 +4,17 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use super::interned::{self, Name};
 
 /// The percentiles that reports show, with their names.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
+
+/// The percents that a distribution is drawn of.
+const DISTRIBUTION: [f64; 16] =
+    [1., 5., 10., 20., 30., 40., 50., 60., 70., 80., 90., 95., 98., 99., 99.5, 99.9];
 
 /// Longer latencies count as this one.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -69,24 +75,36 @@ impl Latencies {
             name,
             nanoseconds: self.histogram.value_at_percentile(percentile),
         });
-        Some(LatencySummary { timed: self.histogram.len(), percentiles: percentiles.to_vec() })
+        let distribution = DISTRIBUTION
+            .map(|percent| (self.histogram.value_at_percentile(percent) as f64, percent));
+        Some(LatencySummary {
+            timed: self.histogram.len(),
+            mean_nanoseconds: self.histogram.mean(),
+            percentiles: percentiles.to_vec(),
+            distribution: distribution.to_vec(),
+        })
     }
 }
 
 /// Percentiles of the transactions that were timed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// How many transactions were timed.
     pub timed: u64,
+    /// In the mean.
+    pub mean_nanoseconds: f64,
     /// The percentiles that reports show.
     pub percentiles: Vec<Percentile>,
+    /// The distribution: nanoseconds, and the percent that took so long or less.
+    pub distribution: Vec<(f64, f64)>,
 }
 
 /// One percentile of a latency histogram.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Percentile {
     /// As tables call it: `p99`.
-    pub name: &'static str,
+    #[serde(deserialize_with = "interned::name")]
+    pub name: Name,
     /// So long or less took as many.
     pub nanoseconds: u64,
 }

@@ -2,11 +2,15 @@
 //! engine; workloads hand it subjects to run.
 
 pub mod chart;
+mod interned;
+pub mod keep;
 mod lanes;
 pub mod latency;
 pub mod machine;
 pub mod number;
 mod palette;
+#[cfg(feature = "png")]
+mod picture;
 pub mod place;
 pub mod process;
 pub mod progress;

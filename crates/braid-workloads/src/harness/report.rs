@@ -2,22 +2,24 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::interned::{self, Name};
 use super::machine::Machine;
 use super::number;
 use super::rounds::{Effort, Measured};
 use super::spread::Spread;
 
 /// What one workload measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the workload.
     pub workload: String,
     /// One sentence: what the workload does.
     pub what: String,
     /// What rates count.
-    pub unit: &'static str,
+    #[serde(deserialize_with = "interned::name")]
+    pub unit: Name,
     /// At which scale it was measured.
     pub setting: Option<Setting>,
     /// What each subject did.
@@ -28,6 +30,8 @@ pub struct Report {
     pub facts: Vec<Fact>,
     /// What figures must reach.
     pub bars: Vec<Bar>,
+    /// Figures that others published, beside those measured here.
+    pub published: Vec<Published>,
     /// Lines to be drawn.
     pub lines: Vec<LineChart>,
     /// What happened side by side, to be drawn.
@@ -41,7 +45,7 @@ pub struct Report {
 }
 
 /// The scale a report was measured at.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setting {
     /// Records there were.
     pub records: u64,
@@ -52,7 +56,7 @@ pub struct Setting {
 }
 
 /// One subject's rate over another's, round by round.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ratio {
     /// The subject that is divided.
     pub above: String,
@@ -63,7 +67,7 @@ pub struct Ratio {
 }
 
 /// A figure that is no rate, already worded for people and raw for programs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fact {
     /// What it is called.
     pub name: String,
@@ -73,8 +77,22 @@ pub struct Fact {
     pub text: String,
 }
 
+/// A figure that others published, beside the one measured here.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Published {
+    /// What it is of.
+    pub what: String,
+    /// As published.
+    pub theirs: f64,
+    /// As measured here; nothing where that was not to be had.
+    pub ours: Option<f64>,
+    /// Unit of both.
+    #[serde(deserialize_with = "interned::name")]
+    pub unit: Name,
+}
+
 /// Something plotted against something.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LineChart {
     /// Also the file's name.
     pub name: String,
@@ -89,7 +107,7 @@ pub struct LineChart {
 }
 
 /// One line of a chart.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// What it is called.
     pub name: String,
@@ -98,7 +116,7 @@ pub struct Line {
 }
 
 /// What several did at the same time, each in a lane of its own.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaneChart {
     /// Also the file's name.
     pub name: String,
@@ -109,13 +127,14 @@ pub struct LaneChart {
     /// Where the horizontal axis ends; it begins at zero.
     pub right: f64,
     /// What may be done, in the order of colours.
-    pub kinds: Vec<&'static str>,
+    #[serde(deserialize_with = "interned::names")]
+    pub kinds: Vec<Name>,
     /// From top to bottom.
     pub lanes: Vec<Lane>,
 }
 
 /// What one of them did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Lane {
     /// What it is called.
     pub name: String,
@@ -124,18 +143,19 @@ pub struct Lane {
 }
 
 /// From when to when it did something.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stretch {
     /// On the horizontal axis.
     pub begin: f64,
     /// On the horizontal axis.
     pub end: f64,
     /// What it did: one of the kinds.
-    pub what: &'static str,
+    #[serde(deserialize_with = "interned::name")]
+    pub what: Name,
 }
 
 /// Which side of the limit is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// The figure must reach the limit.
@@ -145,7 +165,7 @@ pub enum Side {
 }
 
 /// Whether a bar was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Reached.
@@ -157,7 +177,7 @@ pub enum Verdict {
 }
 
 /// A bar: what a figure must reach.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// What is judged.
     pub what: String,
@@ -166,7 +186,8 @@ pub struct Bar {
     /// The limit.
     pub limit: f64,
     /// Unit of the limit and of the figure.
-    pub unit: &'static str,
+    #[serde(deserialize_with = "interned::name")]
+    pub unit: Name,
     /// The figure.
     pub measured: f64,
     /// Whether it was reached.
@@ -208,6 +229,7 @@ impl Report {
             ratios: Vec::new(),
             facts: Vec::new(),
             bars: Vec::new(),
+            published: Vec::new(),
             lines: Vec::new(),
             lanes: Vec::new(),
             figures: Vec::new(),
@@ -246,6 +268,23 @@ impl Report {
         let text =
             format!("{} ×, of {} a second", number::three_digits(ratio), number::scaled(published));
         self.fact(what, ratio, text);
+    }
+
+    /// The median of one subject's rate over another's, round by round; `None` when one was not measured.
+    pub fn over(&self, above: &str, below: &str) -> Option<f64> {
+        let (above, below) = (self.subject(above)?, self.subject(below)?);
+        Some(Spread::of_ratios(&above.rates, &below.rates)?.median)
+    }
+
+    /// Adds a published figure.
+    pub fn published(
+        &mut self,
+        what: impl Into<String>,
+        theirs: f64,
+        ours: Option<f64>,
+        unit: &'static str,
+    ) {
+        self.published.push(Published { what: what.into(), theirs, ours, unit });
     }
 
     /// Adds a bar, if its figure was measured.

@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::interned::{self, Name};
 use super::latency::{Latencies, LatencySummary};
 use super::progress::Progress;
 use super::spread::Spread;
 use crate::error::Error;
 
 /// How long one round of one subject runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// For so many seconds.
@@ -63,10 +64,11 @@ pub struct KindSample {
 }
 
 /// Attempts that failed of one cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbortCount {
     /// Why they failed.
-    pub cause: &'static str,
+    #[serde(deserialize_with = "interned::name")]
+    pub cause: Name,
     /// How many.
     pub attempts: u64,
 }
@@ -99,7 +101,7 @@ pub trait Subject {
 }
 
 /// A subject's rounds, summed up.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// What it is called.
     pub name: String,
@@ -120,10 +122,11 @@ pub struct Measured {
 }
 
 /// One kind of a subject's transactions, over all its rounds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredKind {
     /// What it is called.
-    pub name: &'static str,
+    #[serde(deserialize_with = "interned::name")]
+    pub name: Name,
     /// Committed transactions.
     pub transactions: u64,
     /// Of these, how many committed without what they were to read or change being there.

@@ -1,9 +1,9 @@
 //! The median of a few measurements with their extremes, the only statistic the reports use.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Median, least and greatest of some measurements. Invariant: `min <= median <= max`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// In the middle; of an even number the mean of both in the middle.
     pub median: f64,

@@ -72,6 +72,9 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     for fact in &report.facts {
         writeln!(out, "  {}: {}", fact.name, fact.text)?;
     }
+    if !report.published.is_empty() {
+        writeln!(out, "\n{}\n", published(report))?;
+    }
     for note in &report.notes {
         writeln!(out, "  note: {note}")?;
     }
@@ -83,7 +86,7 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         )?;
     }
     for figure in &report.figures {
-        writeln!(out, "  chart: {}", figure.display())?;
+        writeln!(out, "  file: {}", figure.display())?;
     }
     writeln!(out)
 }
@@ -98,6 +101,23 @@ fn empty_table(header: Vec<&str>) -> Table {
 
 fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+/// Figures that others published, beside those measured here.
+fn published(report: &Report) -> Table {
+    let mut table = empty_table(vec!["", "published", "measured here", "here over published"]);
+    for figure in &report.published {
+        let (ours, over) = match figure.ours {
+            Some(ours) => {
+                let over = number::three_digits(ours / figure.theirs);
+                (with_unit(ours, figure.unit), format!("{over} ×"))
+            }
+            None => ("not measured".to_owned(), String::new()),
+        };
+        let theirs = with_unit(figure.theirs, figure.unit);
+        table.add_row(vec![Cell::new(&figure.what), right(theirs), right(ours), right(over)]);
+    }
+    table
 }
 
 fn subjects(report: &Report) -> Table {
@@ -146,7 +166,7 @@ fn kinds(measured: &[Measured]) -> Table {
     let header = header.chain(unsuccessful.then_some("unsuccessful"));
     let mut table = empty_table(header.chain(names).collect());
     for subject in measured {
-        for kind in &subject.kinds {
+        for kind in subject.kinds.iter().filter(|kind| kind.transactions > 0) {
             let mut row = vec![
                 Cell::new(&subject.name),
                 Cell::new(kind.name),

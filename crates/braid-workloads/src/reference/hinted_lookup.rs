@@ -18,26 +18,26 @@ use crate::random::{Uniform, key_of};
 
 /// Keys a node has room for: 8 groups of 8, a cache line each.
 const FANOUT: usize = 64;
-const GROUP: usize = 8;
+pub(super) const GROUP: usize = 8;
 /// Keys in a built node: 70 % full, as random inserts leave nodes.
 const FILL: usize = 45;
 /// Levels, counted from the leaves, that do not stay in the cache and are suspended on. The third
 /// has one node for every 91 000 records: under 1 MiB at 50 M records.
-const UNCACHED_LEVELS: usize = 2;
+pub(super) const UNCACHED_LEVELS: usize = 2;
 /// Committed before every snapshot a lookup uses.
 const STAMP: u64 = 5;
-const SNAPSHOT: u64 = 1000;
+pub(super) const SNAPSHOT: u64 = 1000;
 /// Keys a transaction reads.
 pub(crate) const READS: usize = 10;
 
 /// A node. Unused keys are `u64::MAX`; hint `g` is the key at `g * 8`.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Node {
-    hints: [u64; FANOUT / GROUP],
-    keys: [u64; FANOUT],
+pub(super) struct Node {
+    pub(super) hints: [u64; FANOUT / GROUP],
+    pub(super) keys: [u64; FANOUT],
     /// Node numbers of children, or record ids in a leaf.
-    values: [u64; FANOUT],
+    pub(super) values: [u64; FANOUT],
 }
 
 const _: () = assert!(size_of::<Node>() == 17 * 64, "a hint line, 8 of keys, 8 of values");
@@ -48,11 +48,11 @@ unsafe impl Plain for Node {}
 /// A version of a record: half a cache line, never across two.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
-struct Version {
-    stamp: u64,
+pub(super) struct Version {
+    pub(super) stamp: u64,
     older: u64,
     length: u64,
-    value: u64,
+    pub(super) value: u64,
 }
 
 // SAFETY: integers only, without padding.
@@ -60,12 +60,12 @@ unsafe impl Plain for Version {}
 
 /// The built tree with its records.
 pub(crate) struct HintedLookup {
-    nodes: Region<Node>,
+    pub(super) nodes: Region<Node>,
     /// By record id: the number of the newest version.
-    indirection: Region<u64>,
-    versions: Region<Version>,
-    root: u64,
-    height: usize,
+    pub(super) indirection: Region<u64>,
+    pub(super) versions: Region<Version>,
+    pub(super) root: u64,
+    pub(super) height: usize,
     records: u64,
 }
 
@@ -109,6 +109,11 @@ impl HintedLookup {
         Ok(Self { nodes, indirection, versions, root, height, records })
     }
 
+    /// How many records it has.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
     /// The value of `key` without suspending, as a sequential engine would look it up.
     #[cfg(test)]
     fn get_now(&self, key: u64) -> Option<u64> {
@@ -120,7 +125,7 @@ impl HintedLookup {
 
     /// The value of `key`: two suspensions for each of the lower nodes, two for the record.
     #[inline(always)]
-    async fn get(&self, key: u64) -> Option<u64> {
+    pub(super) async fn get(&self, key: u64) -> Option<u64> {
         let rid = self.find(key).await?;
         let entry = &raw const self.indirection[rid as usize];
         touch(entry).await;
@@ -130,7 +135,7 @@ impl HintedLookup {
     }
 
     #[inline(always)]
-    async fn find(&self, key: u64) -> Option<u64> {
+    pub(super) async fn find(&self, key: u64) -> Option<u64> {
         let mut number = self.root;
         for level in (0..self.height).rev() {
             // SAFETY: `root` and the values of inner nodes are numbers of built nodes.
@@ -270,14 +275,14 @@ impl Node {
 
     /// The group whose first key is the last one not above `key` (the first group if none is).
     #[inline(always)]
-    fn group_of(&self, key: u64) -> usize {
+    pub(super) fn group_of(&self, key: u64) -> usize {
         let not_above: usize = self.hints.iter().map(|hint| usize::from(*hint <= key)).sum();
         not_above.saturating_sub(1)
     }
 
     /// The slot of the last key of `group` not above `key` (its first slot if none is).
     #[inline(always)]
-    fn slot_in(&self, group: usize, key: u64) -> usize {
+    pub(super) fn slot_in(&self, group: usize, key: u64) -> usize {
         let keys = &self.keys[group * GROUP..(group + 1) * GROUP];
         let not_above: usize = keys.iter().map(|other| usize::from(*other <= key)).sum();
         group * GROUP + not_above.saturating_sub(1)

@@ -57,6 +57,13 @@ impl<T: Plain> Region<T> {
         Ok(Self { start, length, owns: PhantomData })
     }
 
+    /// Where a value is, to be changed by whoever knows that nobody else refers to it.
+    pub(crate) fn pointer(&self, place: usize) -> *mut T {
+        assert!(place < self.length, "{place} is outside of {} values", self.length);
+        // SAFETY: by the invariant and the assertion, it is inside of the mapping.
+        unsafe { self.start.as_ptr().add(place) }
+    }
+
     fn mapped_bytes(length: usize) -> usize {
         length.max(1).checked_mul(size_of::<T>()).expect("the array fits the address space")
     }

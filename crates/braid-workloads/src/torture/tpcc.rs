@@ -14,7 +14,7 @@ use super::child::{self, READY};
 use super::{Command, Heard, Report, kill, listen, remove};
 use crate::engine::drive::Procedure;
 use crate::harness::progress::Progress;
-use crate::workload::tpcc::{Cardinalities, Request, Totals, TpccBed};
+use crate::workload::tpcc::{Cardinalities, Request, Style, Totals, TpccBed};
 
 /// So few that transactions meet each other, and every table is gone through after each kill.
 const WAREHOUSES: u16 = 2;
@@ -103,7 +103,7 @@ fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -
 /// The child: terminals that never stop, and say what has been acknowledged to them.
 pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
     let bed = reopen(child::options(command), dir)?;
-    let mut terminals = bed.terminals(command.workers, false);
+    let mut terminals = bed.terminals(command.workers, Style::default());
     println!("{READY}");
     let terminals = (0..command.writers).map(|number| terminals(command.seed ^ number));
     let mut running: FuturesUnordered<_> = terminals

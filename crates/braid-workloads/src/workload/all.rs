@@ -22,20 +22,28 @@ pub(crate) struct AllArguments {
 impl AllArguments {
     /// Runs all. Loading comes first: only a fresh process tells what a record takes.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
+        type Measure<'a> = Box<dyn FnOnce(&mut Stage) -> Result<Report, Error> + 'a>;
         let quick = self.quick;
         let place = || self.place.make();
-        Ok(vec![
-            load::at(stage, quick)?,
-            reads::at(stage, quick, bars::READS_LARGE)?,
-            reads::at(stage, quick, bars::READS_MIDDLE)?,
-            updates::at(stage, quick)?,
-            rmw::at(stage, quick)?,
-            scan::at(stage, quick)?,
-            paths::at(stage, quick)?,
-            reads::at(stage, quick, bars::READS_CACHED)?,
-            commit::at(stage, quick, place()?)?,
-            churn::at(stage, quick)?,
-            idle::at(stage, quick, &place()?)?,
-        ])
+        let all: [(&str, Measure<'_>); 11] = [
+            ("load", Box::new(|stage| load::at(stage, quick))),
+            ("reads-large", Box::new(|stage| reads::at(stage, quick, bars::READS_LARGE))),
+            ("reads-middle", Box::new(|stage| reads::at(stage, quick, bars::READS_MIDDLE))),
+            ("updates", Box::new(|stage| updates::at(stage, quick))),
+            ("rmw", Box::new(|stage| rmw::at(stage, quick))),
+            ("scan", Box::new(|stage| scan::at(stage, quick))),
+            ("paths", Box::new(|stage| paths::at(stage, quick))),
+            ("reads-cached", Box::new(|stage| reads::at(stage, quick, bars::READS_CACHED))),
+            ("commit", Box::new(|stage| commit::at(stage, quick, place()?))),
+            ("churn", Box::new(|stage| churn::at(stage, quick))),
+            ("idle", Box::new(|stage| idle::at(stage, quick, &place()?))),
+        ];
+        let arguments = format!("{self:?}");
+        let mut reports = Vec::with_capacity(all.len());
+        for (name, measure) in all {
+            let name = format!("all-{name}");
+            reports.extend(stage.figure(&name, &arguments, |stage| Ok(vec![measure(stage)?]))?);
+        }
+        Ok(reports)
     }
 }

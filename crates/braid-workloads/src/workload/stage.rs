@@ -4,6 +4,7 @@
 use crate::engine::bed::{Bed, Beds, Opening};
 use crate::engine::drive::{Driven, Procedure};
 use crate::error::Error;
+use crate::harness::keep::Keep;
 use crate::harness::process::OthersMeter;
 use crate::harness::progress::Progress;
 use crate::harness::report::{Report, Setting};
@@ -19,12 +20,16 @@ pub struct Stage {
     /// What runs now, for people.
     pub progress: Progress,
     pub(crate) beds: Beds,
+    /// Where the figures of a run of many are kept.
+    pub(crate) keep: Option<Keep>,
+    /// Whether what is kept there is measured again.
+    pub(crate) again: bool,
 }
 
 impl Default for Stage {
     /// An empty one.
     fn default() -> Self {
-        Self { progress: Progress::of(0), beds: Beds::default() }
+        Self { progress: Progress::of(0), beds: Beds::default(), keep: None, again: false }
     }
 }
 
@@ -56,6 +61,27 @@ impl Stage {
             subjects.push(subject(&name, &braided, settings.workers, settings.seed + 2));
         }
         Ok(subjects)
+    }
+
+    /// One figure of a run of many: what an earlier run kept of it, or else what `measure` finds, which is kept.
+    pub(crate) fn figure(
+        &mut self,
+        name: &str,
+        arguments: &str,
+        measure: impl FnOnce(&mut Self) -> Result<Vec<Report>, Error>,
+    ) -> Result<Vec<Report>, Error> {
+        let Some(keep) = self.keep.clone() else { return measure(self) };
+        let kept = (!self.again).then(|| keep.read(name, arguments)).flatten();
+        if let Some(mut reports) = kept {
+            let path = keep.path(name);
+            for report in &mut reports {
+                report.notes.push(format!("kept by an earlier run: {}", path.display()));
+            }
+            return Ok(reports);
+        }
+        let mut reports = measure(self)?;
+        keep.write(name, arguments, &mut reports)?;
+        Ok(reports)
     }
 
     /// Runs the rounds of `subjects` and begins the report of them.

@@ -100,12 +100,20 @@ impl Procedure for Mixed {
 
 /// What was seen at one moment, counted from the database's opening.
 #[derive(Clone, Copy)]
-struct Look {
+pub(crate) struct Look {
     seconds: f64,
     transactions: u64,
     reads: u64,
     written: u64,
     resident: u64,
+    versions: u64,
+}
+
+impl Look {
+    /// Memory that versions took.
+    pub(crate) fn versions(&self) -> u64 {
+        self.versions
+    }
 }
 
 fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
@@ -125,7 +133,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     };
     let run = || drive(&database, workers, make, effort, 16);
     let (measured, looks) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(&database, &over));
+        let watcher = scope.spawn(|| watch(&database, &over, LOOK));
         let measured = repeat("reads and updates", 1, &stage.progress, run);
         // Release pairs with the watcher's Acquire.
         over.store(true, Ordering::Release);
@@ -159,7 +167,8 @@ fn load(database: &Database, records: u64) -> Result<Table<u64, [u8]>, Error> {
     Ok(table)
 }
 
-fn watch(database: &Database, over: &AtomicBool) -> Vec<Look> {
+/// Looks until it is over, and once more.
+pub(crate) fn watch(database: &Database, over: &AtomicBool, pause: Duration) -> Vec<Look> {
     let begin = Instant::now();
     let mut looks = Vec::new();
     loop {
@@ -170,37 +179,19 @@ fn watch(database: &Database, over: &AtomicBool) -> Vec<Look> {
             reads: stats.suspensions.storage,
             written: stats.log.bytes_written,
             resident: stats.memory.resident,
+            versions: stats.memory.versions,
         });
         // Acquire pairs with the end of the run.
         if over.load(Ordering::Acquire) {
             return looks;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(pause);
     }
 }
 
 fn tell(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
-    let rate = |count: fn(&Look) -> u64| -> Vec<(f64, f64)> {
-        let pairs = looks.windows(2).map(|pair| {
-            let grown = count(&pair[1]).saturating_sub(count(&pair[0])) as f64;
-            (pair[1].seconds, grown / (pair[1].seconds - pair[0].seconds))
-        });
-        pairs.collect()
-    };
-    type Chart = (&'static str, &'static str, &'static str, Vec<(f64, f64)>);
-    let charts: [Chart; 4] = [
-        ("transactions", "Transactions a second", "transactions/s", rate(|look| look.transactions)),
-        ("reads", "Reads of the disk a second", "reads/s", rate(|look| look.reads)),
-        ("writes", "Bytes of log a second", "bytes/s", rate(|look| look.written)),
-        (
-            "memory",
-            "Memory of the process",
-            "bytes",
-            looks.iter().map(|look| (look.seconds, look.resident as f64)).collect(),
-        ),
-    ];
     // The last look may come right after the one before.
-    let rates: Vec<f64> = charts[0].3.iter().map(|(_, rate)| *rate).collect();
+    let rates: Vec<f64> = transactions(looks).iter().map(|(_, rate)| *rate).collect();
     let windows = rates[..rates.len().saturating_sub(1)].chunks_exact(WINDOW);
     let windows = Spread::of(windows.map(|window| window.iter().sum::<f64>() / WINDOW as f64));
     let steady = windows.map(|windows| windows.min / windows.median);
@@ -209,13 +200,52 @@ fn tell(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
     report.fact("memory of the process, at most", most as f64, number::bytes(most));
     let over = most as f64 / budget as f64;
     report.bar("memory of the process over the budget", bars::OVER_BUDGET, Some(over), judged);
-    for (name, title, y, points) in charts {
-        report.lines.push(LineChart {
-            name: format!("timeline-{name}"),
-            title: title.to_owned(),
-            x: "seconds".to_owned(),
-            y: y.to_owned(),
-            lines: vec![Line { name: name.to_owned(), points }],
-        });
-    }
+    report.lines = charts(looks);
+}
+
+/// What grew from look to look, a second.
+fn rate(looks: &[Look], count: fn(&Look) -> u64) -> Vec<(f64, f64)> {
+    let pairs = looks.windows(2).map(|pair| {
+        let grown = count(&pair[1]).saturating_sub(count(&pair[0])) as f64;
+        (pair[1].seconds, grown / (pair[1].seconds - pair[0].seconds))
+    });
+    pairs.collect()
+}
+
+fn transactions(looks: &[Look]) -> Vec<(f64, f64)> {
+    rate(looks, |look| look.transactions)
+}
+
+/// The rate of the second half over that of the first; none of fewer than three looks.
+pub(crate) fn halves(looks: &[Look]) -> Option<f64> {
+    let (first, middle, last) = (looks.first()?, looks.get(looks.len() / 2)?, looks.last()?);
+    let rate = |from: &Look, to: &Look| {
+        (to.transactions - from.transactions) as f64 / (to.seconds - from.seconds)
+    };
+    let over = rate(middle, last) / rate(first, middle);
+    (looks.len() > 2 && over.is_finite()).then_some(over)
+}
+
+/// Transactions, the disk and memory over time.
+pub(crate) fn charts(looks: &[Look]) -> Vec<LineChart> {
+    type Chart = (&'static str, &'static str, &'static str, Vec<(f64, f64)>);
+    let charts: [Chart; 4] = [
+        ("transactions", "Transactions a second", "transactions/s", transactions(looks)),
+        ("reads", "Reads of the disk a second", "reads/s", rate(looks, |look| look.reads)),
+        ("writes", "Bytes of log a second", "bytes/s", rate(looks, |look| look.written)),
+        (
+            "memory",
+            "Memory of the process",
+            "bytes",
+            looks.iter().map(|look| (look.seconds, look.resident as f64)).collect(),
+        ),
+    ];
+    let chart = |(name, title, y, points): Chart| LineChart {
+        name: format!("timeline-{name}"),
+        title: title.to_owned(),
+        x: "seconds".to_owned(),
+        y: y.to_owned(),
+        lines: vec![Line { name: name.to_owned(), points }],
+    };
+    charts.into_iter().map(chart).collect()
 }

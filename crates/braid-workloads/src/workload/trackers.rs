@@ -43,9 +43,16 @@ impl TrackersArguments {
 }
 
 /// One tracker, with so many threads and so large blocks.
-struct Driven {
+pub(crate) struct Driven {
     name: String,
     drive: TrackerDrive,
+}
+
+impl Driven {
+    pub(crate) fn new(tracker: HoleTracker, threads: usize, bytes: u64) -> Self {
+        let drive = TrackerDrive::new(tracker).threads(threads).block_bytes(bytes);
+        Self { name: name(tracker, bytes, threads), drive }
+    }
 }
 
 impl Subject for Driven {
@@ -54,7 +61,10 @@ impl Subject for Driven {
     }
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
-        let Effort::Seconds(seconds) = effort else { unreachable!("set below") };
+        let seconds = match effort {
+            Effort::Seconds(seconds) => seconds,
+            Effort::Transactions(_) => TrackersDefaults::SECONDS,
+        };
         let driven = self.drive.period(Duration::from_secs_f64(seconds)).run()?;
         let (elapsed, latencies) = (driven.elapsed, Latencies::one_in(1));
         Ok(Sample::plain(driven.blocks, elapsed, latencies))
@@ -75,9 +85,7 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     for bytes in BLOCK_BYTES {
         for threads in THREADS {
             for tracker in HoleTracker::ALL {
-                let name = name(tracker, bytes, threads);
-                let drive = TrackerDrive::new(tracker).threads(threads).block_bytes(bytes);
-                subjects.push(Box::new(Driven { name, drive }));
+                subjects.push(Box::new(Driven::new(tracker, threads, bytes)));
             }
         }
     }

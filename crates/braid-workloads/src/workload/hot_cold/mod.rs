@@ -20,11 +20,11 @@ use crate::workload::stage::Stage;
 
 const VALUE_BYTES: usize = 1000;
 /// Percent of transactions that are storage-bound.
-const SHARES: [u32; 5] = [0, 5, 10, 20, 50];
+pub(crate) const SHARES: [u32; 5] = [0, 5, 10, 20, 50];
 /// The share that bars are set for.
 const JUDGED_SHARE: u32 = 10;
 /// Percent that update, in the read-write mode.
-const UPDATES: u32 = 50;
+pub(crate) const UPDATES: u32 = 50;
 const POLICIES: [(&str, Policy); 4] = [
     ("dual-queue", Policy::DualQueue),
     ("batch", Policy::Batch),
@@ -86,7 +86,7 @@ impl HotColdArguments {
             let place = self.place.make()?;
             let mut run = Run { stage, settings: &settings, place: &place, judged };
             let report = match part {
-                Part::Policies => run.policies(),
+                Part::Policies => run.policies(&SHARES, &[0, UPDATES]),
                 Part::Shedding => run.shedding(),
                 Part::Queues => run.queues(),
                 Part::Sizes => run.sizes(),
@@ -99,11 +99,12 @@ impl HotColdArguments {
 }
 
 /// A part while it runs.
-struct Run<'r> {
-    stage: &'r mut Stage,
-    settings: &'r Settings,
-    place: &'r Place,
-    judged: bool,
+pub(crate) struct Run<'r> {
+    pub(crate) stage: &'r mut Stage,
+    pub(crate) settings: &'r Settings,
+    pub(crate) place: &'r Place,
+    /// Whether bars are set for its scale.
+    pub(crate) judged: bool,
 }
 
 impl Run<'_> {
@@ -148,12 +149,13 @@ impl Run<'_> {
         Ok((report, figures))
     }
 
-    fn policies(&mut self) -> Result<Report, Error> {
+    /// The four schedulers, at these shares of storage-bound transactions and of updates.
+    pub(crate) fn policies(&mut self, shares: &[u32], updates: &[u32]) -> Result<Report, Error> {
         let mut subjects = Vec::new();
         for (name, policy) in POLICIES {
             let tables = self.tables(name, self.options(policy), VALUE_BYTES)?;
-            for updates in [0, UPDATES] {
-                for cold in SHARES {
+            for &updates in updates {
+                for &cold in shares {
                     let mix = Mix { updates, ..Mix::reads(cold) };
                     let seed = self.settings.seed + u64::from(cold + updates);
                     subjects.push(Mixed::new(subject(name, cold, updates), &tables, mix, seed));
@@ -170,17 +172,18 @@ impl Run<'_> {
         report.bar(what, bars::DUAL_OVER_SEQUENTIAL, over, judged);
         let rate = report.subject(&dual).map(|subject| subject.rate.median);
         report.beside_published("over MosaicDB, 10 % cold", bars::MOSAICDB_HOT_COLD, rate);
-        for (updates, chart, title) in [
+        let charts = [
             (0, "hot-cold", "Transactions a second by share of storage-bound ones"),
             (UPDATES, "hot-cold-updates", "The same, half of them updates"),
-        ] {
+        ];
+        for (updates, chart, title) in charts.into_iter().filter(|(of, ..)| updates.contains(of)) {
             let point = |report: &Report, name: &str, cold: u32| {
                 let rate = report.subject(&subject(name, cold, updates))?.rate.median;
                 Some((f64::from(cold), rate))
             };
             let lines = POLICIES.map(|(name, _)| Line {
                 name: name.to_owned(),
-                points: SHARES.iter().filter_map(|cold| point(&report, name, *cold)).collect(),
+                points: shares.iter().filter_map(|cold| point(&report, name, *cold)).collect(),
             });
             let chart = line_chart(chart, title, "percent storage-bound", lines.into());
             report.lines.push(chart);
@@ -239,7 +242,7 @@ impl Run<'_> {
         Ok(report)
     }
 
-    fn queues(&mut self) -> Result<Report, Error> {
+    pub(crate) fn queues(&mut self) -> Result<Report, Error> {
         const SIZES: [usize; 5] = [8, 16, 32, 64, 256];
         const SHARES: [u32; 2] = [5, 20];
         let name = |size: usize, cold: u32| format!("queue of {size}, {cold} % cold");
@@ -281,7 +284,7 @@ impl Run<'_> {
         Ok(self.measure("hot-cold-sizes", what, subjects)?.0)
     }
 
-    fn nesting(&mut self) -> Result<Report, Error> {
+    pub(crate) fn nesting(&mut self) -> Result<Report, Error> {
         const NESTINGS: [(&str, Nesting); 3] = [
             ("flattened", Nesting::Flattened),
             ("selective", Nesting::Selective),
@@ -311,7 +314,7 @@ impl Run<'_> {
     }
 }
 
-fn subject(policy: &str, cold: u32, updates: u32) -> String {
+pub(crate) fn subject(policy: &str, cold: u32, updates: u32) -> String {
     let updating = if updates > 0 { format!(", {updates} % updates") } else { String::new() };
     format!("{policy}, {cold} % cold{updating}")
 }

@@ -8,7 +8,7 @@ use braiddb::{Database, TableOptions};
 use super::consistency::{self, Totals};
 use super::load::load;
 use super::schema::{Cardinalities, Tables};
-use super::terminal::{Home, Terminal};
+use super::terminal::{Home, Style, Terminal};
 use crate::error::Error;
 use crate::harness::progress::Progress;
 
@@ -67,7 +67,7 @@ impl TpccBed {
     pub(crate) fn terminals(
         &self,
         workers: usize,
-        projected: bool,
+        style: Style,
     ) -> impl FnMut(u64) -> Terminal + 'static {
         let (tables, sessions) = (self.tables.clone(), self.sessions.clone());
         let (cardinalities, loaded_with) = (self.cardinalities, self.seed);
@@ -78,7 +78,7 @@ impl TpccBed {
             // Relaxed: only the number counts.
             let session = sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let seeds = (seed, loaded_with);
-            Terminal::new(&tables, cardinalities, home, seeds, session, projected)
+            Terminal::new(&tables, cardinalities, home, seeds, session, style)
         }
     }
 

@@ -7,8 +7,8 @@ use braiddb::{Database, Error as Failure, SourceRun, Transaction};
 
 use super::random::{Constants, Random, last_name_of};
 use super::schema::{
-    Address, Cardinalities, Customer, DISTRICTS, District, History, Item, Order, OrderLine, Stock,
-    Tables, Warehouse,
+    Address, Cardinalities, Customer, DISTRICTS, District, History, Item, NATIONS_OF_REGION,
+    Nation, Order, OrderLine, REGIONS, Region, Stock, Supplier, Tables, Warehouse,
 };
 use crate::error::Error;
 use crate::harness::progress::Progress;
@@ -28,6 +28,8 @@ const LOADED_AT: u64 = 1_767_225_600_000_000;
 #[derive(Clone, Debug)]
 enum Part {
     Items(Range<u32>),
+    Nations,
+    Suppliers(Range<u32>),
     Warehouse(u16),
     Stock(u16, Range<u32>),
     Customers(u16, u8, Range<u32>),
@@ -57,6 +59,10 @@ pub(crate) fn load(
     };
     for items in parts(cardinalities.items, ITEMS) {
         send(Part::Items(items), 0)?;
+    }
+    send(Part::Nations, 0)?;
+    for suppliers in parts(cardinalities.suppliers(), ITEMS) {
+        send(Part::Suppliers(suppliers), 0)?;
     }
     // Each worker fills one warehouse at a time, part by part in turn with the others.
     for first in (1..=cardinalities.warehouses).step_by(workers) {
@@ -111,6 +117,8 @@ impl Loader {
     async fn insert(&self, tx: &Transaction, part: &Part) -> Result<(), Failure> {
         match part.clone() {
             Part::Items(numbers) => self.items(tx, numbers).await,
+            Part::Nations => self.nations(tx).await,
+            Part::Suppliers(numbers) => self.suppliers(tx, numbers).await,
             Part::Warehouse(number) => self.warehouse(tx, number).await,
             Part::Stock(warehouse, numbers) => self.stock(tx, warehouse, numbers).await,
             Part::Customers(warehouse, district, numbers) => {
@@ -132,6 +140,35 @@ impl Loader {
                 data: random.data(),
             };
             tx.insert(&self.tables.items, &number, &item).await?;
+        }
+        Ok(())
+    }
+
+    async fn nations(&self, tx: &Transaction) -> Result<(), Failure> {
+        let mut random = self.random([7, 0, 0]);
+        for r_id in 1..=REGIONS {
+            let region = Region { name: random.text(6, 25) };
+            tx.insert(&self.tables.regions, &r_id, &region).await?;
+            for number in 1..=NATIONS_OF_REGION {
+                let nation = Nation { r_id, name: random.text(6, 25) };
+                let n_id = (r_id - 1) * NATIONS_OF_REGION + number;
+                tx.insert(&self.tables.nations, &n_id, &nation).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn suppliers(&self, tx: &Transaction, numbers: Range<u32>) -> Result<(), Failure> {
+        let mut random = self.random([8, 0, u64::from(numbers.start)]);
+        for number in numbers {
+            let supplier = Supplier {
+                n_id: random.small(1, REGIONS * NATIONS_OF_REGION),
+                name: random.text(10, 25),
+                address: address(&mut random),
+                phone: random.digits(),
+                balance: random.cents(0, 1_000_000),
+            };
+            tx.insert(&self.tables.suppliers, &number, &supplier).await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod load;
 mod new_order;
 mod order_status;
 mod payment;
+mod query_2;
 mod random;
 mod schema;
 mod stock_level;
@@ -24,7 +25,7 @@ use braiddb::TableOptions;
 use clap::Args;
 pub(crate) use consistency::Totals;
 pub(crate) use schema::Cardinalities;
-pub(crate) use terminal::Request;
+pub(crate) use terminal::{Mix, Request, Style};
 use terminal::{NEW_ORDER, PAYMENT, ROLLED_BACK};
 
 use super::bars;
@@ -65,6 +66,14 @@ pub(crate) struct TpccArguments {
     #[arg(long)]
     paged: bool,
 
+    /// Which transactions are run: the standard's, only what reads (TPC-CR), or beside Query2* (TPC-CH).
+    #[arg(long, value_enum, default_value_t = Mix::Standard)]
+    mix: Mix,
+
+    /// Suppliers that a Query2* looks at.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    suppliers: u32,
+
     #[command(flatten)]
     place: PlaceArguments,
 }
@@ -82,9 +91,30 @@ impl TpccArguments {
             if self.warehouses.is_empty() { &[a_worker][..] } else { &self.warehouses };
         let measure = |&warehouses: &u16| {
             let place = self.place.make()?;
-            measure(stage, &settings, (warehouses, self.paged), &self.subjects, &place)
+            let style = Style { mix: self.mix, suppliers: self.suppliers, ..Style::default() };
+            let shape = Shape { warehouses, paged: self.paged, style };
+            measure(stage, &settings, shape, &self.subjects, &place)
         };
         warehouses.iter().map(measure).collect()
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Shape {
+    warehouses: u16,
+    paged: bool,
+    style: Style,
+}
+
+impl Shape {
+    fn name(self) -> String {
+        let mix = match self.style.mix {
+            Mix::Standard => "",
+            Mix::ReadOnly => "r",
+            Mix::Queries => "h",
+        };
+        format!("tpcc{mix}-{}{}", self.warehouses, if self.paged { "-paged" } else { "" })
     }
 }
 
@@ -99,10 +129,10 @@ struct Tested {
 }
 
 impl Tested {
-    fn subject(&self, contender: Contender, projected: bool, seed: u64) -> Box<dyn Subject> {
-        let name = if projected { PROJECTED } else { contender.name() };
+    fn subject(&self, contender: Contender, style: Style, seed: u64) -> Box<dyn Subject> {
+        let name = if style.projected { PROJECTED } else { contender.name() };
         let workers = self.site.opening.workers;
-        let make = self.bed.terminals(workers, projected);
+        let make = self.bed.terminals(workers, style);
         let driven = Driven::new(name, &self.bed.database, workers, seed, make);
         let inner = driven.under(contender.run_options()).time_one_in(4);
         Box::new(Counted { inner, committed: self.committed.clone() })
@@ -138,10 +168,11 @@ impl<S: Subject> Subject for Counted<S> {
 fn measure(
     stage: &mut Stage,
     settings: &Settings,
-    (warehouses, paged): (u16, bool),
+    shape: Shape,
     contenders: &[Contender],
     place: &Place,
 ) -> Result<Report, Error> {
+    let Shape { warehouses, paged, style } = shape;
     stage.beds.clear();
     let cardinalities = match settings.quick {
         true => Cardinalities::tiny(warehouses),
@@ -157,20 +188,26 @@ fn measure(
     for (contender, seed) in contenders.iter().zip(settings.seed..) {
         let home = tested.iter().find(|tested| tested.home == contender.home());
         let tested = home.expect("all that are needed were loaded");
-        subjects.push(tested.subject(*contender, false, seed));
-        if *contender == Contender::Serializable {
-            subjects.push(tested.subject(*contender, true, seed + 1_000));
+        subjects.push(tested.subject(*contender, style, seed));
+        if *contender == Contender::Serializable && style.mix == Mix::Standard {
+            let style = Style { projected: true, ..style };
+            subjects.push(tested.subject(*contender, style, seed + 1_000));
         }
     }
     let what = format!(
-        "TPC-C with {warehouses} warehouses{} and {} workers, no keying and thinking times; not an \
+        "TPC-C{} with {warehouses} warehouses{} and {} workers, no keying and thinking times; not an \
          audited result",
+        match style.mix {
+            Mix::Standard => "",
+            Mix::ReadOnly => "R (only Order-Status and Stock-Level)",
+            Mix::Queries => "H (a tenth Query2*)",
+        },
         if paged { " on pages" } else { "" },
         settings.workers
     );
     let mut report = stage.measure("tpcc", what, &settings, subjects)?;
-    report.workload = format!("tpcc-{warehouses}{}", if paged { "-paged" } else { "" });
-    tell(&mut report, &settings, (warehouses, paged));
+    report.workload = shape.name();
+    tell(&mut report, &settings, shape);
     account(stage, &mut report, tested)?;
     report.notes.push(place.describe());
     Ok(report)
@@ -197,7 +234,8 @@ fn load_all(
 }
 
 /// Rates of New-Orders, ratios and bars.
-fn tell(report: &mut Report, settings: &Settings, (warehouses, paged): (u16, bool)) {
+fn tell(report: &mut Report, settings: &Settings, shape: Shape) {
+    let Shape { warehouses, paged, style } = shape;
     for measured in &report.measured.clone() {
         let orders = measured.transactions_of(NEW_ORDER) + measured.transactions_of(ROLLED_BACK);
         let share = orders as f64 / measured.transactions as f64;
@@ -206,7 +244,9 @@ fn tell(report: &mut Report, settings: &Settings, (warehouses, paged): (u16, boo
         report.fact(name, a_minute, number::scaled(a_minute));
     }
     let a_worker = usize::from(warehouses) == settings.workers;
-    let judged = !settings.quick && !paged && (a_worker || warehouses == bars::TPCC_WAREHOUSES);
+    let standard = style.mix == Mix::Standard;
+    let judged =
+        !settings.quick && !paged && standard && (a_worker || warehouses == bars::TPCC_WAREHOUSES);
     let [serializable, durable, memory] = ratios(report);
     let projected = report.ratio(PROJECTED, Contender::Snapshot.name());
     for (what, limit, measured) in [

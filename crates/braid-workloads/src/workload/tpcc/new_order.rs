@@ -3,8 +3,8 @@
 use braiddb::{Error as Failure, Transaction};
 
 use super::random::{ORIGINAL, Random};
-use super::schema::{Cardinalities, DISTRICTS, Order, OrderLine, Tables};
-use super::terminal::{Home, existing, now};
+use super::schema::{Cardinalities, DISTRICTS, Item, Order, OrderLine, Stock, Tables};
+use super::terminal::{Home, Style, existing, now};
 use crate::workload::encoding::Text;
 
 const MOST_LINES: usize = 15;
@@ -15,6 +15,19 @@ struct Line {
     i_id: u32,
     supply_w_id: u16,
     quantity: u8,
+}
+
+impl Line {
+    /// The item and its stock; `None` if there is no such item.
+    async fn read(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+    ) -> Result<Option<(Item, Stock)>, Failure> {
+        let Some(item) = tx.get(&tables.items, &self.i_id).await? else { return Ok(None) };
+        let stock = existing(tx.get(&tables.stock, &(self.supply_w_id, self.i_id)).await?)?;
+        Ok(Some((item, stock)))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -55,18 +68,19 @@ impl NewOrder {
         self.invalid
     }
 
-    /// The transaction. If `projected`, only what is needed of warehouse and customer is read, so that
-    /// payments, which change the rest of them, do not make it fail.
+    /// The transaction. If projected, only what is needed of warehouse and customer is read, so that
+    /// payments, which change the rest of them, do not make it fail. If together, items and stock are read by two
+    /// operations of many keys before the first line is written.
     pub(super) async fn run(
         &self,
         tx: &Transaction,
         tables: &Tables,
-        projected: bool,
+        style: Style,
     ) -> Result<(), Failure> {
         let &Self { w_id, d_id, c_id, .. } = self;
         let begin = tx.savepoint();
         let customer = (w_id, d_id, c_id);
-        let (w_tax, discount) = if projected {
+        let (w_tax, discount) = if style.projected {
             let tax = tx.get_part(&tables.warehouses, &w_id, |warehouse| warehouse.tax).await?;
             let part = tx
                 .get_part(&tables.customers, &customer, |customer| {
@@ -95,13 +109,20 @@ impl NewOrder {
         tx.insert(&tables.orders, &(w_id, d_id, o_id), &order).await?;
         tx.insert(&tables.new_orders, &(w_id, d_id, o_id), &()).await?;
         let mut total = 0;
+        let read = if style.together { self.read_together(tx, tables).await? } else { Vec::new() };
         for (number, line) in (1_u8..).zip(lines) {
-            let Some(amount) = self.order_line(tx, tables, (o_id, number), line).await? else {
+            let read = match read.get(usize::from(number) - 1) {
+                // An item that comes twice has stock that the first line changed.
+                Some(read) if !comes_before(lines, usize::from(number) - 1) => *read,
+                _ => line.read(tx, tables).await?,
+            };
+            let Some((item, stock)) = read else {
                 // The caller of a source cannot be told of an error without ending it, so what was done is
                 // taken back, and nothing is left to commit.
                 return tx.rollback_to(&begin);
             };
-            total += amount;
+            let at = (o_id, number);
+            total += self.order_line(tx, tables, at, line, (item, stock)).await?;
         }
         // Shown to the user: taxes and discount are hundredths of a percent.
         let taxed = total * (10_000 + i64::from(w_tax) + i64::from(district.tax)) / 10_000;
@@ -109,17 +130,30 @@ impl NewOrder {
         Ok(())
     }
 
-    /// One line of the order; its amount, or `None` if there is no such item.
+    /// What all lines need; `None` for an item that does not exist.
+    async fn read_together(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+    ) -> Result<Vec<Option<(Item, Stock)>>, Failure> {
+        let lines = &self.lines[..usize::from(self.count)];
+        let items: Vec<_> = lines.iter().map(|line| line.i_id).collect();
+        let places: Vec<_> = lines.iter().map(|line| (line.supply_w_id, line.i_id)).collect();
+        let items = tx.multi_get(&tables.items, &items).await?;
+        let stock = tx.multi_get(&tables.stock, &places).await?;
+        Ok(items.into_iter().zip(stock).map(|(item, stock)| item.zip(stock)).collect())
+    }
+
+    /// One line of the order; its amount.
     async fn order_line(
         &self,
         tx: &Transaction,
         tables: &Tables,
         (o_id, number): (u32, u8),
         line: &Line,
-    ) -> Result<Option<i64>, Failure> {
-        let Some(item) = tx.get(&tables.items, &line.i_id).await? else { return Ok(None) };
+        (item, mut stock): (Item, Stock),
+    ) -> Result<i64, Failure> {
         let place = (line.supply_w_id, line.i_id);
-        let mut stock = existing(tx.get(&tables.stock, &place).await?)?;
         let quantity = i16::from(line.quantity);
         stock.quantity -= if stock.quantity >= quantity + 10 { quantity } else { quantity - 91 };
         stock.ytd += u32::from(line.quantity);
@@ -139,8 +173,14 @@ impl NewOrder {
         tx.insert(&tables.order_lines, &key, &record).await?;
         // Shown to the user as brand or generic.
         std::hint::black_box(is_original(&item.data) && is_original(&stock.data));
-        Ok(Some(amount))
+        Ok(amount)
     }
+}
+
+/// Whether an earlier line is of the same item of the same warehouse.
+fn comes_before(lines: &[Line], place: usize) -> bool {
+    let of = |line: &Line| (line.supply_w_id, line.i_id);
+    lines[..place].iter().any(|line| of(line) == of(&lines[place]))
 }
 
 fn is_original(data: &Text<50>) -> bool {

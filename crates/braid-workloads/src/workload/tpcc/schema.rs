@@ -1,4 +1,5 @@
-//! The nine tables of clause 1.3, with all their columns, and the two indexes.
+//! The nine tables of clause 1.3, with all their columns, and the two indexes; and the three tables of TPC-H that Query2*
+//! needs.
 //!
 //! A table's key columns are in its keys; a value repeats those that an index's function needs, which sees
 //! values alone. Keys have at most eight bytes. Money is in cents, taxes and discounts in hundredths of a
@@ -10,6 +11,9 @@ use crate::error::Error;
 use crate::workload::encoding::{Text, records};
 
 pub(super) const DISTRICTS: u8 = 10;
+/// Regions of TPC-H, and nations of each.
+pub(super) const REGIONS: u8 = 5;
+pub(super) const NATIONS_OF_REGION: u8 = 5;
 
 pub(super) type WarehouseKey = u16;
 /// Warehouse, district.
@@ -109,6 +113,20 @@ records! {
         remote_cnt: u16,
         data: Text<50>,
     }
+    Supplier("tpcc supplier") {
+        n_id: u8,
+        name: Text<25>,
+        address: Address,
+        phone: Text<16>,
+        balance: i64,
+    }
+    Nation("tpcc nation") {
+        r_id: u8,
+        name: Text<25>,
+    }
+    Region("tpcc region") {
+        name: Text<25>,
+    }
 }
 
 /// Handles of all tables and indexes of one database.
@@ -123,6 +141,9 @@ pub(crate) struct Tables {
     pub(super) order_lines: Table<OrderLineKey, OrderLine>,
     pub(super) items: Table<ItemKey, Item>,
     pub(super) stock: Table<StockKey, Stock>,
+    pub(super) suppliers: Table<u32, Supplier>,
+    pub(super) nations: Table<u8, Nation>,
+    pub(super) regions: Table<u8, Region>,
     /// Customers by last name, then by first name.
     pub(super) customers_by_name: Index<NameKey, CustomerKey, Customer>,
     /// Orders by their customer; of one customer by their number.
@@ -151,6 +172,9 @@ impl Tables {
                 order_lines: database.open_or_create_table_with("order-line", made).await?,
                 items: database.open_or_create_table_with("item", made).await?,
                 stock: database.open_or_create_table_with("stock", made).await?,
+                suppliers: database.open_or_create_table_with("supplier", made).await?,
+                nations: database.open_or_create_table_with("nation", made).await?,
+                regions: database.open_or_create_table_with("region", made).await?,
                 customers_by_name: database
                     .index(&customers, "customer-by-name", options, by_name)
                     .await?,
@@ -194,13 +218,21 @@ impl Cardinalities {
         self.customers.min(1_000)
     }
 
+    /// Suppliers: one for every ten items.
+    pub(super) fn suppliers(&self) -> u32 {
+        self.items / 10
+    }
+
     /// Records of all tables at first, about: order lines are ten an order.
     pub(crate) fn records(&self) -> u64 {
         let (warehouses, items) = (u64::from(self.warehouses), u64::from(self.items));
         let districts = warehouses * u64::from(DISTRICTS);
         // A customer, its payment, its order with ten lines, three in ten of them new; two entries.
         let a_customer = 15;
-        items + warehouses * (1 + items) + districts * (1 + u64::from(self.customers) * a_customer)
+        items
+            + items / 10
+            + warehouses * (1 + items)
+            + districts * (1 + u64::from(self.customers) * a_customer)
     }
 
     /// Memory that they take, about.

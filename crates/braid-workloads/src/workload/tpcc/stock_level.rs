@@ -21,7 +21,13 @@ impl StockLevel {
         Self { w_id, d_id, threshold: random.between(10, 20) as i16 }
     }
 
-    pub(super) async fn run(&self, tx: &Transaction, tables: &Tables) -> Result<(), Failure> {
+    /// The transaction. If `together`, all stock is read by one operation.
+    pub(super) async fn run(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+        together: bool,
+    ) -> Result<(), Failure> {
         let &Self { w_id, d_id, threshold } = self;
         let district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
         let next = district.next_o_id;
@@ -35,9 +41,16 @@ impl StockLevel {
         items.sort_unstable();
         items.dedup();
         let mut low = 0;
-        for i_id in items {
-            let stock = existing(tx.get(&tables.stock, &(w_id, i_id)).await?)?;
-            low += u32::from(stock.quantity < threshold);
+        if together {
+            let places: Vec<_> = items.iter().map(|i_id| (w_id, *i_id)).collect();
+            for stock in tx.multi_get(&tables.stock, &places).await? {
+                low += u32::from(existing(stock)?.quantity < threshold);
+            }
+        } else {
+            for i_id in items {
+                let stock = existing(tx.get(&tables.stock, &(w_id, i_id)).await?)?;
+                low += u32::from(stock.quantity < threshold);
+            }
         }
         std::hint::black_box(low);
         Ok(())

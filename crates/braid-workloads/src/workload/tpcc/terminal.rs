@@ -3,25 +3,72 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use braiddb::{Error as Failure, Transaction};
+use clap::ValueEnum;
 
 use super::delivery::Delivery;
 use super::new_order::NewOrder;
 use super::order_status::OrderStatus;
 use super::payment::Payment;
+use super::query_2::Query2;
 use super::random::{Constants, Random};
 use super::schema::{Cardinalities, CustomerKey, Tables};
 use super::stock_level::StockLevel;
 use crate::engine::drive::Procedure;
 use crate::workload::encoding::Text;
 
-/// Of a hundred transactions in random order: the least shares of clause 5.2.3, and the rest New-Orders.
-const DECK: [(Card, usize); 5] = [
-    (Card::NewOrder, 45),
-    (Card::Payment, 43),
-    (Card::OrderStatus, 4),
-    (Card::Delivery, 4),
-    (Card::StockLevel, 4),
-];
+/// Which transactions are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mix {
+    /// The least shares of clause 5.2.3, and the rest New-Orders.
+    #[default]
+    Standard,
+    /// TPC-CR: half Order-Status, half Stock-Level.
+    ReadOnly,
+    /// TPC-CH: a tenth Query2*, 40 of 100 New-Orders, 38 Payments, 4 of each other.
+    Queries,
+}
+
+impl Mix {
+    /// Of a hundred transactions in random order.
+    fn deck(self) -> &'static [(Card, usize)] {
+        match self {
+            Self::Standard => &[
+                (Card::NewOrder, 45),
+                (Card::Payment, 43),
+                (Card::OrderStatus, 4),
+                (Card::Delivery, 4),
+                (Card::StockLevel, 4),
+            ],
+            Self::ReadOnly => &[(Card::OrderStatus, 50), (Card::StockLevel, 50)],
+            Self::Queries => &[
+                (Card::Query2, 10),
+                (Card::NewOrder, 40),
+                (Card::Payment, 38),
+                (Card::OrderStatus, 4),
+                (Card::Delivery, 4),
+                (Card::StockLevel, 4),
+            ],
+        }
+    }
+}
+
+/// What terminals run, and how it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    pub(crate) mix: Mix,
+    /// Suppliers that a Query2* looks at.
+    pub(crate) suppliers: u32,
+    /// New-Orders read only what they need of warehouse and customer.
+    pub(crate) projected: bool,
+    /// New-Order, Stock-Level and Query2* read items and stock by operations of many keys.
+    pub(crate) together: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self { mix: Mix::Standard, suppliers: 100, projected: false, together: false }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Card {
@@ -30,12 +77,14 @@ enum Card {
     OrderStatus,
     Delivery,
     StockLevel,
+    Query2,
 }
 
 /// Names of the kinds of transactions that are counted apart.
 pub(crate) const NEW_ORDER: &str = "New-Order";
 pub(crate) const ROLLED_BACK: &str = "New-Order, rolled back";
 pub(crate) const PAYMENT: &str = "Payment";
+pub(crate) const QUERY_2: &str = "Query2*";
 
 /// A transaction with its inputs.
 #[derive(Clone, Debug)]
@@ -45,6 +94,7 @@ pub(crate) enum Request {
     OrderStatus(OrderStatus),
     Delivery(Delivery),
     StockLevel(StockLevel),
+    Query2(Query2),
 }
 
 /// The warehouses that a terminal's transactions are of, and how many there are in all.
@@ -140,19 +190,18 @@ pub(crate) struct Terminal {
     deck: Vec<Card>,
     /// The key of the next history record.
     next_history: u64,
-    projected: bool,
+    style: Style,
 }
 
 impl Terminal {
-    /// `session` is a number that no other terminal of the database ever has, from 1 on. If `projected`,
-    /// New-Orders read only what they need of warehouse and customer.
+    /// `session` is a number that no other terminal of the database ever has, from 1 on.
     pub(crate) fn new(
         tables: &Tables,
         cardinalities: Cardinalities,
         home: Home,
         (seed, loaded_with): (u64, u64),
         session: u32,
-        projected: bool,
+        style: Style,
     ) -> Self {
         let constants = Constants::of_load(loaded_with).of_run(seed);
         Self {
@@ -162,13 +211,18 @@ impl Terminal {
             home,
             deck: Vec::new(),
             next_history: u64::from(session) << 32,
-            projected,
+            style,
         }
     }
 
     fn next_card(&mut self) -> Card {
         if self.deck.is_empty() {
-            let cards = DECK.iter().flat_map(|&(card, count)| std::iter::repeat_n(card, count));
+            let cards = self
+                .style
+                .mix
+                .deck()
+                .iter()
+                .flat_map(|&(card, count)| std::iter::repeat_n(card, count));
             self.deck.extend(cards);
             self.random.shuffle(&mut self.deck);
         }
@@ -180,7 +234,7 @@ impl Procedure for Terminal {
     type Input = Request;
 
     const KINDS: &'static [&'static str] =
-        &[NEW_ORDER, ROLLED_BACK, PAYMENT, "Order-Status", "Delivery", "Stock-Level"];
+        &[NEW_ORDER, ROLLED_BACK, PAYMENT, "Order-Status", "Delivery", "Stock-Level", QUERY_2];
 
     fn draw(&mut self) -> Request {
         let card = self.next_card();
@@ -194,6 +248,10 @@ impl Procedure for Terminal {
             Card::OrderStatus => Request::OrderStatus(OrderStatus::draw(random, home)),
             Card::Delivery => Request::Delivery(Delivery::draw(random, home)),
             Card::StockLevel => Request::StockLevel(StockLevel::draw(random, home)),
+            Card::Query2 => {
+                let (looked_at, cardinalities) = (self.style.suppliers, self.cardinalities);
+                Request::Query2(Query2::draw(random, home, looked_at, cardinalities))
+            }
         }
     }
 
@@ -204,16 +262,18 @@ impl Procedure for Terminal {
             Request::OrderStatus(_) => 3,
             Request::Delivery(_) => 4,
             Request::StockLevel(_) => 5,
+            Request::Query2(_) => 6,
         }
     }
 
     async fn run(&self, tx: &Transaction, request: &Request) -> Result<(), Failure> {
         match request {
-            Request::NewOrder(order) => order.run(tx, &self.tables, self.projected).await,
+            Request::NewOrder(order) => order.run(tx, &self.tables, self.style).await,
             Request::Payment(payment) => payment.run(tx, &self.tables).await,
             Request::OrderStatus(status) => status.run(tx, &self.tables).await,
             Request::Delivery(delivery) => delivery.run(tx, &self.tables).await,
-            Request::StockLevel(level) => level.run(tx, &self.tables).await,
+            Request::StockLevel(level) => level.run(tx, &self.tables, self.style.together).await,
+            Request::Query2(query) => query.run(tx, &self.tables, self.style.together).await,
         }
     }
 }

@@ -1,0 +1,116 @@
+//! Read-modify-writes of the bare tree in place: what an engine could do that kept no versions, and what it costs to say of
+//! each write whose it is. Interleaved as look-ups are, on one thread.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use super::hinted_lookup::{HintedLookup, READS};
+use super::interleave::{interleave, touch};
+use crate::harness::latency::Latencies;
+use crate::harness::rounds::{Effort, Sample};
+use crate::random::Uniform;
+
+/// How much there is around a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layer {
+    /// The value is replaced.
+    NoVersions,
+    /// A transaction has a state, a record says who wrote it, and when that was committed.
+    Status,
+}
+
+/// Transactions that are interleaved.
+const WIDTH: usize = 24;
+
+/// What a transaction is at, as an engine's context has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Active,
+    Committed(u64),
+}
+
+impl HintedLookup {
+    /// Adds one to ten records a transaction.
+    pub(crate) fn modify(&mut self, layer: Layer, effort: Effort, seed: u64) -> Sample {
+        let tree = &*self;
+        let clock = Cell::new(1_u64);
+        let mut draw = Uniform::below(tree.records(), seed);
+        let (mut started, mut transactions) = (0_u64, 0);
+        let begin = Instant::now();
+        let next = || {
+            let exhausted = match effort {
+                Effort::Transactions(count) => started >= count,
+                Effort::Seconds(seconds) => {
+                    started.is_multiple_of(256) && begin.elapsed().as_secs_f64() >= seconds
+                }
+            };
+            if exhausted {
+                return None;
+            }
+            started += 1;
+            let keys = draw.keys::<READS>();
+            Some(tree.modify_records(keys, layer, &clock))
+        };
+        interleave(WIDTH, next, |()| transactions += 1);
+        Sample::plain(transactions, begin.elapsed(), Latencies::one_in(1))
+    }
+
+    async fn modify_records(&self, keys: [u64; READS], layer: Layer, clock: &Cell<u64>) {
+        let phase = Cell::new(Phase::Active);
+        let name = clock.get() | 1 << 63;
+        let mut written = [0_usize; READS];
+        for (key, written) in keys.iter().zip(&mut written) {
+            let rid = self.find(*key).await.expect("every drawn key is in the tree") as usize;
+            touch(&raw const self.indirection[rid]).await;
+            let number = self.indirection[rid] as usize;
+            let version = self.versions.pointer(number);
+            touch(version).await;
+            // SAFETY: `pointer` is in bounds. The tree is borrowed by `modify` alone, mutably, and nobody refers to
+            // versions meanwhile but by such pointers, on this thread, between suspensions.
+            unsafe {
+                (*version).value = (*version).value.wrapping_add(1);
+                if layer == Layer::Status {
+                    (*version).stamp = name;
+                }
+            }
+            *written = number;
+        }
+        if layer == Layer::NoVersions {
+            return;
+        }
+        clock.set(clock.get() + 1);
+        phase.set(Phase::Committed(clock.get()));
+        let Phase::Committed(at) = std::hint::black_box(phase.get()) else { return };
+        for number in written {
+            // SAFETY: as above.
+            unsafe { (*self.versions.pointer(number)).stamp = at };
+        }
+    }
+
+    /// The sum of all values.
+    #[cfg(test)]
+    fn sum(&self) -> u64 {
+        self.versions.iter().fold(0, |sum, version| sum.wrapping_add(version.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_modification_is_there_once() {
+        for layer in [Layer::NoVersions, Layer::Status] {
+            for records in [3, 5_000] {
+                let mut tree = HintedLookup::build(records).unwrap();
+                let before = tree.sum();
+                let sample = tree.modify(layer, Effort::Transactions(2_000), 1);
+                assert_eq!(sample.transactions, 2_000);
+                assert_eq!(tree.sum(), before + 2_000 * READS as u64, "{layer:?}");
+                let sample = tree.modify(layer, Effort::Seconds(0.01), 2);
+                let all = 2_000 + sample.transactions;
+                assert_eq!(tree.sum(), before + all * READS as u64, "{layer:?}");
+            }
+        }
+    }
+}

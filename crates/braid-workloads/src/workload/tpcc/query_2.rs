@@ -1,0 +1,97 @@
+//! Query2*, which TPC-CH adds to TPC-C (ERMIA's variant of TPC-H's query 2, as CoroBase runs it): for some suppliers of a
+//! region, the item of each that its warehouse has least of; where that is little, the stock is filled up.
+//!
+//! A supplier supplies ten items to every warehouse: those whose number leaves the supplier's, divided by how many
+//! suppliers there are.
+
+use braiddb::{Error as Failure, Transaction};
+
+use super::random::Random;
+use super::schema::{Cardinalities, REGIONS, Stock, StockKey, Tables};
+use super::terminal::{Home, existing};
+
+/// Stock below this is filled up, by so much.
+const LOW: i16 = 15;
+const FILLED_BY: i16 = 50;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Query2 {
+    w_id: u16,
+    region: u8,
+    /// Suppliers are looked at from this one on, as many as are named then.
+    first: u32,
+    looked_at: u32,
+    cardinalities: Cardinalities,
+}
+
+impl Query2 {
+    pub(super) fn draw(
+        random: &mut Random,
+        home: Home,
+        looked_at: u32,
+        cardinalities: Cardinalities,
+    ) -> Self {
+        let (w_id, region) = (home.warehouse(random), random.small(1, REGIONS));
+        let first = random.between(1, cardinalities.suppliers());
+        Self { w_id, region, first, looked_at, cardinalities }
+    }
+
+    /// The transaction. If `together`, the stock of a supplier is read by one operation.
+    pub(super) async fn run(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+        together: bool,
+    ) -> Result<(), Failure> {
+        let region = existing(tx.get(&tables.regions, &self.region).await?)?;
+        std::hint::black_box(region.name);
+        let suppliers = self.cardinalities.suppliers();
+        for offset in 0..self.looked_at.min(suppliers) {
+            let number = (self.first - 1 + offset) % suppliers + 1;
+            let supplier = existing(tx.get(&tables.suppliers, &number).await?)?;
+            let nation = existing(tx.get(&tables.nations, &supplier.n_id).await?)?;
+            if nation.r_id == self.region {
+                std::hint::black_box((supplier.name, nation.name));
+                self.look_at(tx, tables, number, together).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The item of a supplier that there is least of.
+    async fn look_at(
+        &self,
+        tx: &Transaction,
+        tables: &Tables,
+        supplier: u32,
+        together: bool,
+    ) -> Result<(), Failure> {
+        let (items, step) = (self.cardinalities.items, self.cardinalities.suppliers());
+        let places = (supplier..=items).step_by(step as usize).map(|i_id| (self.w_id, i_id));
+        let mut least: Option<(StockKey, Stock)> = None;
+        let mut note = |place: StockKey, stock: Stock| {
+            if least.is_none_or(|(_, least)| stock.quantity < least.quantity) {
+                least = Some((place, stock));
+            }
+        };
+        if together {
+            let places: Vec<StockKey> = places.collect();
+            let all = tx.multi_get(&tables.stock, &places).await?;
+            for (place, stock) in places.iter().zip(all) {
+                note(*place, existing(stock)?);
+            }
+        } else {
+            for place in places {
+                note(place, existing(tx.get(&tables.stock, &place).await?)?);
+            }
+        }
+        let (place, mut stock) = existing(least)?;
+        let item = existing(tx.get(&tables.items, &place.1).await?)?;
+        std::hint::black_box((item.name, item.price));
+        if stock.quantity < LOW {
+            stock.quantity += FILLED_BY;
+            tx.update(&tables.stock, &place, &stock).await?;
+        }
+        Ok(())
+    }
+}
