@@ -26,6 +26,7 @@ mod single;
 mod single_range;
 mod snapshot;
 mod source;
+mod span;
 mod stage;
 mod stats;
 mod table;
