@@ -7,6 +7,13 @@
 //! lets a checker of others look for cycles among them, `torture`, and `simulate`, which builds with `--cfg braid_simulation` have instead of
 //! all the others. What measures and tells, and what drives the engine, is public for `braid-peers`, which compares
 //! Braid with other databases.
+//!
+//! `bench paper` is compiled for tests, and with the feature `papers`: it takes a tenth of the command's size.
+
+#![cfg_attr(
+    not(any(test, feature = "papers")),
+    allow(dead_code, reason = "some parts only the figures of papers use")
+)]
 
 #[cfg(not(braid_simulation))]
 pub mod bench;

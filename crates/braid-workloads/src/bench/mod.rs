@@ -10,12 +10,14 @@ use crate::harness::keep::Keep;
 use crate::harness::machine::Machine;
 use crate::harness::report::{Document, Report};
 use crate::harness::table;
+#[cfg(any(test, feature = "papers"))]
+use crate::workload::paper;
 use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
     airports, all, arrivals, blocked, changes, churn, commit, hot_cold, idle, inserts, isolation,
-    load, log, overwrite, paged, paper, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp,
+    load, log, overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp,
     timeline, tpcc, tpch, trace, updates, ycsb,
 };
 
@@ -186,6 +188,7 @@ workloads! {
     /// Reads beside a transaction that never waits: how soon its worker notices them.
     #[command(after_help = "A round reads for --seconds, three times.")]
     Arrivals(arrivals::ArrivalsArguments),
+    @ any(test, feature = "papers");
     /// The figures of the papers that Braid's ideas come from, theirs beside Braid's.
     #[command(
         after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid bench paper --list\n  braid bench paper corobase-5.2 --out charts\n  braid bench paper all -n 5M -s 0.5 --dir DIR --out results"

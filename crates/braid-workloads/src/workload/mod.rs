@@ -22,6 +22,7 @@ pub(crate) mod log;
 pub(crate) mod overwrite;
 pub(crate) mod paced;
 pub(crate) mod paged;
+#[cfg(any(test, feature = "papers"))]
 pub(crate) mod paper;
 pub(crate) mod paths;
 pub(crate) mod points;
