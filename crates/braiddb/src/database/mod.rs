@@ -26,7 +26,6 @@ mod single;
 mod single_range;
 mod snapshot;
 mod source;
-mod span;
 mod stage;
 mod stats;
 mod table;

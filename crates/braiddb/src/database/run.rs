@@ -13,7 +13,6 @@ use futures_channel::oneshot;
 use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
-use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -205,7 +204,6 @@ impl Database {
         // A handle of its own: the future may be sent away, and outlive the one it came from.
         let db = self.clone();
         async move {
-            let span = TransactionSpan::begin(&options);
             let runtime = CallerRuntime::current();
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
@@ -214,7 +212,7 @@ impl Database {
                     let attempts = pin!(async move {
                         // Dropped before the caller gets the result.
                         let body = Contained::new(body);
-                        attempts(options, span, &*body).await
+                        attempts(options, &*body).await
                     });
                     let attempts = pin!(runtime.run(attempts));
                     Request { attempts, reply: Some(reply), watched: false }.await;
@@ -283,8 +281,7 @@ impl Database {
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let (options, span) = (RunOptions::default(), TransactionSpan::none());
-    let outcome = attempts(options, span, body).await.map_err(Failed::into_error)?;
+    let outcome = attempts(RunOptions::default(), body).await.map_err(Failed::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -293,8 +290,7 @@ pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
     let options = RunOptions::default().read_only(true);
-    let outcome =
-        attempts(options, TransactionSpan::none(), body).await.map_err(Failed::into_error)?;
+    let outcome = attempts(options, body).await.map_err(Failed::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -316,15 +312,11 @@ impl<E: From<Error>> Failed<E> {
 }
 
 /// Attempts until one commits, its closure fails for good, or there were enough.
-pub(super) async fn attempts<T, E, F>(
-    options: RunOptions,
-    span: TransactionSpan,
-    body: F,
-) -> Result<Outcome<T>, Failed<E>>
+pub(super) async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
-    let result = span.around(attempt_all(options, body)).await;
+    let result = attempt_all(options, body).await;
     sched::hold_after_failure().await;
     result
 }

@@ -11,7 +11,6 @@ use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
 use super::run::{Failed, attempts};
-use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain};
 use crate::sync::OnceLock;
@@ -257,8 +256,7 @@ impl Database {
                     let (input, body) = (drawn.input(), &*drawn.procedure.body);
                     let body = async |tx: &Transaction| body(tx, input).await;
                     let options = drawn.procedure.options.clone();
-                    let span = TransactionSpan::begin(&options);
-                    drawn.procedure.runtime.run(pin!(attempts(options, span, body))).await
+                    drawn.procedure.runtime.run(pin!(attempts(options, body))).await
                 };
                 drawn.into_inner().reply(result.map_err(Failed::into_error));
             })

@@ -177,8 +177,7 @@ impl<'w> Worker<'w> {
         let Run { mut queues, source, .. } = run;
         drop_contained(source);
         if exit == Exit::Failed {
-            queues.drop_all(dropping(&mut self.tracer));
-            self.tracer.iter_mut().for_each(Tracer::hand_on);
+            queues.drop_all();
         } else {
             self.queues = Some(queues.convert());
         }
@@ -221,15 +220,6 @@ impl<'w> Worker<'w> {
             (Policy::Sequential, _) => 1,
             (_, Width::Fixed(width)) => width,
             (_, Width::Auto) => self.tuner.width().min(self.contention.bound()),
-        }
-    }
-}
-
-/// Notes of slots that their tasks are dropped, if that is done.
-fn dropping(tracer: &mut Option<Tracer>) -> impl FnMut(u32) {
-    move |slot| {
-        if let Some(tracer) = tracer {
-            tracer.note(clock::now(), Doing::Drop { slot });
         }
     }
 }
