@@ -326,7 +326,11 @@ pub(super) async fn attempts<T, E, F>(
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
-    let result = span.around(attempt_all(options, body)).await;
+    let result = match span.listened() {
+        None => attempt_all(options, body).await,
+        // Boxed, so that the others' state has no room for it.
+        Some(listened) => listened.around(Box::pin(attempt_all(options, body))).await,
+    };
     sched::hold_after_failure().await;
     result
 }

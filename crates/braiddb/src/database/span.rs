@@ -1,11 +1,11 @@
 //! A transaction as a span of the program's tracing, for those who want OpenTelemetry or the like: how it ended, after how
 //! many attempts, and what it waited for.
 //!
-//! Where nobody listens, there is none: a look at `tracing`'s highest level when a transaction begins, and a test of one
-//! word at each poll. A subscriber is the program's code: what it is called for on a worker is contained.
+//! Where nobody listens, there is none: a look at `tracing`'s highest level when a transaction begins. A subscriber is the
+//! program's code: what it is called for on a worker is contained.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use crate::sync::clock;
 pub(super) struct TransactionSpan(Option<Box<Listened>>);
 
 #[derive(Debug)]
-struct Listened {
+pub(super) struct Listened {
     span: Span,
     /// Attempts that were made again.
     failed_attempts: u64,
@@ -52,29 +52,28 @@ impl TransactionSpan {
         Self(Listened::begin(options))
     }
 
-    /// Runs the attempts of the transaction within it.
-    pub(super) async fn around<T, E>(
-        mut self,
-        attempts: impl Future<Output = Result<Outcome<T>, Failed<E>>>,
-    ) -> Result<Outcome<T>, Failed<E>> {
-        let mut attempts = pin!(attempts);
-        let result = poll_fn(|context| match &mut self.0 {
-            None => attempts.as_mut().poll(context),
-            Some(listened) => listened.poll(attempts.as_mut(), context),
-        })
-        .await;
-        if let Some(listened) = &mut self.0 {
-            match &result {
-                Ok(outcome) => listened.end("committed", Some(outcome.commit_lsn)),
-                Err(Failed::Closure(_)) => listened.end("rolled back", None),
-                Err(Failed::Engine(error)) => listened.end(outcome_of(error), None),
-            }
-        }
-        result
+    /// What is told, if somebody listens.
+    pub(super) fn listened(self) -> Option<Box<Listened>> {
+        self.0
     }
 }
 
 impl Listened {
+    /// Runs the attempts of the transaction within its span.
+    #[cold]
+    pub(super) async fn around<T, E>(
+        mut self: Box<Self>,
+        mut attempts: Pin<Box<impl Future<Output = Result<Outcome<T>, Failed<E>>>>>,
+    ) -> Result<Outcome<T>, Failed<E>> {
+        let result = poll_fn(|context| self.poll(attempts.as_mut(), context)).await;
+        match &result {
+            Ok(outcome) => self.end("committed", Some(outcome.commit_lsn)),
+            Err(Failed::Closure(_)) => self.end("rolled back", None),
+            Err(Failed::Engine(error)) => self.end(outcome_of(error), None),
+        }
+        result
+    }
+
     #[cold]
     fn begin(options: &RunOptions) -> Option<Box<Self>> {
         let span = contain(|| {
