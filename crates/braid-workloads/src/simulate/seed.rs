@@ -46,6 +46,7 @@ pub(super) struct Tally {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    pub(super) inner_page_faults: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
     pub(super) flips: u64,
     /// Of these, those that an error named; the others hit what means nothing.
@@ -87,6 +88,7 @@ impl Tally {
         self.evicted += other.evicted;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.inner_page_faults += other.inner_page_faults;
         self.flips += other.flips;
         self.flips_reported += other.flips_reported;
         self.poisoned += other.poisoned;
@@ -211,6 +213,7 @@ fn serve(
     tally.evicted += stats.versions_evicted;
     tally.pages_evicted += stats.pages.evicted;
     tally.page_faults += stats.pages.faults;
+    tally.inner_page_faults += stats.pages.inner_faults;
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
     ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());
@@ -294,8 +297,8 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_ring_bytes(64 << 20)
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
-        // Fewer than there are pages, soon; more than there are inner pages, of records and of large values.
-        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
+        // Fewer than there are pages, soon; some more than one operation needs.
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(7..20)))
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.

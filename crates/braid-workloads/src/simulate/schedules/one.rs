@@ -50,6 +50,7 @@ pub(super) struct Counts {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    pub(super) inner_page_faults: u64,
     /// Transactions that another worker took over from one that was blocked.
     pub(super) taken_over: u64,
     /// Transactions that change feeds gave, and how often a slot was advanced.
@@ -79,6 +80,7 @@ impl Counts {
         self.committed_beside_pages += other.committed_beside_pages;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.inner_page_faults += other.inner_page_faults;
         self.taken_over += other.taken_over;
         self.followed += other.followed;
         self.slots_advanced += other.slots_advanced;
@@ -413,6 +415,7 @@ impl Schedule {
             evicted: stats.versions_evicted,
             pages_evicted: stats.pages.evicted,
             page_faults: stats.pages.faults,
+            inner_page_faults: stats.pages.inner_faults,
             taken_over: stats.workers.iter().map(|worker| worker.taken_over).sum(),
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,
