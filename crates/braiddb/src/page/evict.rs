@@ -321,19 +321,24 @@ mod tests {
         (log, space, tree)
     }
 
+    /// The dirty pages that the hand comes by first.
+    fn first_batch(space: &Arc<PageSpace>) -> Batch {
+        let mut pager = Pager::default();
+        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        loop {
+            match space.sweep(&mut pager, &mut search) {
+                Swept::Dirty(batch) => return batch,
+                Swept::Busy => {}
+                swept => panic!("{swept:?}"),
+            }
+        }
+    }
+
     #[test]
     fn no_more_pages_are_written_for_the_budget_than_it_wants_gone() {
         with_limit(PART_SECONDS, |_| {
             let (_log, space, _tree) = dirty_tree(2000);
-            let mut pager = Pager::default();
-            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
-            let batch = loop {
-                match space.sweep(&mut pager, &mut search) {
-                    Swept::Dirty(batch) => break batch,
-                    Swept::Busy => {}
-                    swept => panic!("{swept:?}"),
-                }
-            };
+            let batch = first_batch(&space);
             let taken = space.frames_taken() as u32;
             let written = || space.counters.written.load(statistic::Ordering::Relaxed);
             let (pages, before) = (batch.len() as u32, written());
@@ -353,15 +358,7 @@ mod tests {
     fn dirty_pages_that_are_met_at_the_end_of_a_round_are_written() {
         with_limit(PART_SECONDS, |_| {
             let (_log, space, _tree) = dirty_tree(1);
-            let mut pager = Pager::default();
-            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
-            let batch = loop {
-                match space.sweep(&mut pager, &mut search) {
-                    Swept::Dirty(batch) => break batch,
-                    Swept::Busy => {}
-                    swept => panic!("{swept:?}"),
-                }
-            };
+            let batch = first_batch(&space);
             assert_eq!(batch.len(), 1);
             batch.write().unwrap();
         });
