@@ -353,14 +353,31 @@ mod tests {
         });
     }
 
-    /// Where there are few frames, a round of the hand ends soon: what it came by last is written as well.
+    /// A dirty page that the hand comes by at the end of a round is written, wherever the hand stood, and however many
+    /// frames of the rounds it had passed already.
     #[test]
     fn dirty_pages_that_are_met_at_the_end_of_a_round_are_written() {
         with_limit(PART_SECONDS, |_| {
-            let (_log, space, _tree) = dirty_tree(1);
-            let batch = first_batch(&space);
-            assert_eq!(batch.len(), 1);
-            batch.write().unwrap();
+            let (_log, space, _tree) = dirty_tree(100);
+            let frames = space.frames_taken() as u32;
+            let is_leaf = |number: &u32| space.frame(*number).shape().level == 0;
+            let due = (0..frames).find(is_leaf).unwrap();
+            let others = (0..frames).filter(|number| *number != due);
+            let keep: Vec<_> = others.filter_map(|number| space.frame(number).held()).collect();
+            assert!(keep.len() > 2, "there are some frames");
+            space.frame(due).frame.take_use();
+            for hand in 1..=frames as usize {
+                // At least one round is left.
+                for before in 0..=u64::from(frames) {
+                    let mut pager = Pager { hand, ..Pager::default() };
+                    let mut passed = before;
+                    let mut search = Search { keep: &keep, clean_only: false, passed: &mut passed };
+                    match space.sweep(&mut pager, &mut search) {
+                        Swept::Dirty(batch) => assert_eq!(batch.len(), 1),
+                        swept => panic!("{swept:?}, from {hand}, after {before}"),
+                    }
+                }
+            }
         });
     }
 
