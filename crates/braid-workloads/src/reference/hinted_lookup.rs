@@ -225,14 +225,7 @@ impl HintedLookup {
         let (mut started, mut found, mut transactions) = (0u64, 0u64, 0u64);
         let begin = Instant::now();
         let next = || {
-            let exhausted = match effort {
-                Effort::Transactions(count) => started >= count,
-                // The clock is read now and then only: reading it costs a tenth of a transaction.
-                Effort::Seconds(seconds) => {
-                    started.is_multiple_of(256) && begin.elapsed().as_secs_f64() >= seconds
-                }
-            };
-            if exhausted {
+            if effort.is_over(started, begin) {
                 return None;
             }
             started += 1;

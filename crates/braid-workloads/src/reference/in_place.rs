@@ -38,13 +38,7 @@ impl HintedLookup {
         let (mut started, mut transactions) = (0_u64, 0);
         let begin = Instant::now();
         let next = || {
-            let exhausted = match effort {
-                Effort::Transactions(count) => started >= count,
-                Effort::Seconds(seconds) => {
-                    started.is_multiple_of(256) && begin.elapsed().as_secs_f64() >= seconds
-                }
-            };
-            if exhausted {
+            if effort.is_over(started, begin) {
                 return None;
             }
             started += 1;
