@@ -1,5 +1,5 @@
 //! Recovery, from the disk to tables: the newest checkpoint, then the log after it. What each thing
-//! that can be on disk leads to is a table in `ARCHITECTURE.md`, held by `tests/recovery.rs`.
+//! that can be on disk leads to is a table in `ARCHITECTURE.md`, held by `tests/durability/recovery.rs`.
 
 mod check;
 mod checkpoint;

@@ -1,0 +1,165 @@
+//! Scans of records that are in the log only: neighbours are read together, whichever way the scan goes, and
+//! what cannot be read is told for the record it is about.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::common::{Watched, with_limit};
+use braiddb::{Database, Error, LogError, Options, Table};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 300;
+const RECORDS: u64 = 20_000;
+const A_TRANSACTION: u64 = 100;
+
+/// Records that scans have passed.
+static PASSED: AtomicU64 = AtomicU64::new(0);
+
+fn options() -> Options {
+    Options::default()
+        .workers(1)
+        .log_segment_bytes(1 << 20)
+        .log_ring_bytes(64 << 20)
+        .memory_budget(Some(80 << 20))
+}
+
+/// A value that is nowhere else.
+fn value(key: u64) -> Vec<u8> {
+    let mark = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+    mark.repeat(10 + (key % 7) as usize)
+}
+
+/// Makes a database whose records lie in the log in the order of their keys.
+fn fill(directory: &Path) {
+    let db = Database::open(directory, options()).unwrap().watched();
+    let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+    let firsts = (0..RECORDS).step_by(A_TRANSACTION as usize);
+    let source = db.run_source(0, firsts, async move |tx, first: &u64| {
+        for key in *first..first + A_TRANSACTION {
+            tx.insert(&table, &key, &value(key)[..]).await?;
+        }
+        Ok(())
+    });
+    source.unwrap().wait().unwrap();
+    block_on(db.checkpoint()).unwrap();
+    db.close().unwrap();
+}
+
+fn open(directory: &Path) -> (Database, Table<u64, [u8]>) {
+    let db = Database::open(directory, options()).unwrap().watched();
+    let table = block_on(db.open_table("records")).unwrap();
+    (db, table)
+}
+
+/// Scans, and returns the keys and how often that waited for storage.
+fn scan(directory: &Path, reverse: bool, most: u64) -> (Vec<u64>, u64) {
+    let (db, table) = open(directory);
+    let before = db.stats().suspensions.storage;
+    let keys = db.run_blocking(async move |tx| {
+        let scan = tx.scan(&table, ..)?.limit(most);
+        let mut scan = if reverse { scan.rev() } else { scan };
+        let mut keys = Vec::new();
+        while let Some((key, found)) = scan.next().await? {
+            assert!(found == value(key), "record {key}");
+            keys.push(key);
+            PASSED.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(keys)
+    });
+    let waited = db.stats().suspensions.storage - before;
+    db.close().unwrap();
+    (keys.unwrap(), waited)
+}
+
+#[test]
+fn neighbours_in_the_log_are_read_together() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        limit.on_timeout("records passed", || PASSED.load(Ordering::Relaxed).to_string());
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path());
+        let (keys, waited) = scan(directory.path(), false, u64::MAX);
+        assert!(keys.into_iter().eq(0..RECORDS));
+        assert!((1..100).contains(&waited), "waited {waited} times");
+        let (keys, waited) = scan(directory.path(), true, u64::MAX);
+        assert!(keys.into_iter().eq((0..RECORDS).rev()));
+        assert!((1..100).contains(&waited), "waited {waited} times in reverse");
+        let (keys, waited) = scan(directory.path(), false, 10);
+        assert!(keys.into_iter().eq(0..10));
+        assert_eq!(waited, 1);
+    });
+}
+
+/// Records that others have moved in the log are found where they are now.
+#[test]
+fn scans_meet_records_that_are_elsewhere_in_the_log() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path());
+        let (db, table) = open(directory.path());
+        let moved = table.clone();
+        let odd = (0..RECORDS).filter(|key| key % 64 == 1);
+        let source = db.run_source(0, odd, async move |tx, key: &u64| match key % 128 {
+            1 => tx.put(&moved, key, &value(*key)[..]).await,
+            _ => tx.delete(&moved, key).await.map(drop),
+        });
+        source.unwrap().wait().unwrap();
+        db.close().unwrap();
+        drop((db, table));
+        for reverse in [false, true] {
+            let (mut keys, _) = scan(directory.path(), reverse, u64::MAX);
+            keys.sort_unstable();
+            assert!(keys.into_iter().eq((0..RECORDS).filter(|key| key % 128 != 65)));
+        }
+    });
+}
+
+/// Damages the value of a record in the files of a closed database.
+fn damage(directory: &Path, key: u64) {
+    let wanted = value(key);
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(mut bytes) = std::fs::read(&path) else { continue };
+        if let Some(place) = bytes.windows(wanted.len()).position(|some| some == wanted) {
+            bytes[place + 3] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            return;
+        }
+    }
+    panic!("record {key} is in no file");
+}
+
+#[test]
+fn a_damaged_record_is_told_and_those_beside_it_are_read() {
+    const DAMAGED: u64 = 7_321;
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        fill(directory.path());
+        damage(directory.path(), DAMAGED);
+        let (db, table) = open(directory.path());
+        let keys = db.run_blocking(async move |tx| {
+            let (mut scan, mut keys) = (tx.scan(&table, ..)?, Vec::new());
+            let told = loop {
+                match scan.next().await {
+                    Ok(record) => {
+                        keys.push(record.expect("the damaged one comes before the end").0)
+                    }
+                    Err(error) => break error,
+                }
+            };
+            assert!(
+                matches!(&told, Error::Log(error) if matches!(**error, LogError::Corrupt { .. })),
+                "{told:?}"
+            );
+            assert_eq!(scan.next().await.unwrap_err().to_string(), told.to_string());
+            drop(scan);
+            let mut scan = tx.scan(&table, DAMAGED + 1..)?;
+            while let Some((key, found)) = scan.next().await? {
+                assert!(found == value(key), "record {key}");
+                keys.push(key);
+            }
+            Ok(keys)
+        });
+        assert!(keys.unwrap().into_iter().eq((0..RECORDS).filter(|key| *key != DAMAGED)));
+        db.close().unwrap();
+    });
+}

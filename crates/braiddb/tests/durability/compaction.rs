@@ -1,0 +1,303 @@
+//! Compaction: the log stays a small multiple of what is alive, and nothing is lost by it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::common::{Watched, with_limit};
+use braiddb::{Compaction, Database, Error, Options, Table};
+use pollster::block_on;
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 300;
+
+const SEGMENT_BYTES: u64 = 256 << 10;
+/// Of the log; a budget of hardly more lets everything be evicted.
+const RING_BYTES: u64 = 64 << 20;
+const KEYS: u64 = 2000;
+const VALUE_BYTES: usize = 300;
+
+fn options() -> Options {
+    Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 20)
+}
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(key << 32 ^ round);
+    (0..VALUE_BYTES).map(|_| random.u8(..)).collect()
+}
+
+/// Writes every key of a stride, in transactions of ten.
+fn overwrite(db: &Database, table: &Table<u64, [u8]>, round: u64, stride: u64) {
+    let keys: Vec<u64> = (0..KEYS).filter(|key| key % stride == 0).collect();
+    let batches: Vec<Vec<u64>> = keys.chunks(10).map(<[u64]>::to_vec).collect();
+    let table = table.clone();
+    let source = db.run_source(0, batches, async move |tx, keys| {
+        for key in keys {
+            tx.put(&table, key, &value(*key, round)).await?;
+        }
+        Ok(())
+    });
+    source.unwrap().wait().unwrap();
+}
+
+fn check(db: &Database, rounds: impl Fn(u64) -> u64) {
+    let table: Table<u64, [u8]> = block_on(db.open_table("t")).unwrap();
+    let found: Vec<(u64, Vec<u8>)> = db
+        .run_blocking(async move |tx| {
+            let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+            while let Some((key, value)) = scan.next().await? {
+                found.push((key, value.to_vec()));
+            }
+            Ok(found)
+        })
+        .unwrap();
+    assert_eq!(found.len() as u64, KEYS);
+    for (key, bytes) in found {
+        assert!(bytes == value(key, rounds(key)), "key {key}");
+    }
+}
+
+/// Compacts; a checkpoint that is due may be in the way for a while.
+fn compact(db: &Database) -> Compaction {
+    loop {
+        match block_on(db.compact()) {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            compacted => return compacted.unwrap(),
+        }
+    }
+}
+
+fn problems(db: &Database) -> Vec<String> {
+    loop {
+        match db.check() {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            report => return report.unwrap().problems,
+        }
+    }
+}
+
+/// Bytes of the segments that hold some of the log; others are prepared ahead.
+fn log_bytes(directory: &Path, db: &Database) -> u64 {
+    let start = |name: &str| {
+        let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    let names = std::fs::read_dir(directory).unwrap();
+    let names = names.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let tail = db.stats().lsn.tail;
+    names.filter(|name| start(name).is_some_and(|start| start < tail)).count() as u64
+        * SEGMENT_BYTES
+}
+
+#[test]
+fn overwritten_data_leaves_the_disk() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for round in 1..=20 {
+            // Every third key stays as the first round left it.
+            overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
+            overwrite(&db, &table, round, 2);
+        }
+        let rounds = |key: u64| if key.is_multiple_of(2) || key.is_multiple_of(3) { 20 } else { 1 };
+        check(&db, rounds);
+        let compacted = compact(&db);
+        let live = KEYS * (VALUE_BYTES as u64 + 32);
+        let after = log_bytes(directory.path(), &db);
+        assert!(after <= 3 * live + 10 * SEGMENT_BYTES, "{after} bytes for {live}, {compacted:?}");
+        check(&db, rounds);
+        assert_eq!(problems(&db), Vec::<String>::new());
+        db.close().unwrap();
+        drop((db, table));
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        check(&db, rounds);
+        assert_eq!(problems(&db), Vec::<String>::new());
+        assert_eq!(compact(&db).moved, 0);
+    });
+}
+
+#[test]
+fn what_a_reader_sees_stays_until_it_is_over() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        // Everything is evicted, so the reader's versions are read from the segments.
+        let options = options()
+            .log_ring_bytes(64 << 20)
+            .memory_budget(RING_BYTES + 1)
+            .checkpoint_bytes(1 << 40);
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        overwrite(&db, &table, 1, 1);
+        let reader = block_on(db.begin()).unwrap();
+        for round in 2..=12 {
+            overwrite(&db, &table, round, 1);
+        }
+        let other = db.clone();
+        let compaction = std::thread::spawn(move || compact(&other));
+        let under_way = || matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay));
+        while !under_way() {
+            std::thread::yield_now();
+        }
+        for key in 0..KEYS {
+            let bytes = block_on(reader.get(&table, &key)).unwrap().unwrap();
+            assert!(bytes[..] == value(key, 1)[..], "key {key}");
+        }
+        assert!(under_way() && !compaction.is_finished(), "it waits for the reader to be over");
+        block_on(reader.commit()).unwrap();
+        let compacted = compaction.join().unwrap();
+        assert!(compacted.segments > 0, "{compacted:?}");
+        check(&db, |_| 12);
+    });
+}
+
+#[test]
+fn closing_ends_a_compaction_that_waits() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        let reader = block_on(db.begin()).unwrap();
+        for round in 1..=10 {
+            overwrite(&db, &table, round, 1);
+        }
+        db.close().unwrap();
+        drop((reader, db, table));
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        check(&db, |_| 10);
+    });
+}
+
+/// Where a compaction is when the database is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Anywhere,
+    /// It writes its checkpoint.
+    Checkpoint,
+    /// The checkpoint is whole.
+    Named,
+    /// It has freed a segment.
+    Freed,
+    Done,
+}
+
+/// What a compaction has done so far, as is seen from outside.
+#[derive(PartialEq, Eq)]
+struct Seen {
+    files: Vec<PathBuf>,
+    freed: u64,
+}
+
+impl Seen {
+    fn of(directory: &Path, db: &Database) -> Self {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint"));
+        files.sort();
+        Self { files, freed: db.stats().log.segments_freed }
+    }
+}
+
+impl Place {
+    fn is_reached(self, before: &Seen, now: &Seen) -> bool {
+        let unfinished = |path: &PathBuf| path.ends_with("checkpoint.new");
+        match self {
+            Self::Anywhere => true,
+            Self::Checkpoint => now.files.iter().any(unfinished),
+            Self::Named => now.files != before.files && !now.files.iter().any(unfinished),
+            Self::Freed => now.freed > before.freed,
+            Self::Done => false,
+        }
+    }
+}
+
+#[test]
+fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        // Compaction is by command only, in passes over what is on the disk.
+        let options = options()
+            .log_ring_bytes(64 << 20)
+            .memory_budget(RING_BYTES + 1)
+            .checkpoint_bytes(1 << 40);
+        let (mut round, mut cut_short) = (0, 0);
+        let places = [Place::Anywhere, Place::Checkpoint, Place::Named, Place::Freed, Place::Done];
+        // Until closing cut one short that was under way.
+        for place in places.into_iter().cycle() {
+            if cut_short > 0 && place == Place::Anywhere {
+                break;
+            }
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
+            let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
+            for _ in 0..6 {
+                round += 1;
+                // Every third key stays as the first round left it.
+                overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
+                overwrite(&db, &table, round, 2);
+            }
+            let before = Seen::of(directory.path(), &db);
+            let other = db.clone();
+            let compaction = std::thread::spawn(move || block_on(other.compact()));
+            let mut now = Seen::of(directory.path(), &db);
+            while !place.is_reached(&before, &now) && !compaction.is_finished() {
+                now = Seen::of(directory.path(), &db);
+            }
+            db.close().unwrap();
+            match compaction.join().unwrap() {
+                // One that comes to its end frees segments.
+                Ok(done) => cut_short += u64::from(now != before && done.segments == 0),
+                Err(Error::Closed) => assert!(now == before, "what has begun has a result"),
+                Err(error) => panic!("{error}"),
+            }
+            drop((db, table));
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
+            check(
+                &db,
+                |key| if key.is_multiple_of(2) || key.is_multiple_of(3) { round } else { 1 },
+            );
+            assert_eq!(problems(&db), Vec::<String>::new());
+            db.close().unwrap();
+        }
+    });
+}
+
+/// The file that is the segment which starts at `start`, by its header: it may be called by another.
+fn segment_file(directory: &Path, start: u64) -> PathBuf {
+    let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let mut segments = files.filter(|path| path.extension().is_some_and(|end| end == "seg"));
+    let found = segments.find(|path| {
+        let mut header = [0; 48];
+        File::open(path).unwrap().read_exact(&mut header).unwrap();
+        header[40..] == start.to_le_bytes()
+    });
+    found.expect("records are in it")
+}
+
+#[test]
+fn a_missing_segment_is_found_when_the_database_is_opened() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for round in 1..=8 {
+            overwrite(&db, &table, round, 1);
+        }
+        compact(&db);
+        let tail = db.stats().lsn.tail;
+        db.close().unwrap();
+        drop((db, table));
+        // One that records are in, before the checkpoint or after it.
+        let segment = segment_file(directory.path(), (tail / SEGMENT_BYTES - 1) * SEGMENT_BYTES);
+        std::fs::remove_file(segment).unwrap();
+        let told = Database::open(directory.path(), options()).unwrap_err().to_string();
+        assert!(told.contains("missing"), "{told}");
+        // Nor can the log be replayed without the checkpoint.
+        let files = std::fs::read_dir(directory.path()).unwrap();
+        let names = files.map(|file| file.unwrap().path());
+        for checkpoint in names.filter(|name| name.extension().is_some_and(|end| end == "ckpt")) {
+            std::fs::remove_file(checkpoint).unwrap();
+        }
+        let told = Database::open(directory.path(), options()).unwrap_err().to_string();
+        assert!(told.contains("missing"), "{told}");
+    });
+}

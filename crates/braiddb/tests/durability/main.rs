@@ -1,0 +1,23 @@
+//! What is on disk and what comes back from it: recovery, checkpoints, compaction, eviction, backups, and answers
+//! that leave only when they are durable.
+
+mod backup;
+mod checkpoint;
+mod closing;
+mod cold;
+mod cold_scans;
+#[path = "../common/mod.rs"]
+mod common;
+mod compaction;
+mod eviction;
+#[path = "../common/expiring.rs"]
+#[allow(dead_code, reason = "a table of another type is made here")]
+mod expiring;
+mod large_values;
+mod log_failure;
+mod memory;
+mod read_admission;
+mod read_only;
+mod recovery;
+mod reopening;
+mod small_database;

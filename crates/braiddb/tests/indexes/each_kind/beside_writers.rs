@@ -1,0 +1,221 @@
+//! An index is exactly what its table is, beside writers at random.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braiddb::{Database, Error, IndexOptions, Isolation, Options, RunOptions, Transaction};
+use pollster::block_on;
+
+use super::numbers::{Records, attach, check_now, create_table, in_memory, keys_of, scan, write};
+use crate::common::{Watched, with_limit};
+
+const RECORDS: u64 = 40;
+
+/// A value with keys that few others have too.
+fn random_value(random: &mut fastrand::Rng) -> String {
+    let count = random.usize(0..4);
+    (0..count).map(|_| format!("{} ", random.u64(0..60))).collect()
+}
+
+/// A value for one record with keys that the others have almost never.
+fn own_value(random: &mut fastrand::Rng, key: u64, records: u64) -> String {
+    let owner = if random.u32(0..3000) == 0 { random.u64(0..records) } else { key };
+    (0..3).filter(|_| random.bool()).map(|n| format!("{} ", owner * 3 + n)).collect()
+}
+
+/// Clients that write records until they are told to stop; what they committed, or lost. The values of
+/// records, of so many, have keys of their own, or share them.
+fn writers(
+    db: &Database,
+    table: &Records,
+    stop: &Arc<AtomicBool>,
+    count: u64,
+    own: Option<u64>,
+) -> Vec<std::thread::JoinHandle<(u64, u64)>> {
+    let client = |seed: u64| {
+        let (db, table, stop) = (db.clone(), table.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let (mut random, mut counts) = (fastrand::Rng::with_seed(seed), (0, 0));
+            while !stop.load(Ordering::Relaxed) {
+                let writes: Vec<_> = (0..random.usize(1..4))
+                    .map(|_| {
+                        let key = random.u64(0..own.unwrap_or(RECORDS));
+                        let value = random.bool().then(|| match own {
+                            Some(records) => own_value(&mut random, key, records),
+                            None => random_value(&mut random),
+                        });
+                        (key, value)
+                    })
+                    .collect();
+                let give_up = random.u32(0..8) == 0;
+                let isolation = [Isolation::Serializable, Isolation::Snapshot][random.usize(0..2)];
+                let options = RunOptions::default().isolation(isolation);
+                let table = table.clone();
+                let done = block_on(db.run_with(options, async move |tx: &Transaction| {
+                    for (key, value) in &writes {
+                        match value {
+                            Some(value) => tx.put(&table, key, value).await?,
+                            None => _ = tx.delete(&table, key).await?,
+                        }
+                    }
+                    if give_up { Err(Error::KeyNotFound) } else { Ok(()) }
+                }));
+                match done {
+                    Ok(_) => counts.0 += 1,
+                    Err(Error::KeyNotFound | Error::UniqueViolation { .. }) => counts.1 += 1,
+                    Err(error) if error.is_retryable() => counts.1 += 1,
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            counts
+        })
+    };
+    (0..count).map(client).collect()
+}
+
+fn stress(unique: bool, seconds: u64) {
+    let (db, table, index) = in_memory(3, unique);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers = writers(&db, &table, &stop, 4, None);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let mut checks = 0;
+    while checks < 50 || std::time::Instant::now() < end {
+        check_now(&db, &table, &index);
+        checks += 1;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let counts: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    let committed: u64 = counts.iter().map(|counts| counts.0).sum();
+    assert!(committed > 100, "{counts:?}");
+    check_now(&db, &table, &index);
+}
+
+/// Keys go from record to record and back beside scans; every scan sees exactly its snapshot.
+#[test]
+fn an_index_is_what_its_table_is_beside_writers() {
+    with_limit(240, |_| stress(false, 4));
+}
+
+#[test]
+fn a_unique_index_is_what_its_table_is_beside_writers() {
+    with_limit(240, |_| stress(true, 4));
+}
+
+/// Created and dropped again and again while others write: each time it is exactly what the table is.
+fn create_beside_writers(unique: bool, records: u64) {
+    let db = Database::in_memory(Options::default().workers(3)).unwrap().watched();
+    let table: Records = create_table(&db, "records");
+    for key in 0..records {
+        write(&db, &table, &[(key, Some(&format!("{}", 3 * key)))]).unwrap();
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers = writers(&db, &table, &stop, 4, unique.then_some(records));
+    let (mut created, mut duplicates) = (0, 0);
+    while created < 40 {
+        match attach(&db, &table, IndexOptions::default().unique(unique)) {
+            Ok(index) => {
+                created += 1;
+                for _ in 0..5 {
+                    check_now(&db, &table, &index);
+                }
+                block_on(db.drop_index(&table, "numbers")).unwrap();
+            }
+            Err(Error::DuplicateKey { .. }) if unique => duplicates += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+        assert!(block_on(db.indexes()).unwrap().is_empty());
+    }
+    stop.store(true, Ordering::Relaxed);
+    let counts: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    assert!(counts.iter().all(|counts| counts.0 > 0), "{counts:?}");
+    println!("{created} created, {duplicates} with duplicates; committed and not: {counts:?}");
+}
+
+#[test]
+fn an_index_is_created_and_dropped_beside_writers() {
+    with_limit(240, |_| create_beside_writers(false, RECORDS));
+}
+
+#[test]
+fn a_unique_index_is_created_beside_writers() {
+    with_limit(240, |_| create_beside_writers(true, 300));
+}
+
+/// A transaction that was told by an index that there is no such record cannot commit beside one who makes it, though the
+/// index is being dropped meanwhile.
+#[test]
+fn what_a_dropped_index_told_is_certified() {
+    with_limit(120, |_| {
+        let (db, table, index) = in_memory(2, false);
+        write(&db, &table, &[(1, Some("1")), (2, Some("2"))]).unwrap();
+        let teller = block_on(db.begin()).unwrap();
+        let three = (Bound::Included(3), Bound::Included(3));
+        let by = index.clone();
+        let told = block_on(teller.step(async move |tx| scan(tx, &by, three, false).await));
+        assert_eq!(told.unwrap(), []);
+        let dropping = std::thread::spawn({
+            let (db, table) = (db.clone(), table.clone());
+            move || block_on(db.drop_index(&table, "numbers"))
+        });
+        loop {
+            let by = index.clone();
+            match db.run_blocking(async move |tx| scan(tx, &by, three, false).await) {
+                Ok(found) => assert_eq!(found, []),
+                Err(Error::IndexNotFound { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // The other reads what the teller is about to write, and makes what it was told is not there.
+        let records = table.clone();
+        let made = db.run_blocking(async move |tx| {
+            assert_eq!(tx.get(&records, &1).await?, Some("1"));
+            tx.put(&records, &3, "3").await
+        });
+        made.unwrap();
+        block_on(teller.put(&table, &1, "1 9")).unwrap();
+        let committed = block_on(teller.commit());
+        assert!(matches!(committed, Err(Error::NotSerializable { .. })), "{committed:?}");
+        dropping.join().unwrap().unwrap();
+        assert_eq!(block_on(db.indexes()).unwrap().len(), 0);
+        write(&db, &table, &[(4, Some("4"))]).unwrap();
+    });
+}
+
+/// A model of what was committed, by keys.
+#[test]
+fn an_index_follows_a_model() {
+    with_limit(120, |_| {
+        let (db, table, index) = in_memory(1, false);
+        let mut model = BTreeMap::<u64, String>::new();
+        let mut random = fastrand::Rng::with_seed(11);
+        for _ in 0..2000 {
+            let key = random.u64(0..RECORDS);
+            if random.u32(0..3) == 0 {
+                write(&db, &table, &[(key, None)]).unwrap();
+                model.remove(&key);
+            } else {
+                let value = random_value(&mut random);
+                write(&db, &table, &[(key, Some(&value))]).unwrap();
+                model.insert(key, value);
+            }
+            let (low, high) = (random.u64(0..60), random.u64(0..60));
+            let range = (Bound::Included(low.min(high)), Bound::Excluded(low.max(high)));
+            let reverse = random.bool();
+            let by = index.clone();
+            let found =
+                db.run_blocking(async move |tx| scan(tx, &by, range, reverse).await).unwrap();
+            let expected: BTreeSet<_> = model
+                .iter()
+                .flat_map(|(key, value)| keys_of(value).map(|n| (n, *key, value.clone())))
+                .filter(|(number, ..)| (low.min(high)..low.max(high)).contains(number))
+                .collect();
+            let mut expected: Vec<_> = expected.into_iter().collect();
+            if reverse {
+                expected.reverse();
+            }
+            assert_eq!(found, expected);
+        }
+    });
+}

@@ -1,0 +1,142 @@
+//! Indexes that are created, opened again and dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braiddb::{Database, Error, IndexOptions, IndexStage, Options, Transaction};
+use pollster::block_on;
+
+use super::numbers::{
+    ALL, Records, attach, check_now, create_table, extract, in_memory, open, scan, write,
+};
+use crate::common::{Watched, with_limit};
+
+#[test]
+fn an_index_is_there_again_after_opening_once_it_is_attached() {
+    with_limit(120, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..4_u64 {
+            let (db, table) = open(directory.path());
+            let options = IndexOptions::default().version(3);
+            if round > 0 {
+                let rows = block_on(db.indexes()).unwrap();
+                assert_eq!((rows.len(), rows[0].stage), (1, IndexStage::Ready));
+                assert_eq!((&*rows[0].table, &*rows[0].name), ("records", "numbers"));
+                let detached = write(&db, &table, &[(1, Some("1"))]).unwrap_err();
+                assert!(
+                    matches!(&detached, Error::IndexDetached { table, index }
+                        if table == "records" && index == "numbers"),
+                    "{detached:?}"
+                );
+                for wrong in [options.version(4), options.unique(true)] {
+                    let refused = attach(&db, &table, wrong).unwrap_err();
+                    assert!(matches!(refused, Error::IndexMismatch { .. }), "{refused:?}");
+                }
+                let other = block_on(db.index(&table, "numbers", options, |_, keys| {
+                    keys.push("a key of another type");
+                }));
+                assert!(matches!(other, Err(Error::IndexMismatch { .. })));
+                // Reading needs nothing.
+                let records = table.clone();
+                let read = async move |tx: &Transaction| Ok(tx.get(&records, &0).await?.is_some());
+                assert!(db.run_blocking(read).unwrap());
+            }
+            let index = attach(&db, &table, options).unwrap();
+            let before = check_now(&db, &table, &index);
+            assert_eq!(before == 0, round == 0);
+            for key in 0..500 {
+                let value = format!("{} {}", key % 7, key + round);
+                write(&db, &table, &[(key, Some(&value)), (key + 500, (round < 2).then_some("5"))])
+                    .unwrap();
+            }
+            write(&db, &table, &[(round, None)]).unwrap();
+            write(&db, &table, &[(0, Some("0"))]).unwrap();
+            check_now(&db, &table, &index);
+            match round {
+                1 => drop(block_on(db.checkpoint()).unwrap()),
+                2 => drop(block_on(db.compact()).unwrap()),
+                _ => {}
+            }
+            let report = db.check().unwrap();
+            assert!(report.problems.is_empty(), "{:?}", report.problems);
+            db.close().unwrap();
+        }
+    });
+}
+
+fn dropped_space(db: &Database) -> u64 {
+    let memory = db.stats().memory;
+    memory.index_nodes + memory.versions + memory.keys + memory.pages
+}
+
+#[test]
+fn a_dropped_index_is_gone_and_gives_its_space_back() {
+    with_limit(120, |_| {
+        let (db, table, index) = in_memory(2, false);
+        let empty = dropped_space(&db);
+        for key in 0..3000 {
+            write(&db, &table, &[(key, Some("1 2 3 4 5"))]).unwrap();
+        }
+        let indexed = dropped_space(&db);
+        let reader = block_on(db.begin()).unwrap();
+        drop(reader);
+        block_on(db.drop_index(&table, "numbers")).unwrap();
+        assert!(block_on(db.indexes()).unwrap().is_empty());
+        let by = index.clone();
+        let gone = db.run_blocking(async move |tx| scan(tx, &by, ALL, false).await).unwrap_err();
+        assert!(matches!(gone, Error::IndexNotFound { .. }), "{gone:?}");
+        let again = block_on(db.drop_index(&table, "numbers")).unwrap_err();
+        assert!(matches!(again, Error::IndexNotFound { .. }), "{again:?}");
+        write(&db, &table, &[(1, Some("panic is nobody's any more"))]).unwrap();
+        // Deleted records are reclaimed some turns later.
+        let freed = || dropped_space(&db) < empty + (indexed - empty) / 2;
+        for _ in 0..1000 {
+            if freed() || super::PAGED {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(freed() || super::PAGED, "{empty}, {indexed}, {}", dropped_space(&db));
+        write(&db, &table, &[(1, Some("6 7"))]).unwrap();
+        if super::PAGED {
+            // The memory of pages is kept for pages to come.
+            for round in 0..8 {
+                attach(&db, &table, IndexOptions::default().version(round)).unwrap();
+                block_on(db.drop_index(&table, "numbers")).unwrap();
+            }
+            assert!(dropped_space(&db) < 2 * indexed, "{indexed}, {}", dropped_space(&db));
+        }
+        let options = IndexOptions::default().unique(true).version(1);
+        let duplicate = attach(&db, &table, options).unwrap_err();
+        assert!(matches!(duplicate, Error::DuplicateKey { .. }), "{duplicate:?}");
+        assert!(block_on(db.indexes()).unwrap().is_empty(), "nothing is left of it");
+        let index = attach(&db, &table, IndexOptions::default().version(1)).unwrap();
+        assert_eq!(check_now(&db, &table, &index), 2999 * 5 + 2);
+    });
+}
+
+/// Who wrote before an index was listed is waited for: its entries are made once it is over.
+#[test]
+fn who_is_active_when_an_index_is_created_is_waited_for() {
+    with_limit(60, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table: Records = create_table(&db, "records");
+        let writer = block_on(db.begin()).unwrap();
+        block_on(writer.put(&table, &1, "1")).unwrap();
+        let filling = Arc::new(AtomicBool::new(false));
+        let creating = {
+            let (db, table, filling) = (db.clone(), table.clone(), filling.clone());
+            std::thread::spawn(move || {
+                let watch = |_| filling.store(true, Ordering::SeqCst);
+                let options = IndexOptions::default();
+                block_on(db.index_watched(&table, "numbers", options, extract, watch)).unwrap()
+            })
+        };
+        // Long enough for a creation that does not wait to be told, most of the time.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(!filling.load(Ordering::SeqCst), "the writer is active");
+        block_on(writer.commit()).unwrap();
+        let index = creating.join().unwrap();
+        assert_eq!(check_now(&db, &table, &index), 1);
+    });
+}

@@ -1,0 +1,206 @@
+//! What a unique index refuses, and what is wrong with the function that gives the keys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braiddb::{Database, Error, IndexKeys, IndexOptions, Isolation, Options, RunOptions};
+use pollster::block_on;
+
+use super::numbers::{Records, attach, check_now, create_table, extract, in_memory, write};
+use crate::common::{Watched, with_limit};
+
+#[test]
+fn a_unique_index_refuses_a_second_record_and_nothing_of_it_is_there() {
+    with_limit(60, |_| {
+        let (db, table, index) = in_memory(2, true);
+        write(&db, &table, &[(1, Some("10 11")), (2, Some("20"))]).unwrap();
+        let refused = write(&db, &table, &[(3, Some("30 11"))]).unwrap_err();
+        let key = 11_u64.to_be_bytes();
+        match &refused {
+            Error::UniqueViolation { table, index, key: k } => {
+                assert_eq!((&**table, &**index, &**k), ("records", "numbers", &key[..]));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(refused.to_string().contains("another record has the key 11 in"), "{refused}");
+        assert!(!refused.is_retryable());
+        let (records, by) = (table.clone(), index.clone());
+        db.run_blocking(async move |tx| {
+            // The error is passed over, and what is committed has nothing of the write.
+            let refused = tx.put(&records, &3, "30 20").await;
+            assert!(matches!(refused, Err(Error::UniqueViolation { .. })));
+            assert!(matches!(
+                tx.update(&records, &1, "20").await,
+                Err(Error::UniqueViolation { .. })
+            ));
+            // The key exists: that comes first.
+            assert!(matches!(tx.insert(&records, &1, "10").await, Err(Error::KeyExists)));
+            assert!(matches!(tx.update(&records, &9, "10").await, Err(Error::KeyNotFound)));
+            assert_eq!(tx.get(&records, &3).await?, None);
+            let found = tx.get_by(&by, &11).await?.map(|(key, value)| (key, value.to_owned()));
+            assert_eq!(found, Some((1, "10 11".to_owned())));
+            assert_eq!(tx.get_by(&by, &30).await?, None);
+            // A key goes from one record to another, within one transaction.
+            tx.put(&records, &1, "10").await?;
+            tx.put(&records, &4, "11").await?;
+            assert_eq!(tx.get_by(&by, &11).await?.map(|(key, _)| key), Some(4));
+            tx.delete(&records, &4).await?;
+            tx.put(&records, &5, "11").await
+        })
+        .unwrap();
+        assert_eq!(check_now(&db, &table, &index), 3);
+    });
+}
+
+/// Of two transactions that give a key to two records, one fails; each way round, under each isolation.
+#[test]
+fn of_two_who_claim_a_key_one_loses() {
+    with_limit(60, |_| {
+        for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+            for first_commits_first in [false, true] {
+                let (db, table, index) = in_memory(2, true);
+                let options = || RunOptions::default().isolation(isolation);
+                let one = block_on(db.begin_with(options())).unwrap();
+                let two = block_on(db.begin_with(options())).unwrap();
+                block_on(one.put(&table, &1, "7")).unwrap();
+                if first_commits_first {
+                    block_on(one.commit()).unwrap();
+                    let told = block_on(two.put(&table, &2, "7")).unwrap_err();
+                    if isolation == Isolation::Serializable {
+                        // Its snapshot is extended, so it is told what is there.
+                        assert!(matches!(told, Error::UniqueViolation { .. }), "{told:?}");
+                    } else {
+                        assert!(matches!(told, Error::Conflict { .. }), "{told:?}");
+                    }
+                } else {
+                    assert!(matches!(
+                        block_on(two.put(&table, &2, "7")),
+                        Err(Error::Conflict { .. })
+                    ));
+                    block_on(one.commit()).unwrap();
+                }
+                let extended = first_commits_first && isolation == Isolation::Serializable;
+                assert_eq!(block_on(two.commit()).is_ok(), extended);
+                assert_eq!(check_now(&db, &table, &index), 1);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_panic_of_what_gives_the_keys_leaves_nothing() {
+    with_limit(60, |_| {
+        let (db, table, index) = in_memory(2, false);
+        write(&db, &table, &[(1, Some("1"))]).unwrap();
+        let records = table.clone();
+        db.run_blocking(async move |tx| {
+            for intent in 0..3 {
+                let written = match intent {
+                    0 => tx.put(&records, &1, "2 panic").await,
+                    1 => tx.insert(&records, &2, "2 panic").await,
+                    _ => tx.update(&records, &1, "3 panic").await,
+                };
+                match written {
+                    Err(Error::Panicked(message)) => assert!(message.contains("extractor")),
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(tx.get(&records, &1).await?, Some("1"));
+            tx.put(&records, &3, "3").await
+        })
+        .unwrap();
+        assert_eq!(check_now(&db, &table, &index), 2);
+        assert_eq!(db.stats().aborted.panic, 0);
+    });
+}
+
+#[test]
+fn one_that_gives_other_keys_for_the_same_value_is_told() {
+    with_limit(60, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let table: Records = create_table(&db, "records");
+        let calls = Arc::new(AtomicU64::new(0));
+        let changing = move |_: &str, keys: &mut IndexKeys<'_, u64>| {
+            keys.push(&calls.fetch_add(1, Ordering::Relaxed));
+        };
+        let options = IndexOptions::default();
+        let index = block_on(db.index(&table, "changing", options, changing)).unwrap();
+        write(&db, &table, &[(1, Some("a"))]).unwrap();
+        let told = write(&db, &table, &[(1, Some("b"))]).unwrap_err();
+        assert!(matches!(told, Error::IndexInconsistent { .. }), "{told:?}");
+        let records = table.clone();
+        let passed_over = db.run_blocking(async move |tx| {
+            assert!(tx.put(&records, &1, "c").await.is_err());
+            Ok(())
+        });
+        assert!(matches!(passed_over, Err(Error::IndexInconsistent { .. })), "{passed_over:?}");
+        let records = table.clone();
+        let value =
+            db.run_blocking(async move |tx| Ok(tx.get(&records, &1).await?.map(str::to_owned)));
+        assert_eq!(value.unwrap().as_deref(), Some("a"), "nothing of it was committed");
+        block_on(db.drop_index(&table, "changing")).unwrap();
+        write(&db, &table, &[(1, Some("b"))]).unwrap();
+        drop(index);
+    });
+}
+
+/// A refusal by a unique index is certified too.
+#[test]
+fn a_refusal_is_certified() {
+    with_limit(60, |_| {
+        let (db, table, _index) = in_memory(2, true);
+        write(&db, &table, &[(1, Some("7"))]).unwrap();
+        let told = block_on(db.begin()).unwrap();
+        let refused = block_on(told.put(&table, &2, "7"));
+        assert!(matches!(refused, Err(Error::UniqueViolation { .. })));
+        write(&db, &table, &[(1, Some("8"))]).unwrap();
+        block_on(told.put(&table, &3, "9")).unwrap();
+        assert!(matches!(block_on(told.commit()), Err(Error::NotSerializable { .. })));
+    });
+}
+
+#[test]
+fn duplicates_are_named_when_a_unique_index_is_created() {
+    with_limit(60, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table: Records = create_table(&db, "records");
+        write(&db, &table, &[(1, Some("1")), (2, Some("2 7")), (3, Some("7"))]).unwrap();
+        let refused = attach(&db, &table, IndexOptions::default().unique(true)).unwrap_err();
+        let Error::DuplicateKey { key, records, .. } = &refused else { panic!("{refused:?}") };
+        assert_eq!(key[..], 7_u64.to_be_bytes());
+        let names: Vec<_> = records.iter().map(|key| key[7]).collect();
+        assert_eq!(names, [2, 3]);
+        let shown = refused.to_string();
+        assert!(shown.contains("the records 2 and 3 both have the key 7"), "{shown}");
+        write(&db, &table, &[(3, Some("8"))]).unwrap();
+        let index = attach(&db, &table, IndexOptions::default().unique(true)).unwrap();
+        assert_eq!(check_now(&db, &table, &index), 4);
+    });
+}
+
+/// Who takes a key from a record while the index is built, and finds the key's entry another record's, keeps
+/// that entry from being changed: or it could become the first record's again before the key is gone.
+#[test]
+fn an_entry_of_another_record_is_kept_by_who_loses_the_key() {
+    with_limit(60, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table: Records = create_table(&db, "records");
+        write(&db, &table, &[(1, Some("7"))]).unwrap();
+        let mut looked = false;
+        let watch = |_| {
+            if std::mem::replace(&mut looked, true) {
+                return;
+            }
+            write(&db, &table, &[(2, Some("7"))]).unwrap();
+            let loses = block_on(db.begin()).unwrap();
+            block_on(loses.put(&table, &1, "8")).unwrap();
+            let other = block_on(db.begin()).unwrap();
+            let taken = block_on(other.delete(&table, &2));
+            assert!(matches!(taken, Err(Error::Conflict { .. })), "{taken:?}");
+            block_on(loses.commit()).unwrap();
+        };
+        let options = IndexOptions::default().unique(true);
+        let index = block_on(db.index_watched(&table, "numbers", options, extract, watch)).unwrap();
+        assert_eq!(check_now(&db, &table, &index), 2);
+    });
+}

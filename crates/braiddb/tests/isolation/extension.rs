@@ -1,0 +1,215 @@
+//! Snapshots that are extended: a transaction that writes, and meets what was written after it began, goes on
+//! as if it had begun then, as long as all that it was told is still so.
+
+use crate::common::with_limit;
+use crate::one_table::{in_memory, write_now};
+use braiddb::{
+    Database, Error, IndexOptions, InteractiveTransaction, Options, RunOptions, Table, Transaction,
+};
+use pollster::block_on;
+
+/// A database with the records 0 to 99, each with its key as its value.
+fn filled() -> (Database, Table<u64, u64>) {
+    let (db, table) = in_memory(Options::default().workers(2));
+    let fill = table.clone();
+    db.run_blocking(async move |tx| {
+        for key in 0..100 {
+            tx.put(&fill, &key, &key).await?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    (db, table)
+}
+
+fn get(tx: &InteractiveTransaction, table: &Table<u64, u64>, key: u64) -> Option<u64> {
+    block_on(tx.get(table, &key)).unwrap()
+}
+
+/// A transaction that has read record 1, and written one of its own.
+fn writer(db: &Database, table: &Table<u64, u64>) -> InteractiveTransaction {
+    let tx = block_on(db.begin()).unwrap();
+    assert_eq!(get(&tx, table, 1), Some(1));
+    block_on(tx.put(table, &1000, &0)).unwrap();
+    tx
+}
+
+fn aborted(db: &Database) -> u64 {
+    let aborted = db.stats().aborted;
+    aborted.conflict + aborted.certification + aborted.stale_read
+}
+
+type Step = fn(&InteractiveTransaction, &Table<u64, u64>);
+
+/// What a transaction that wrote may do with records that have changed since it began.
+const STEPS: [(&str, Step); 8] = [
+    ("reads a value", |tx, table| assert_eq!(get(tx, table, 5), Some(50))),
+    ("reads a new record", |tx, table| assert_eq!(get(tx, table, 200), Some(2))),
+    ("reads that one is gone", |tx, table| assert_eq!(get(tx, table, 6), None)),
+    ("writes it over", |tx, table| block_on(tx.put(table, &5, &51)).unwrap()),
+    ("updates what is new", |tx, table| block_on(tx.update(table, &200, &51)).unwrap()),
+    ("inserts what is gone", |tx, table| block_on(tx.insert(table, &6, &51)).unwrap()),
+    ("deletes it", |tx, table| assert!(block_on(tx.delete(table, &5)).unwrap())),
+    ("asks for several", |tx, table| {
+        let table = table.clone();
+        let step = async move |tx: &Transaction| tx.multi_get(&table, &[1, 5, 6, 7, 200]).await;
+        let told = [Some(1), Some(50), None, Some(7), Some(2)];
+        assert_eq!(block_on(tx.step(step)).unwrap(), told);
+    }),
+];
+
+#[test]
+fn a_writer_goes_on_with_what_was_written_meanwhile() {
+    with_limit(60, |_| {
+        for (what, step) in STEPS {
+            let (db, table) = filled();
+            let tx = writer(&db, &table);
+            write_now(&db, &table, 5, Some(50));
+            write_now(&db, &table, 6, None);
+            write_now(&db, &table, 200, Some(2));
+            step(&tx, &table);
+            assert_eq!(db.stats().snapshots_extended, 1, "{what}");
+            assert_eq!(get(&tx, &table, 1), Some(1));
+            block_on(tx.commit()).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(aborted(&db), 0, "{what}");
+        }
+    });
+}
+
+/// It does not if anything that it was told has changed, and is turned back then.
+#[test]
+fn a_writer_that_was_told_what_has_changed_does_not_go_on() {
+    with_limit(60, |_| {
+        for key in [5, 6, 200] {
+            let (db, table) = filled();
+            let tx = writer(&db, &table);
+            write_now(&db, &table, 5, Some(50));
+            write_now(&db, &table, 6, None);
+            write_now(&db, &table, 200, Some(2));
+            write_now(&db, &table, 1, Some(11));
+            let told = block_on(tx.get(&table, &key));
+            assert!(matches!(told, Err(Error::NotSerializable { .. })), "{key}: {told:?}");
+            assert!(matches!(block_on(tx.commit()), Err(Error::NotSerializable { .. })), "{key}");
+            assert_eq!((db.stats().snapshots_extended, db.stats().aborted.stale_read), (0, 1));
+        }
+        let (db, table) = filled();
+        let tx = writer(&db, &table);
+        write_now(&db, &table, 5, Some(50));
+        write_now(&db, &table, 1, Some(11));
+        assert!(matches!(block_on(tx.put(&table, &5, &0)), Err(Error::Conflict { .. })));
+        assert!(matches!(block_on(tx.commit()), Err(Error::Conflict { .. })));
+        assert_eq!((db.stats().snapshots_extended, db.stats().aborted.conflict), (0, 1));
+    });
+}
+
+/// A transaction that may turn out to have read only stays where it began; and one that was told much.
+#[test]
+fn only_those_are_extended_that_write_and_were_told_little() {
+    with_limit(60, |_| {
+        let (db, table) = filled();
+        let reader = block_on(db.begin()).unwrap();
+        write_now(&db, &table, 5, Some(50));
+        assert_eq!(get(&reader, &table, 5), Some(5));
+        block_on(reader.commit()).unwrap();
+        for (reads, extended) in [(64, 1), (65, 1)] {
+            let (db, table) = (db.clone(), table.clone());
+            write_now(&db, &table, 99, Some(99));
+            let tx = block_on(db.begin()).unwrap();
+            block_on(tx.put(&table, &1000, &0)).unwrap();
+            (10..10 + reads).for_each(|key| assert_eq!(get(&tx, &table, key), Some(key)));
+            write_now(&db, &table, 99, Some(990));
+            let read = block_on(tx.get(&table, &99));
+            assert_eq!(read.is_ok(), reads == 64, "{reads}: {read:?}");
+            assert_eq!(db.stats().snapshots_extended, extended, "{reads}");
+        }
+    });
+}
+
+/// What a scan has read ahead still holds after an extension, or there is none.
+#[test]
+fn scans_under_way_keep_what_they_have_read() {
+    with_limit(60, |_| {
+        for (changed, extended) in [(50, 0), (99, 1)] {
+            let (db, table) = filled();
+            let (other, scanned) = (db.clone(), table.clone());
+            let body = async move |tx: &Transaction| {
+                tx.put(&scanned, &1000, &0).await?;
+                let mut scan = tx.scan(&scanned, 20..60)?;
+                for key in 20..30 {
+                    assert_eq!(scan.next().await?, Some((key, key)));
+                }
+                if tx.attempt() == 1 {
+                    let table = scanned.clone();
+                    other
+                        .run(async move |tx: &Transaction| {
+                            tx.put(&table, &changed, &7).await?;
+                            tx.put(&table, &98, &7).await
+                        })
+                        .await?;
+                }
+                assert_eq!(tx.get(&scanned, &98).await?, Some(7));
+                let mut met = Vec::new();
+                while let Some(record) = scan.next().await? {
+                    met.push(record.1);
+                }
+                Ok(met)
+            };
+            let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
+            let mut expected: Vec<u64> = (30..60).collect();
+            if changed == 50 {
+                expected[20] = 7;
+            }
+            assert_eq!(outcome.value, expected);
+            assert_eq!(db.stats().snapshots_extended, extended, "{changed}");
+            assert_eq!(outcome.attempts, 2 - extended as u32);
+        }
+    });
+}
+
+/// From the second attempt on it is extended before it has written.
+#[test]
+fn another_attempt_is_extended_before_it_writes() {
+    with_limit(60, |_| {
+        let (db, table) = filled();
+        let (other, counted) = (db.clone(), table.clone());
+        let body = async move |tx: &Transaction| {
+            let first = tx.get(&counted, &1).await?.unwrap();
+            let table = counted.clone();
+            let changed = if tx.attempt() == 1 { 1 } else { 2 };
+            other.run(async move |tx: &Transaction| tx.put(&table, &changed, &70).await).await?;
+            let second = tx.get(&counted, &2).await?.unwrap();
+            tx.put(&counted, &3, &(first + second)).await?;
+            Ok((first, second))
+        };
+        let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
+        assert_eq!((outcome.attempts, outcome.value), (2, (70, 70)));
+        assert_eq!(db.stats().snapshots_extended, 1);
+    });
+}
+
+/// A write to an indexed table takes the keys from the record as it is by then.
+#[test]
+fn indexes_follow_an_extended_write() {
+    with_limit(60, |_| {
+        let (db, table) = filled();
+        let by_value = |value: u64, keys: &mut braiddb::IndexKeys<'_, u64>| keys.push(&value);
+        let index =
+            block_on(db.index(&table, "by_value", IndexOptions::default(), by_value)).unwrap();
+        let tx = writer(&db, &table);
+        write_now(&db, &table, 5, Some(500));
+        block_on(tx.put(&table, &5, &501)).unwrap();
+        block_on(tx.commit()).unwrap();
+        assert_eq!((db.stats().snapshots_extended, aborted(&db)), (1, 0));
+        let found = db.run_blocking(async move |tx| {
+            let mut found = Vec::new();
+            for value in [5, 500, 501] {
+                let mut scan = tx.scan_by(&index, value..=value)?;
+                while let Some(hit) = scan.next().await? {
+                    found.push((value, hit.1));
+                }
+            }
+            Ok(found)
+        });
+        assert_eq!(found.unwrap(), [(501, 5)]);
+    });
+}

@@ -1,0 +1,16 @@
+//! What transactions see of each other: snapshots, certification, and who may not commit.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod extension;
+mod hermitage;
+#[path = "../common/one_table.rs"]
+mod one_table;
+mod safety_net;
+mod serializable;
+mod snapshot_model;
+mod snapshots;
+mod stale_reads;
+#[path = "../common/table_kind.rs"]
+mod table_kind;
+mod turnstile;

@@ -1,0 +1,353 @@
+//! Snapshots: what was committed when one was made is read from it, whatever is written, evicted, compacted
+//! and dropped since; and once it is dropped nothing is kept for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::common::{Watched, with_limit};
+use crate::table_kind::create_table;
+use braiddb::{
+    Certifier, Database, Error, IndexKeys, IndexOptions, Options, Snapshot, Table, Transaction,
+};
+use pollster::block_on;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 300;
+
+type Records = Table<u64, [u8]>;
+type Model = BTreeMap<u64, Vec<u8>>;
+
+fn value(random: &mut fastrand::Rng) -> Vec<u8> {
+    let (length, byte) = (random.usize(0..300), random.u8(..));
+    vec![byte; length]
+}
+
+/// Writes some records, to the database and to the model.
+fn change(db: &Database, table: &Records, model: &mut Model, random: &mut fastrand::Rng) {
+    let mut changes = Vec::new();
+    for _ in 0..20 {
+        let key = random.u64(0..500);
+        changes.push((key, (random.u8(0..4) > 0).then(|| value(random))));
+    }
+    let (table, all) = (table.clone(), changes.clone());
+    db.run_blocking(async move |tx| {
+        for (key, value) in &all {
+            match value {
+                Some(value) => tx.put(&table, key, value).await?,
+                None => _ = tx.delete(&table, key).await?,
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+    for (key, value) in changes {
+        _ = match value {
+            Some(value) => model.insert(key, value),
+            None => model.remove(&key),
+        };
+    }
+}
+
+/// Holds all that a snapshot has against the model as of when it was made, and single records of it.
+fn agrees(snapshot: &Snapshot, table: &Records, model: &Model) {
+    let records = table.clone();
+    let found = snapshot.run(async move |tx: &Transaction| {
+        let (mut scan, mut found) = (tx.scan(&records, ..)?, Model::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value.to_vec());
+        }
+        Ok(found)
+    });
+    assert!(block_on(found).unwrap() == *model, "as of {}", snapshot.lsn());
+    for key in (0..500).step_by(37) {
+        assert_eq!(block_on(snapshot.get(table, &key)).unwrap(), model.get(&key).cloned());
+    }
+}
+
+/// Several snapshots of several ages, each read by several threads, while others write.
+fn keep_their_records(db: Database, table: Records) {
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut model, mut held) = (Model::new(), Vec::<(Snapshot, Arc<Model>)>::new());
+    for round in 0..60 {
+        change(&db, &table, &mut model, &mut random);
+        held.push((block_on(db.snapshot()).unwrap(), Arc::new(model.clone())));
+        if held.len() > 5 {
+            held.swap_remove(random.usize(0..held.len()));
+        }
+        change(&db, &table, &mut model, &mut random);
+        if round % 10 == 9 {
+            std::thread::scope(|scope| {
+                for (snapshot, then) in &held {
+                    for _ in 0..2 {
+                        scope.spawn(|| agrees(&snapshot.clone(), &table, then));
+                    }
+                }
+                for _ in 0..20 {
+                    change(&db, &table, &mut model, &mut random);
+                }
+            });
+        }
+    }
+    assert!(held.windows(2).any(|pair| pair[0].0.lsn() != pair[1].0.lsn()));
+    let refused = held[0].0.run({
+        let table = table.clone();
+        async move |tx: &Transaction| tx.put(&table, &1, &[]).await
+    });
+    assert!(matches!(block_on(refused), Err(Error::ReadOnly)));
+    drop(held);
+    agrees(&block_on(db.snapshot()).unwrap(), &table, &model);
+    db.close().unwrap();
+}
+
+/// Puts one value under all keys of a range, a hundred in a transaction.
+fn put_all(db: &Database, table: &Records, keys: std::ops::Range<u64>, value: &[u8]) {
+    let keys: Vec<u64> = keys.collect();
+    for some in keys.chunks(100) {
+        let (table, some, value) = (table.clone(), some.to_vec(), value.to_vec());
+        db.run_blocking(async move |tx| {
+            for key in &some {
+                tx.put(&table, key, &value).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn snapshots_keep_their_records() {
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+            let table = create_table(&db, "records", paged);
+            keep_their_records(db, table);
+        });
+    }
+}
+
+/// Evicted, and moved by compaction, as far as they may be.
+#[test]
+fn snapshots_keep_their_records_beside_eviction_and_compaction() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let ring = 64 << 20;
+        let options = Options::default()
+            .workers(2)
+            .log_ring_bytes(ring)
+            .log_segment_bytes(256 << 10)
+            .checkpoint_bytes(512 << 10)
+            .memory_budget(ring as u64 + (128 << 10));
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table = create_table(&db, "records", false);
+        let over = Arc::new(AtomicBool::new(false));
+        let compacting = {
+            let (db, over) = (db.clone(), over.clone());
+            std::thread::spawn(move || {
+                while !over.load(Ordering::SeqCst) {
+                    match block_on(db.checkpoint()) {
+                        Ok(_) | Err(Error::CheckpointUnderWay | Error::Closed) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            })
+        };
+        let watched = db.clone();
+        keep_their_records(db, table);
+        over.store(true, Ordering::SeqCst);
+        compacting.join().unwrap();
+        assert!(watched.stats().versions_evicted > 0);
+    });
+}
+
+/// As the last handle is dropped what was kept is freed: a record that is changed all the time has few versions.
+#[test]
+fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let table: Records = create_table(&db, "records", false);
+        let put_all = |byte: u8| put_all(&db, &table, 0..500, &[byte; 1000]);
+        put_all(0);
+        let snapshot = block_on(db.snapshot()).unwrap();
+        let clone = snapshot.clone();
+        drop(snapshot);
+        for byte in 1..20 {
+            put_all(byte);
+        }
+        assert_eq!(block_on(clone.get(&table, &7)).unwrap(), Some(vec![0; 1000]));
+        drop(clone);
+        // Until its end has reached the worker, and what it kept is over.
+        while db.stats().memory.versions > 1_100_000 {
+            put_all(99);
+        }
+    });
+}
+
+#[test]
+fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
+        block_on(db.put(&table, &1, &1)).unwrap();
+        let snapshot = block_on(db.snapshot()).unwrap();
+        // Dropped within a transaction that reads it, which goes on.
+        let rounds = Arc::new(AtomicU64::new(0));
+        let (other, records, done) = (db.clone(), table.clone(), rounds.clone());
+        let read = snapshot.run(async move |tx: &Transaction| {
+            for value in 2..200 {
+                let written = records.clone();
+                other.run(async move |tx| tx.put(&written, &1, &value).await).await?;
+                assert_eq!(tx.get(&records, &1).await?, Some(1));
+                done.store(value, Ordering::SeqCst);
+            }
+            Ok(())
+        });
+        drop(snapshot);
+        block_on(read).unwrap();
+        assert_eq!(rounds.load(Ordering::SeqCst), 199);
+        let last = block_on(db.snapshot()).unwrap();
+        assert_eq!(block_on(last.get(&table, &1)).unwrap(), Some(199));
+        db.close().unwrap();
+        assert!(matches!(block_on(last.get(&table, &1)), Err(Error::TransactionOver)));
+        assert!(matches!(block_on(db.snapshot()), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn later_tables_and_indexes_are_not_in_a_snapshot() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
+        let snapshot = block_on(db.snapshot()).unwrap();
+        let later: Table<u64, u64> = block_on(db.create_table("later")).unwrap();
+        assert!(
+            block_on(snapshot.run(async |tx: &Transaction| tx.tables().await)).unwrap().len() == 1
+        );
+        let found = block_on(snapshot.get(&later, &1));
+        assert!(matches!(found, Ok(None) | Err(Error::TableNotFound(_))), "{found:?}");
+        // Building an index waits for the snapshot.
+        let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+        let building = std::thread::spawn({
+            let (db, table) = (db.clone(), table.clone());
+            move || block_on(db.index(&table, "by_value", IndexOptions::default(), value))
+        });
+        while block_on(db.indexes()).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(block_on(snapshot.get(&table, &1)).unwrap(), None);
+        drop(snapshot);
+        building.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn the_safety_net_has_no_snapshots() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
+        let db = Database::in_memory(options).unwrap().watched();
+        let refused = block_on(db.snapshot()).unwrap_err().to_string();
+        assert!(refused.contains("read validation"), "{refused}");
+    });
+}
+
+/// Values that were read are not kept for as long as the snapshot is.
+#[test]
+fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::default().workers(1).log_ring_bytes(64 << 20);
+        let db = Database::open(directory.path(), options.memory_budget((64 << 20) + (1 << 20)))
+            .unwrap()
+            .watched();
+        let table: Records = create_table(&db, "records", false);
+        put_all(&db, &table, 0..3000, &[7; 4000]);
+        let snapshot = block_on(db.snapshot()).unwrap();
+        for _ in 0..4 {
+            let records = table.clone();
+            let read = snapshot.run(async move |tx: &Transaction| {
+                for key in 0..3000 {
+                    assert_eq!(tx.get(&records, &key).await?.map(<[u8]>::len), Some(4000));
+                }
+                Ok(())
+            });
+            block_on(read).unwrap();
+            // They are given up after the answer.
+            while db.stats().memory.copies > 100_000 {
+                std::thread::yield_now();
+            }
+        }
+        assert!(db.stats().versions_evicted > 0, "values are read from the log");
+    });
+}
+
+/// Checkpoints go on by themselves beside a snapshot, and so does whoever asks for one.
+#[test]
+fn a_snapshot_holds_up_no_checkpoint() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            Options::default().workers(2).log_segment_bytes(256 << 10).checkpoint_bytes(512 << 10);
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table: Records = create_table(&db, "records", false);
+        let snapshot = block_on(db.snapshot()).unwrap();
+        let before = db.stats().log.segments_freed;
+        // Segments full of what is dead, and many times the bytes after which a checkpoint is due.
+        for round in 0..40 {
+            for key in 0..20 {
+                block_on(db.put(&table, &key, &[round; 5000])).unwrap();
+            }
+        }
+        loop {
+            match block_on(db.checkpoint()) {
+                Ok(_) => break,
+                // One that began by itself ends by itself.
+                Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(db.stats().log.segments_freed, before, "what the snapshot may see is there");
+        drop(snapshot);
+        loop {
+            match block_on(db.compact()) {
+                Ok(compacted) => break assert!(compacted.segments > 0),
+                Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        db.close().unwrap();
+    });
+}
+
+/// The database is closed while a snapshot is read: the reader is told, or comes to its end.
+#[test]
+fn closing_ends_what_reads_a_snapshot() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for workers in [1, 2] {
+            let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
+            let table: Records = create_table(&db, "records", false);
+            put_all(&db, &table, 0..2000, &[1; 100]);
+            let snapshot = block_on(db.snapshot()).unwrap();
+            put_all(&db, &table, 0..2000, &[2; 100]);
+            let (begun, waits) = std::sync::mpsc::channel();
+            let records = table.clone();
+            let reading = std::thread::spawn(move || {
+                block_on(snapshot.run(async move |tx: &Transaction| {
+                    begun.send(()).unwrap();
+                    for _ in 0..200 {
+                        let mut scan = tx.scan(&records, ..)?;
+                        while let Some((_, value)) = scan.next().await? {
+                            assert_eq!(value, [1; 100], "as of the snapshot");
+                        }
+                    }
+                    Ok(())
+                }))
+            });
+            waits.recv().unwrap();
+            db.close().unwrap();
+            let read = reading.join().unwrap();
+            assert!(matches!(read, Ok(()) | Err(Error::TransactionOver)), "{read:?}");
+        }
+    });
+}

@@ -1,0 +1,232 @@
+//! Transactions that are told of what others have changed since they began: they may read on, and if they
+//! write they are turned back at once.
+
+use std::ops::Bound;
+
+use crate::common::with_limit;
+use crate::one_table::{in_memory, write_now};
+use braiddb::{
+    Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Stats, Table,
+    Transaction,
+};
+use pollster::block_on;
+
+fn scan(
+    tx: &InteractiveTransaction,
+    table: &Table<u64, u64>,
+    reverse: bool,
+    limit: u64,
+) -> Result<Vec<u64>, Error> {
+    let records = block_on(tx.scan(table, 4..=6, reverse, limit))?;
+    Ok(records.into_iter().map(|record| record.0).collect())
+}
+
+fn contains(tx: &InteractiveTransaction, table: &Table<u64, u64>) -> Result<bool, Error> {
+    let table = table.clone();
+    block_on(tx.step(async move |tx: &Transaction| tx.contains(&table, &5).await))
+}
+
+/// Whether the error says that key 5 was changed.
+fn is_of_five(error: &Error) -> bool {
+    let Error::NotSerializable { read, .. } = error else { return false };
+    let five = Bound::Included(5_u64.to_be_bytes().to_vec());
+    read.table == "records" && read.keys == (five.clone(), five)
+}
+
+type Reading = fn(&InteractiveTransaction, &Table<u64, u64>) -> Result<(), Error>;
+
+/// Ways to be told something of key 5 as it was, and whether it had a record then.
+const READINGS: [(&str, bool, Reading); 8] = [
+    ("a value", true, |tx, table| {
+        assert_eq!(block_on(tx.get(table, &5))?, Some(50));
+        Ok(())
+    }),
+    ("no value", false, |tx, table| {
+        assert_eq!(block_on(tx.get(table, &5))?, None);
+        Ok(())
+    }),
+    ("that it is there", true, |tx, table| {
+        assert!(contains(tx, table)?);
+        Ok(())
+    }),
+    ("that it is not there", false, |tx, table| {
+        assert!(!contains(tx, table)?);
+        Ok(())
+    }),
+    ("a scan that met it", true, |tx, table| {
+        assert_eq!(scan(tx, table, false, 9)?, [4, 5, 6]);
+        Ok(())
+    }),
+    ("a scan that did not", false, |tx, table| {
+        assert_eq!(scan(tx, table, false, 9)?, [4, 6]);
+        Ok(())
+    }),
+    ("a scan in reverse", false, |tx, table| {
+        assert_eq!(scan(tx, table, true, 2)?, [6, 4]);
+        Ok(())
+    }),
+    ("a scan up to it", true, |tx, table| {
+        assert_eq!(scan(tx, table, false, 2)?, [4, 5]);
+        Ok(())
+    }),
+];
+
+/// A database with the keys 4 and 6, perhaps 5, a transaction, and a change of 5 after it began.
+fn changed(
+    exists: bool,
+    options: RunOptions,
+    before: impl Fn(&InteractiveTransaction, &Table<u64, u64>),
+) -> (Database, Table<u64, u64>, InteractiveTransaction) {
+    let (db, table) = in_memory(Options::default().workers(2));
+    write_now(&db, &table, 4, Some(40));
+    write_now(&db, &table, 6, Some(60));
+    if exists {
+        write_now(&db, &table, 5, Some(50));
+    }
+    let tx = block_on(db.begin_with(options)).unwrap();
+    before(&tx, &table);
+    write_now(&db, &table, 5, if exists { None } else { Some(51) });
+    (db, table, tx)
+}
+
+fn causes(stats: &Stats) -> [u64; 3] {
+    [stats.aborted.stale_read, stats.aborted.certification, stats.aborted.conflict]
+}
+
+/// Whoever was told of the past is turned back where it writes, not at its commit, and is told what of.
+#[test]
+fn a_write_after_a_stale_read_is_turned_back() {
+    with_limit(60, |_| {
+        for (what, exists, reading) in READINGS {
+            let (db, table, tx) = changed(exists, RunOptions::default(), |_, _| {});
+            reading(&tx, &table).unwrap();
+            // Refused writes are answers, as reads are.
+            assert!(matches!(block_on(tx.insert(&table, &4, &0)), Err(Error::KeyExists)));
+            assert!(!block_on(tx.delete(&table, &100)).unwrap());
+            for refused in [
+                block_on(tx.put(&table, &4, &1)),
+                block_on(tx.insert(&table, &100, &1)),
+                block_on(tx.delete(&table, &4)).map(drop),
+            ] {
+                let error = refused.unwrap_err();
+                assert!(is_of_five(&error) && error.is_retryable(), "{what}: {error:?}");
+            }
+            assert!(is_of_five(&block_on(tx.commit()).unwrap_err()), "{what}");
+            assert_eq!(causes(&db.stats()), [1, 0, 0], "{what}");
+        }
+    });
+}
+
+/// Whoever has written, and was told something else that has changed, is turned back where it reads what has
+/// changed.
+#[test]
+fn a_stale_read_after_a_write_is_turned_back() {
+    with_limit(60, |_| {
+        for (what, exists, reading) in READINGS {
+            let (db, table, tx) = changed(exists, RunOptions::default(), |tx, table| {
+                block_on(tx.put(table, &100, &1)).unwrap();
+                assert_eq!(block_on(tx.get(table, &1)).unwrap(), None);
+            });
+            write_now(&db, &table, 1, Some(1));
+            assert!(is_of_five(&reading(&tx, &table).unwrap_err()), "{what}");
+            assert!(is_of_five(&block_on(tx.commit()).unwrap_err()), "{what}");
+            assert_eq!(causes(&db.stats()), [1, 0, 0], "{what}");
+        }
+    });
+}
+
+/// Those of whom nothing is certified are not turned back.
+#[test]
+fn whoever_need_not_be_certified_may_read_the_past() {
+    with_limit(60, |_| {
+        for (what, exists, reading) in READINGS {
+            let snapshot = RunOptions::default().isolation(Isolation::Snapshot);
+            let (_db, table, tx) = changed(exists, snapshot, |_, _| {});
+            reading(&tx, &table).unwrap();
+            block_on(tx.put(&table, &4, &1)).unwrap();
+            reading(&tx, &table).unwrap();
+            block_on(tx.commit()).unwrap_or_else(|error| panic!("{what}: {error}"));
+
+            let (_db, table, tx) = changed(exists, RunOptions::default(), |_, _| {});
+            reading(&tx, &table).unwrap();
+            block_on(tx.commit()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    });
+}
+
+/// A transaction whose writes were all taken back only reads.
+#[test]
+fn writes_that_were_taken_back_do_not_count() {
+    with_limit(60, |_| {
+        let (db, table, tx) = changed(true, RunOptions::default(), |tx, table| {
+            let table = table.clone();
+            let step = async move |tx: &Transaction| {
+                let before = tx.savepoint();
+                tx.put(&table, &100, &1).await?;
+                tx.rollback_to(&before)
+            };
+            block_on(tx.step(step)).unwrap();
+        });
+        assert_eq!(block_on(tx.get(&table, &5)).unwrap(), Some(50));
+        block_on(tx.commit()).unwrap();
+        assert_eq!(causes(&db.stats()), [0, 0, 0]);
+    });
+}
+
+/// Of a projected read only the part is certified, and of a scan what was handed out.
+#[test]
+fn what_is_not_certified_as_it_was_turns_nobody_back() {
+    with_limit(60, |_| {
+        let (db, table) = in_memory(Options::default().workers(2));
+        (0..100).for_each(|key| write_now(&db, &table, key, Some(key)));
+        let tx = block_on(db.begin()).unwrap();
+        write_now(&db, &table, 5, Some(15));
+        write_now(&db, &table, 60, None);
+        let read = table.clone();
+        let step = async move |tx: &Transaction| {
+            assert_eq!(tx.get_part(&read, &5, |value| value % 10).await?, Some(5));
+            let mut scan = tx.scan(&read, 10..)?;
+            for key in 10..60 {
+                assert_eq!(scan.next().await?, Some((key, key)));
+            }
+            drop(scan);
+            tx.put(&read, &0, &1).await
+        };
+        block_on(tx.step(step)).unwrap();
+        block_on(tx.commit()).unwrap();
+        assert_eq!(causes(&db.stats()), [0, 0, 0]);
+    });
+}
+
+/// It is tried again, up to the bound, as after a failed certification.
+#[test]
+fn run_tries_again_after_a_stale_read() {
+    with_limit(60, |_| {
+        let (db, table) = in_memory(Options::default().workers(2));
+        write_now(&db, &table, 5, Some(0));
+        let run = |attempts: u32, passes_over: bool| {
+            let (other, table) = (db.clone(), table.clone());
+            block_on(db.run_with(
+                RunOptions::default().max_attempts(attempts),
+                async move |tx: &Transaction| {
+                    if tx.attempt() <= 3 {
+                        let table = table.clone();
+                        let change = async move |tx: &Transaction| tx.put(&table, &5, &1).await;
+                        other.run(change).await?;
+                    }
+                    let told = tx.get(&table, &5).await?.unwrap();
+                    match tx.put(&table, &2, &told).await {
+                        Err(_) if passes_over => Ok(()),
+                        written => written,
+                    }
+                },
+            ))
+        };
+        for passes_over in [false, true] {
+            let before = db.stats().aborted.stale_read;
+            let error = run(1, passes_over).unwrap_err();
+            assert!(is_of_five(&error), "{error:?}");
+            assert_eq!(db.stats().aborted.stale_read, before + 1);
+        }
+    });
+}

@@ -1,0 +1,115 @@
+//! The turnstile for transactions whose certification fails again and again: whoever has it gets on, and
+//! nobody waits for it for ever, since its holder may be waiting for him.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{Watched, with_limit};
+use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table};
+use pollster::block_on;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 120;
+/// Certifications of one transaction that fail before it takes the turnstile.
+const FAILURES: u32 = 8;
+
+fn in_memory(workers: usize) -> (Database, Table<u64, u64>) {
+    let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
+    let table = block_on(db.create_table("records")).unwrap();
+    (db, table)
+}
+
+/// Runs a transaction whose first certifications fail, so that it takes the turnstile; `then` is run by each
+/// later attempt. How many attempts it took.
+fn with_turnstile(
+    db: &Database,
+    table: &Table<u64, u64>,
+    then: impl AsyncFn() -> Result<(), Error> + Send + 'static,
+) -> Result<u32, Error> {
+    let (other, table) = (db.clone(), table.clone());
+    let run = db.run_with(RunOptions::default(), async move |tx| {
+        tx.get(&table, &1).await?;
+        if tx.attempt() <= FAILURES {
+            let table = table.clone();
+            other.run(async move |tx| tx.put(&table, &1, &1).await).await?;
+        } else {
+            then().await?;
+        }
+        tx.put(&table, &2, &u64::from(tx.attempt())).await
+    });
+    Ok(block_on(run)?.attempts)
+}
+
+#[test]
+fn who_has_the_turnstile_may_wait_for_another_transaction() {
+    for workers in [1, 2] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let (db, table) = in_memory(workers);
+            let (other, records) = (db.clone(), table.clone());
+            let attempts = with_turnstile(&db, &table, async move || {
+                let table = records.clone();
+                other.run(async move |tx| tx.put(&table, &3, &3).await).await
+            });
+            assert_eq!(attempts.unwrap(), FAILURES + 1);
+            let three = db.run_blocking(async move |tx| tx.get(&table, &3).await);
+            assert_eq!(three.unwrap_or_else(|error: Error| panic!("{error}")), Some(3));
+            let stats = db.stats();
+            assert_eq!(stats.aborted.certification, u64::from(FAILURES));
+            assert!(stats.aborted.conflict > 0, "it was turned away: {stats:?}");
+        });
+    }
+}
+
+/// The engine's own writes wait as all others do.
+#[test]
+fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
+    const RECORDS: u64 = 40_000;
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = in_memory(2);
+        for start in (0..RECORDS).step_by(1000) {
+            let table = table.clone();
+            let filled = db.run_blocking(async move |tx| {
+                for key in start..start + 1000 {
+                    tx.put(&table, &key, &key).await?;
+                }
+                Ok(())
+            });
+            filled.unwrap();
+        }
+        let by_value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+        let over = Arc::new(AtomicBool::new(false));
+        let busy = {
+            let (db, table, over) = (db.clone(), table.clone(), over.clone());
+            std::thread::spawn(move || {
+                let mut holders = 0;
+                while !over.load(Ordering::SeqCst) {
+                    // As long as it takes the others to notice.
+                    let (other, records) = (db.clone(), table.clone());
+                    let wait = async move || {
+                        for _ in 0..20 {
+                            let table = records.clone();
+                            other.run(async move |tx| tx.get(&table, &5).await).await?;
+                        }
+                        Ok(())
+                    };
+                    // An attempt also fails when the index's building was faster to write an entry.
+                    assert!(with_turnstile(&db, &table, wait).unwrap() > FAILURES);
+                    holders += 1;
+                }
+                holders
+            })
+        };
+        for _ in 0..4 {
+            let options = IndexOptions::default();
+            block_on(db.index(&table, "by_value", options, by_value)).unwrap();
+            block_on(db.drop_index(&table, "by_value")).unwrap();
+        }
+        over.store(true, Ordering::SeqCst);
+        let holders: u64 = busy.join().unwrap();
+        assert!(holders > 3);
+        let failed = db.stats().aborted.certification;
+        // Nearly all failed for what this is about.
+        assert!(2 * failed > holders * u64::from(FAILURES), "{failed} for {holders} holders");
+        assert!(block_on(db.indexes()).unwrap().is_empty());
+    });
+}

@@ -1,0 +1,13 @@
+//! Tables larger than memory.
+
+mod budget;
+#[path = "../common/mod.rs"]
+mod common;
+mod large;
+mod large_attack;
+mod loads;
+mod memory;
+mod particular;
+mod recovery;
+#[path = "../common/table_kind.rs"]
+mod table_kind;

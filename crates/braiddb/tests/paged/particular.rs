@@ -1,0 +1,249 @@
+//! Paged tables: beside what the tests of all tables say of them, what is particular to them.
+
+use std::collections::BTreeMap;
+
+use crate::common::{Watched, with_limit};
+use crate::table_kind::{create_table, value_of_any_size};
+use braiddb::{
+    Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Options, RunOptions, Table,
+    TableOptions, Transaction,
+};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 180;
+
+fn in_memory(workers: usize) -> Database {
+    Database::in_memory(Options::default().workers(workers)).unwrap().watched()
+}
+
+async fn contents(
+    tx: &Transaction,
+    table: &Table<u64, [u8]>,
+    reverse: bool,
+) -> Result<Vec<(u64, Vec<u8>)>, Error> {
+    let (scan, mut found) = (tx.scan(table, ..)?, Vec::new());
+    let mut scan = if reverse { scan.rev() } else { scan };
+    while let Some((key, value)) = scan.next().await? {
+        found.push((key, value.to_vec()));
+    }
+    Ok(found)
+}
+
+/// Many pages of records that grow, shrink, go and come back; what is aborted fits back in.
+#[test]
+fn records_of_many_pages_grow_shrink_and_go() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory(2);
+        let table: Table<u64, [u8]> = create_table(&db, "records", true);
+        let mut model = BTreeMap::new();
+        for round in 0..300_u64 {
+            let (table, before) = (table.clone(), model.clone());
+            let commit = round % 3 != 0;
+            let result = db.run_blocking(async move |tx| {
+                let mut random = fastrand::Rng::with_seed(round);
+                let mut model = before.clone();
+                for _ in 0..100 {
+                    let key = random.u64(..400);
+                    if random.u8(..4) == 0 {
+                        let deleted = tx.delete(&table, &key).await?;
+                        assert_eq!(deleted, model.remove(&key).is_some());
+                    } else {
+                        let value = value_of_any_size(&mut random);
+                        tx.put(&table, &key, &value[..]).await?;
+                        model.insert(key, value);
+                    }
+                }
+                if commit { Ok(model) } else { Err(Error::KeyNotFound) }
+            });
+            match result {
+                Ok(left) => model = left,
+                Err(Error::KeyNotFound) => assert!(!commit),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut expected: Vec<_> = model.into_iter().collect();
+        let scanned = table.clone();
+        let found = db.run_blocking(async move |tx| contents(tx, &scanned, false).await).unwrap();
+        assert_eq!(found, expected);
+        expected.reverse();
+        let found = db.run_blocking(async move |tx| contents(tx, &table, true).await).unwrap();
+        assert_eq!(found, expected);
+    });
+}
+
+async fn sum(tx: &Transaction, tables: &[Table<u64, u64>; 2]) -> Result<u64, Error> {
+    let mut sum = 0;
+    for table in tables {
+        let mut scan = tx.scan(table, ..)?;
+        while let Some((_, value)) = scan.next().await? {
+            sum += value;
+        }
+    }
+    Ok(sum)
+}
+
+/// What a transaction writes to tables of both kinds commits at once, or not at all.
+#[test]
+fn transactions_over_both_kinds_are_atomic() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory(2);
+        let tables: [Table<u64, u64>; 2] =
+            [create_table(&db, "hot", false), create_table(&db, "paged", true)];
+        let setup = tables.clone();
+        db.run_blocking(async move |tx| {
+            for key in 0..8 {
+                for table in &setup {
+                    tx.put(table, &key, &100).await?;
+                }
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+        let threads: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let (db, tables) = (db.clone(), tables.clone());
+                std::thread::spawn(move || {
+                    for round in 0..400 {
+                        let used = tables.clone();
+                        let moved = db.run_blocking(async move |tx| {
+                            let mut random = fastrand::Rng::with_seed(thread << 32 | round);
+                            let (from, to) = (random.usize(..2), random.usize(..2));
+                            let (one, two) = (random.u64(..8), random.u64(..8));
+                            let now = tx.get(&used[from], &one).await?.unwrap();
+                            tx.put(&used[from], &one, &(now.wrapping_sub(1))).await?;
+                            let now = tx.get(&used[to], &two).await?.unwrap();
+                            tx.put(&used[to], &two, &(now.wrapping_add(1))).await?;
+                            if random.u8(..5) == 0 { Err(Error::KeyNotFound) } else { Ok(()) }
+                        });
+                        match moved {
+                            Ok(()) | Err(Error::KeyNotFound) => {}
+                            Err(error) => assert!(error.is_retryable(), "{error}"),
+                        }
+                        let used = tables.clone();
+                        let all = RunOptions::default().read_only(true);
+                        let found =
+                            block_on(db.run_with(all, async move |tx| sum(tx, &used).await));
+                        assert_eq!(found.unwrap().value, 1600);
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Before-images are kept only while a transaction may need them.
+#[test]
+fn versions_go_when_nobody_needs_them() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory(2);
+        let table: Table<u64, [u8]> = create_table(&db, "records", true);
+        let write = |byte: u8, delete: bool| {
+            let table = table.clone();
+            db.run_blocking(async move |tx| {
+                for key in 0..2000 {
+                    match delete {
+                        true => assert!(tx.delete(&table, &key).await?),
+                        false => tx.put(&table, &key, &[byte; 100]).await?,
+                    }
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        };
+        write(1, false);
+        let reader = block_on(db.begin()).unwrap();
+        assert_eq!(block_on(reader.get(&table, &7)).unwrap(), Some(vec![1; 100]));
+        (2..6).for_each(|byte| write(byte, false));
+        write(0, true);
+        assert!(db.stats().memory.versions > 5 * 2000 * 100, "{:?}", db.stats().memory);
+        // The records with their slots, on pages that are half full or more.
+        let pages = db.stats().memory.pages;
+        assert!((240_000..700_000).contains(&pages), "{:?}", db.stats().memory);
+        assert_eq!(block_on(reader.get(&table, &7)).unwrap(), Some(vec![1; 100]));
+        assert_eq!(block_on(reader.get(&table, &1999)).unwrap(), Some(vec![1; 100]));
+        block_on(reader.commit()).unwrap();
+        while db.stats().memory.versions > 10_000 {
+            std::thread::yield_now();
+        }
+        let found = db.run_blocking(async move |tx| contents(tx, &table, false).await).unwrap();
+        assert!(found.is_empty());
+    });
+}
+
+#[test]
+fn a_paged_table_is_dropped_cleared_and_renamed() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory(2);
+        let table: Table<u64, [u8]> = create_table(&db, "records", true);
+        let fill = || {
+            let table = table.clone();
+            db.run_blocking(async move |tx| {
+                for key in 0..3000 {
+                    tx.insert(&table, &key, &[9; 50]).await?;
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        };
+        fill();
+        assert_eq!(block_on(db.clear(&table)).unwrap(), 3000);
+        fill();
+        block_on(db.rename_table("records", "renamed")).unwrap();
+        let listed = db.run_blocking(async |tx| tx.tables().await).unwrap();
+        assert!(listed.len() == 1 && listed[0].options.paged && listed[0].name == "renamed");
+        let again: Table<u64, [u8]> = block_on(db.open_table("renamed")).unwrap();
+        assert_eq!(block_on(db.get(&again, &5)).unwrap(), Some(vec![9; 50]));
+        block_on(db.drop_table("renamed")).unwrap();
+        assert!(matches!(block_on(db.get(&again, &5)), Err(Error::TableNotFound(_))));
+        // One that its creator takes back, and what it has written.
+        let result = db.run_blocking(async |tx| {
+            let options = TableOptions::default().paged();
+            let table: Table<u64, [u8]> = tx.create_table_with("never", options).await?;
+            for key in 0..500 {
+                tx.put(&table, &key, &[1; 200]).await?;
+            }
+            Err::<(), _>(Error::KeyNotFound)
+        });
+        assert!(matches!(result, Err(Error::KeyNotFound)));
+    });
+}
+
+#[test]
+fn what_paged_tables_cannot_do_is_told() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory(1);
+        let table: Table<[u8], [u8]> = create_table(&db, "records", true);
+        let put = |key: usize, value: usize| {
+            let table = table.clone();
+            db.run_blocking(async move |tx| tx.put(&table, &vec![1; key], &vec![2; value]).await)
+        };
+        put(512, 1025).unwrap();
+        assert!(matches!(put(513, 1), Err(Error::KeyTooLong { bytes: 513, limit: 512 })));
+        let (most, more) = (MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1);
+        let told = |error| matches!(error, Error::ValueTooLong { bytes, limit } if (bytes, limit) == (more, most));
+        assert!(told(put(1, more).unwrap_err()));
+        assert_eq!(block_on(db.get(&table, &vec![1; 513])).unwrap(), None);
+        assert_eq!(block_on(db.get(&table, &vec![1; 512])).unwrap(), Some(vec![2; 1025]));
+        let refused = block_on(db.index::<u64, _, _, _>(
+            &table,
+            "by_length",
+            IndexOptions::default(),
+            |value, keys| keys.push(&(value.len() as u64)),
+        ));
+        // An entry is the index's key and the record's, on a page too.
+        let is_told = matches!(refused, Err(Error::KeyTooLong { bytes: 520, limit: 512 }));
+        assert!(is_told, "{refused:?}");
+        let create = |db: &Database| {
+            db.run_blocking(async |tx| {
+                let options = TableOptions::default().paged();
+                tx.create_table_with::<u64, u64>("paged", options).await
+            })
+        };
+        let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
+        assert!(matches!(
+            create(&Database::in_memory(options).unwrap().watched()),
+            Err(Error::Options(_))
+        ));
+    });
+}

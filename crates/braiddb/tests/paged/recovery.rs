@@ -1,0 +1,464 @@
+//! Paged tables in databases with a log: recovered from the newest checkpoint, and the log after it; and the version
+//! of the format that says so.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::common::{Watched, with_limit};
+use crate::table_kind::{create_table, value_of_any_size};
+use braiddb::{
+    Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Options, Table,
+    TableOptions,
+};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 240;
+
+type Records = Table<u64, [u8]>;
+
+fn options() -> Options {
+    Options::default().workers(2).log_segment_bytes(1 << 20).checkpoint_bytes(64 << 10)
+}
+
+fn open(directory: &Path) -> Database {
+    Database::open(directory, options()).unwrap().watched()
+}
+
+fn open_table(db: &Database, name: &'static str) -> Records {
+    block_on(db.open_table(name)).unwrap()
+}
+
+fn contents(db: &Database, table: &Records) -> BTreeMap<u64, Vec<u8>> {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value.to_vec());
+        }
+        Ok::<_, Error>(found)
+    });
+    found.unwrap()
+}
+
+/// Rounds of writes and deletions, in one transaction each; some are taken back, in part or altogether.
+fn churn(
+    db: &Database,
+    table: &Records,
+    model: &mut BTreeMap<u64, Vec<u8>>,
+    seed: u64,
+    rounds: u64,
+) {
+    for round in 0..rounds {
+        let (table, before) = (table.clone(), model.clone());
+        let result = db.run_blocking(async move |tx| {
+            let mut random = fastrand::Rng::with_seed(seed << 32 | round);
+            let mut model = before.clone();
+            for _ in 0..random.usize(1..60) {
+                let (savepoint, kept) = (tx.savepoint(), model.clone());
+                for _ in 0..random.usize(1..4) {
+                    let key = random.u64(..2000);
+                    if random.u8(..4) == 0 {
+                        let deleted = tx.delete(&table, &key).await?;
+                        assert_eq!(deleted, model.remove(&key).is_some());
+                    } else {
+                        let value = value_of_any_size(&mut random);
+                        tx.put(&table, &key, &value[..]).await?;
+                        model.insert(key, value);
+                    }
+                }
+                if random.u8(..6) == 0 {
+                    tx.rollback_to(&savepoint)?;
+                    model = kept;
+                }
+            }
+            if round % 7 == 3 { Err(Error::KeyNotFound) } else { Ok(model) }
+        });
+        match result {
+            Ok(left) => *model = left,
+            Err(Error::KeyNotFound) => assert_eq!(round % 7, 3),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn version(directory: &Path) -> u32 {
+    let meta = std::fs::read(directory.join("braid.meta")).unwrap();
+    u32::from_le_bytes(meta[8..12].try_into().unwrap())
+}
+
+fn checkpoints(directory: &Path) -> usize {
+    let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_str().unwrap().ends_with(".ckpt")).count()
+}
+
+/// What was committed to tables of both kinds is there after each opening, and goes on from there.
+#[test]
+fn tables_of_both_kinds_are_recovered() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut models = [BTreeMap::new(), BTreeMap::new()];
+        for generation in 0..4 {
+            let db = open(directory.path());
+            let tables = match generation {
+                0 => [create_table(&db, "hot", false), create_table(&db, "paged", true)],
+                _ => [open_table(&db, "hot"), open_table(&db, "paged")],
+            };
+            for (table, model) in tables.iter().zip(&mut models) {
+                assert!(contents(&db, table) == *model, "generation {generation}");
+                churn(&db, table, model, generation, 60);
+                assert!(contents(&db, table) == *model, "generation {generation}");
+            }
+            let report = check(&db);
+            assert_eq!(report.problems, Vec::<String>::new());
+            let records = models.iter().map(BTreeMap::len).sum::<usize>();
+            assert_eq!(report.records, records as u64 + 2, "those of the catalog are two");
+            db.close().unwrap();
+        }
+        assert!(models.iter().all(|model| model.len() > 200));
+    });
+}
+
+/// A transaction of many blocks counts as a whole; one that is larger than a block and is taken back does not.
+#[test]
+fn large_transactions_count_as_a_whole() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        let (hot, paged): (Records, Records) =
+            (create_table(&db, "hot", false), create_table(&db, "paged", true));
+        let write = |byte: u8, commit: bool| {
+            let (hot, paged) = (hot.clone(), paged.clone());
+            let written = db.run_blocking(async move |tx| {
+                for key in 0..2000 {
+                    tx.put(&hot, &key, &[byte; 500]).await?;
+                    tx.put(&paged, &key, &[byte; 700]).await?;
+                }
+                if commit { Ok(()) } else { Err(Error::KeyNotFound) }
+            });
+            assert_eq!(written.is_ok(), commit);
+        };
+        write(1, true);
+        write(2, false);
+        write(3, true);
+        write(4, false);
+        db.close().unwrap();
+        let db = open(directory.path());
+        for (name, bytes) in [("hot", 500), ("paged", 700)] {
+            let found = contents(&db, &open_table(&db, name));
+            assert_eq!(found.len(), 2000);
+            assert!(found.values().all(|value| *value == vec![3; bytes]), "{name}");
+        }
+    });
+}
+
+fn checkpoint(db: &Database) -> Checkpoint {
+    loop {
+        match block_on(db.checkpoint()) {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            written => return written.unwrap(),
+        }
+    }
+}
+
+fn compact(db: &Database) -> Compaction {
+    loop {
+        match block_on(db.compact()) {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            compacted => return compacted.unwrap(),
+        }
+    }
+}
+
+fn check(db: &Database) -> CheckReport {
+    loop {
+        match db.check() {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            checked => return checked.unwrap(),
+        }
+    }
+}
+
+fn newest_checkpoint(directory: &Path) -> PathBuf {
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|end| end == "ckpt")).max().unwrap()
+}
+
+/// A checkpoint has the records of paged tables: the log before it is freed, and opening replays what is after it.
+/// A backup is the same.
+#[test]
+fn a_checkpoint_has_paged_tables_and_frees_the_log() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = || options().checkpoint_bytes(1 << 30);
+        let open = |place: &Path| Database::open(place, options()).unwrap().watched();
+        let db = open(directory.path());
+        let (hot, paged): (Records, Records) =
+            (create_table(&db, "hot", false), create_table(&db, "paged", true));
+        let empty: Records = create_table(&db, "empty", true);
+        let mut models = [BTreeMap::new(), BTreeMap::new()];
+        churn(&db, &hot, &mut models[0], 1, 60);
+        churn(&db, &paged, &mut models[1], 2, 200);
+        // What is undecided while one is written is not in it.
+        let undecided = block_on(db.begin()).unwrap();
+        for key in 0..300 {
+            match key % 2 {
+                0 => drop(block_on(undecided.delete(&paged, &key)).unwrap()),
+                _ => block_on(undecided.put(&paged, &key, &[9; 999][..])).unwrap(),
+            }
+        }
+        let before = tempfile::tempdir().unwrap();
+        db.backup(before.path()).unwrap();
+        block_on(undecided.abort()).unwrap();
+        let written = checkpoint(&db);
+        assert_eq!(written.records, models.iter().map(BTreeMap::len).sum::<usize>() as u64 + 3);
+        assert!(compact(&db).segments > 0);
+        let freed = db.stats().lsn.checkpoint;
+        let as_of_backup = models[1].clone();
+        // What is after it.
+        churn(&db, &paged, &mut models[1], 3, 10);
+        block_on(db.put(&empty, &7, &[7][..])).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        db.backup(copy.path()).unwrap();
+        db.close().unwrap();
+        let db = open(before.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == as_of_backup);
+        db.close().unwrap();
+        for place in [directory.path(), copy.path(), directory.path()] {
+            let header = std::fs::read(newest_checkpoint(place)).unwrap();
+            assert_eq!((header[8], version(place), checkpoints(place)), (2, 2, 1));
+            let db = open(place);
+            let recovery = db.stats().recovery;
+            assert!(recovery.checkpoint.unwrap().lsn >= freed && recovery.log_bytes < 1 << 20);
+            assert!(contents(&db, &open_table(&db, "hot")) == models[0]);
+            assert!(contents(&db, &open_table(&db, "paged")) == models[1]);
+            assert_eq!(contents(&db, &open_table(&db, "empty")), [(7, vec![7])].into());
+            assert_eq!(check(&db).problems, Vec::<String>::new());
+            checkpoint(&db);
+            db.close().unwrap();
+        }
+    });
+}
+
+/// Checkpoints that are due by themselves, beside transactions, keep the log of a paged table small; those of a
+/// large table come no sooner than as much was logged.
+#[test]
+fn checkpoints_of_paged_tables_are_taken_by_themselves() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut model = BTreeMap::new();
+        for generation in 0..3 {
+            let db = open(directory.path());
+            let paged = match generation {
+                0 => create_table(&db, "paged", true),
+                _ => open_table(&db, "paged"),
+            };
+            assert!(contents(&db, &paged) == model);
+            churn(&db, &paged, &mut model, generation, 300);
+            compact(&db);
+            let stats = db.stats();
+            assert!(stats.log.segments_freed > 1, "{stats:?}");
+            assert!(stats.lsn.tail - stats.lsn.checkpoint < 4 << 20, "{stats:?}");
+            db.close().unwrap();
+        }
+    });
+}
+
+/// A damaged checkpoint with paged tables is told; so is one in a database that has none by its version.
+#[test]
+fn damage_to_a_checkpoint_of_paged_tables_is_told() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
+        churn(&db, &paged, &mut model, 1, 40);
+        checkpoint(&db);
+        db.close().unwrap();
+        let path = newest_checkpoint(directory.path());
+        let whole = std::fs::read(&path).unwrap();
+        let chunk = 4096 + (256 << 10);
+        let told = |bytes: Vec<u8>, expected: &str| {
+            std::fs::write(&path, bytes).unwrap();
+            let Err(Error::Log(error)) = Database::open(directory.path(), options()) else {
+                panic!("{expected:?} is not told");
+            };
+            let LogError::Corrupt { path: named, reason, .. } = &*error else { panic!("{error}") };
+            assert!(*named == path && reason.contains(expected), "{error}");
+        };
+        // The second chunk is the paged table's, after the catalog's; with its checksum made anew, for what no checksum tells.
+        let with = |offset: usize, value: &[u8]| {
+            let mut bytes = whole.clone();
+            bytes[chunk + offset..][..value.len()].copy_from_slice(value);
+            bytes[chunk..chunk + 4].fill(0);
+            let sum = crc32c::crc32c(&bytes[chunk..chunk + (256 << 10)]);
+            bytes[chunk..chunk + 4].copy_from_slice(&sum.to_le_bytes());
+            bytes
+        };
+        let mut flipped = whole.clone();
+        flipped[chunk + 1000] ^= 1;
+        told(flipped, "the checksum is wrong");
+        told(with(14, &[7]), "it is of no known kind");
+        told(with(14, &[0]), "");
+        told(with(20, &513_u16.to_le_bytes()), "a record is too long");
+        told(with(16, &(1_u32 << 30).to_le_bytes()), "a record makes no sense");
+        told(with(24, &[0xff]), "keys are not in order");
+        std::fs::write(&path, &whole).unwrap();
+        let db = open(directory.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == model);
+        db.close().unwrap();
+    });
+}
+
+/// What is in a checkpoint of paged tables is nowhere else on disk: a check tells what is wrong with it while the database is
+/// open, and another checkpoint, of what is in memory, mends it.
+#[test]
+fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = || options().checkpoint_bytes(1 << 40);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
+        churn(&db, &paged, &mut model, 1, 40);
+        checkpoint(&db);
+        assert_eq!(db.check().unwrap().problems, [""; 0]);
+        let path = newest_checkpoint(directory.path());
+        let whole = std::fs::read(&path).unwrap();
+        let problem = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let problems = db.check().unwrap().problems;
+            assert!(
+                problems.len() == 1 && problems[0].contains("write a checkpoint"),
+                "{problems:?}"
+            );
+            problems[0].clone()
+        };
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..20 {
+            let mut flipped = whole.clone();
+            flipped[4096 + random.usize(..whole.len() - 4096)] ^= 1 << random.u8(..8);
+            assert!(problem(&flipped).contains("the checksum is wrong"));
+        }
+        assert!(problem(&whole[..whole.len() - 1]).contains("it is cut short"));
+        checkpoint(&db);
+        assert_eq!(db.check().unwrap().problems, [""; 0]);
+        db.close().unwrap();
+        let db = open(directory.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == model);
+        db.close().unwrap();
+    });
+}
+
+/// A table's number is not used again, also when nothing but a log from before the newest checkpoint tells of the table;
+/// and that log may have to be replayed, if the checkpoint is lost.
+#[test]
+fn a_number_is_not_used_again_once_its_table_is_gone() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for first_paged in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = || options().checkpoint_bytes(1 << 30).log_segment_bytes(64 << 20);
+            let open = || Database::open(directory.path(), options()).unwrap().watched();
+            let id = |db: &Database| block_on(db.tables()).unwrap()[0].id;
+            let db = open();
+            let table = create_table(&db, "first", first_paged);
+            churn(&db, &table, &mut BTreeMap::new(), 1, 20);
+            let first = id(&db);
+            drop(table);
+            block_on(db.drop_table("first")).unwrap();
+            while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
+            db.close().unwrap();
+            let db = open();
+            let (table, mut model) = (create_table(&db, "second", !first_paged), BTreeMap::new());
+            churn(&db, &table, &mut model, 2, 20);
+            assert!(id(&db) > first, "the number was given before");
+            db.close().unwrap();
+            for _ in 0..2 {
+                let db = open();
+                assert!(contents(&db, &open_table(&db, "second")) == model);
+                assert_eq!(check(&db).problems, Vec::<String>::new());
+                db.close().unwrap();
+                // As if it were damaged: the log is there from its start.
+                for entry in std::fs::read_dir(directory.path()).unwrap() {
+                    let path = entry.unwrap().path();
+                    if path.extension().is_some_and(|extension| extension == "ckpt") {
+                        std::fs::remove_file(path).unwrap();
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The version is raised with the first paged table whose name is free, also if it does not come to be, and by nothing else; a
+/// database of a version to come is refused.
+#[test]
+fn the_version_says_whether_there_may_be_paged_tables() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        let hot: Records = create_table(&db, "hot", false);
+        churn(&db, &hot, &mut BTreeMap::new(), 1, 10);
+        db.close().unwrap();
+        assert_eq!(version(directory.path()), 1);
+        let db = open(directory.path());
+        let taken = db.run_blocking(async move |tx| {
+            let paged = TableOptions::default().paged();
+            tx.create_table_with::<u64, [u8]>("hot", paged).await.map(drop)
+        });
+        assert!(matches!(taken, Err(Error::TableExists(_))), "{taken:?}");
+        assert_eq!(version(directory.path()), 1, "its name is taken");
+        let paged: Records = create_table(&db, "paged", true);
+        assert_eq!(version(directory.path()), 2);
+        block_on(db.put(&paged, &1, &[1][..])).unwrap();
+        db.close().unwrap();
+        // Beside records of paged tables, version 1 is damage.
+        let path = directory.path().join("braid.meta");
+        let meta = std::fs::read(&path).unwrap();
+        let with_version = |version: u32| {
+            let mut other = meta.clone();
+            other[8..12].copy_from_slice(&version.to_le_bytes());
+            other[12..16].fill(0);
+            let sum = crc32c::crc32c(&other);
+            other[12..16].copy_from_slice(&sum.to_le_bytes());
+            std::fs::write(&path, other).unwrap();
+            Database::open(directory.path(), options())
+        };
+        for version in [0, 4] {
+            let Err(Error::Log(error)) = with_version(version) else { panic!("it is refused") };
+            let LogError::WrongVersion { found, expected, .. } = &*error else { panic!("{error}") };
+            assert_eq!((*found, *expected), (version, 3));
+        }
+        let Err(Error::Log(error)) = with_version(1) else { panic!("it is refused") };
+        assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
+        let db = with_version(2).unwrap();
+        assert_eq!(contents(&db, &open_table(&db, "paged")).len(), 1);
+        db.close().unwrap();
+        let net = options().certifier(Certifier::SerialSafetyNet);
+        assert!(matches!(Database::open(directory.path(), net), Err(Error::Options(_))));
+    });
+}
+
+/// What is on disk is read into memory by a database that logs nothing, paged tables too.
+#[test]
+fn a_volatile_database_has_the_paged_tables_of_its_directory() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path());
+        let (table, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
+        churn(&db, &table, &mut model, 1, 30);
+        db.close().unwrap();
+        let volatile = options().durability(braiddb::Durability::Volatile);
+        let db = Database::open(directory.path(), volatile).unwrap().watched();
+        let (table, before) = (open_table(&db, "paged"), model.clone());
+        assert!(contents(&db, &table) == model);
+        churn(&db, &table, &mut model, 2, 30);
+        let new: Records = create_table(&db, "new", true);
+        churn(&db, &new, &mut BTreeMap::new(), 3, 5);
+        assert!(contents(&db, &table) == model);
+        db.close().unwrap();
+        let db = open(directory.path());
+        assert!(contents(&db, &open_table(&db, "paged")) == before);
+        assert!(matches!(
+            block_on(db.open_table::<u64, [u8]>("new")),
+            Err(Error::TableNotFound(_))
+        ));
+    });
+}

@@ -1,0 +1,372 @@
+//! Futures that are dropped before they are ready: each public operation of a transaction is polled
+//! so and so many times, dropped, and called again, for every number of polls it can take. Reads
+//! lose nothing, and a write was made exactly if its future became ready.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::common::{Watched, with_limit};
+use crate::polls::poll_at_most;
+use braiddb::simulation::{Faults, SimulatedDisk};
+use braiddb::{
+    Database, Durability, Error, Options, Overload, Scan, Table, TableOptions, Transaction,
+};
+use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt};
+use pollster::block_on;
+
+type Records = Table<u64, [u8]>;
+type Model = BTreeMap<u64, Vec<u8>>;
+
+/// Enough for versions to be too many to stay cached, so that reads of memory suspend.
+const MANY: u64 = 66_000;
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 300;
+
+/// Lets the worker's other tasks and its transfers go on.
+async fn give_way() {
+    let mut gave_way = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut gave_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    cancelled: u64,
+    failed: u64,
+}
+
+/// Calls an operation again and again, each time dropped after one more poll, until it is ready.
+/// An error of the disk, or an overloaded worker, is no end: it is called again.
+macro_rules! insist {
+    ($counts:expr, $operation:expr) => {{
+        let mut polls = 1;
+        loop {
+            // By chance, each poll of the task may suspend where it need not, or may not.
+            give_way().await;
+            match poll_at_most($operation, polls).await {
+                None => {
+                    $counts.cancelled += 1;
+                    polls += 1;
+                }
+                Some(Err(Error::Log(_) | Error::Overloaded)) => {
+                    $counts.failed += 1;
+                }
+                Some(result) => break result,
+            }
+        }
+    }};
+}
+
+async fn collect(mut scan: Scan<'_, u64, [u8]>) -> Result<(Vec<(u64, Vec<u8>)>, Counts), Error> {
+    let (mut found, mut counts) = (Vec::new(), Counts::default());
+    loop {
+        let record = insist!(counts, async {
+            Ok(scan.next().await?.map(|(key, value)| (key, value.to_vec())))
+        })?;
+        match record {
+            Some(record) => found.push(record),
+            None => return Ok((found, counts)),
+        }
+    }
+}
+
+/// Scans in both directions, all of it, a part, and up to a limit, against the model.
+async fn check_scans(tx: &Transaction, table: &Records, model: &Model) -> Result<Counts, Error> {
+    let mut counts = Counts::default();
+    let middle = MANY / 3;
+    for reverse in [false, true] {
+        for (from, limit) in [(0, u64::MAX), (middle, 1000), (middle, 1)] {
+            let scan = tx.scan(table, from..)?.limit(limit);
+            let (found, more) = collect(if reverse { scan.rev() } else { scan }).await?;
+            let records = model.range(from..).map(|(key, value)| (*key, value.clone()));
+            let expected: Vec<_> = if reverse {
+                records.rev().take(limit as usize).collect()
+            } else {
+                records.take(limit as usize).collect()
+            };
+            let keys: Vec<_> = found.iter().map(|(key, _)| *key).collect();
+            let wanted: Vec<_> = expected.iter().map(|(key, _)| *key).collect();
+            assert!(keys == wanted, "from {from}, reverse {reverse}, limit {limit}");
+            assert!(found == expected, "from {from}, reverse {reverse}, limit {limit}");
+            counts.cancelled += more.cancelled;
+            counts.failed += more.failed;
+        }
+    }
+    let own = |record: Option<(u64, &[u8])>| record.map(|(key, value)| (key, value.to_vec()));
+    let first = insist!(counts, async { Ok(own(tx.first(table).await?)) })?;
+    assert!(first == model.first_key_value().map(|(key, value)| (*key, value.clone())));
+    let last = insist!(counts, async { Ok(own(tx.last(table).await?)) })?;
+    assert!(last == model.last_key_value().map(|(key, value)| (*key, value.clone())));
+    Ok(counts)
+}
+
+fn fill(db: &Database, table: &Records, model: &Model) {
+    let records: Vec<_> = model.clone().into_iter().collect();
+    for some in records.chunks(1000) {
+        let (table, some) = (table.clone(), some.to_vec());
+        db.run_blocking(async move |tx| {
+            for (key, value) in &some {
+                tx.insert(&table, key, value).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+fn value(key: u64, bytes: usize) -> Vec<u8> {
+    let word = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    word.to_le_bytes().iter().copied().cycle().take(bytes).collect()
+}
+
+/// A database in memory whose tasks suspend by chance wherever they may.
+fn in_memory(seed: u64) -> (Database, Records, Model) {
+    let options = Options::default().durability(Durability::Volatile);
+    let db = Database::open_simulated(&SimulatedDisk::new(seed), options, seed).unwrap().watched();
+    let table: Records = block_on(db.create_table("records")).unwrap();
+    let model: Model = (0..MANY).map(|key| (key, value(key, 8))).collect();
+    fill(&db, &table, &model);
+    (db, table, model)
+}
+
+#[test]
+fn a_dropped_call_of_next_loses_no_record_in_memory() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table, model) = in_memory(1);
+        let counts = db.run_blocking(async move |tx| check_scans(tx, &table, &model).await);
+        let counts = counts.unwrap();
+        assert!(counts.cancelled > MANY / 64, "{counts:?}");
+    });
+}
+
+/// So many records that are on disk only, larger ones among them.
+fn cold_model(records: u64) -> Model {
+    (0..records)
+        .map(|key| (key * 100, value(key, if key % 97 == 0 { 300_000 } else { 500 })))
+        .collect()
+}
+
+/// A database on a simulated disk, reopened so that none of its records is in memory.
+fn on_disk(
+    seed: u64,
+    options: &Options,
+    records: u64,
+) -> (SimulatedDisk, Database, Records, Model) {
+    let (disk, model) = (SimulatedDisk::new(seed), cold_model(records));
+    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
+    let uncached = TableOptions::default().cache_cold(false);
+    let table: Records =
+        db.run_blocking(async move |tx| tx.create_table_with("records", uncached).await).unwrap();
+    fill(&db, &table, &model);
+    db.close().unwrap();
+    drop((db, table));
+    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
+    let table = block_on(db.open_table("records")).unwrap();
+    (disk, db, table, model)
+}
+
+#[test]
+fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
+    for seed in 0..2 {
+        with_limit(LIMIT_SECONDS, move |_| {
+            // Neighbours are read together, so it takes many records until many reads have failed.
+            let (disk, db, table, model) = on_disk(seed, &Options::default(), 4000);
+            // Reads only from here on: what fails is a read.
+            disk.set_faults(Faults {
+                errors: 5,
+                short_transfers: 10,
+                most_delay: 5,
+                ..Faults::default()
+            });
+            let counts = db.run_blocking(async move |tx| check_scans(tx, &table, &model).await);
+            disk.set_faults(Faults::default());
+            let counts = counts.unwrap();
+            assert!(counts.cancelled > 200 && counts.failed > 20, "{counts:?}");
+            assert!(disk.counts().read_errors > 20, "{:?}", disk.counts());
+            db.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_overloaded_scan_goes_on_where_it_was() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let options = Options::default().overload(Overload::Shed).cold_width(1);
+        // Few records: whoever is refused tries again at once, so each read costs thousands of tries.
+        let (disk, db, table, model) = on_disk(9, &options, 800);
+        disk.set_faults(Faults { most_delay: 20, ..Faults::default() });
+        // Begun from a transaction: from elsewhere each would begin only when those before it are over, so that a
+        // simulation goes the same way each time.
+        let within = db.clone();
+        let scans = db.run(async move |_| {
+            let scans = (0..4).map(|_| {
+                let (table, model) = (table.clone(), model.clone());
+                within.run(async move |tx| check_scans(tx, &table, &model).await)
+            });
+            join_all(scans).await.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        let counts = block_on(scans).unwrap();
+        assert!(counts.iter().all(|counts| counts.cancelled > 100), "{counts:?}");
+        assert!(counts.iter().map(|counts| counts.failed).sum::<u64>() > 100, "{counts:?}");
+        db.close().unwrap();
+    });
+}
+
+/// Point reads and writes, and what creates tables.
+#[test]
+fn a_dropped_operation_has_not_happened() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table, model) = in_memory(3);
+        let counts = db.run_blocking(async move |tx| {
+            let mut counts = Counts::default();
+            let mut random = fastrand::Rng::with_seed(7);
+            let mut model = model.clone();
+            for step in 0..600u64 {
+                let key = random.u64(0..2 * MANY);
+                let bytes = &value(step, 16)[..];
+                let there = model.contains_key(&key);
+                // Until it is ready, the record is as it was.
+                let mut polls = 1;
+                loop {
+                    give_way().await;
+                    let made = match step % 4 {
+                        0 => poll_at_most(tx.put(&table, &key, bytes), polls).await.map(Ok),
+                        1 => poll_at_most(tx.insert(&table, &key, bytes), polls).await.map(Ok),
+                        2 => poll_at_most(tx.update(&table, &key, bytes), polls).await.map(Ok),
+                        _ => poll_at_most(tx.delete(&table, &key), polls).await.map(Err),
+                    };
+                    match made {
+                        None => {
+                            (counts.cancelled, polls) = (counts.cancelled + 1, polls + 1);
+                            let found = tx.get(&table, &key).await?;
+                            assert_eq!(found, model.get(&key).map(Vec::as_slice), "step {step}");
+                            continue;
+                        }
+                        Some(Ok(Err(Error::KeyExists))) => assert!(there && step % 4 == 1),
+                        Some(Ok(Err(Error::KeyNotFound))) => assert!(!there && step % 4 == 2),
+                        Some(Ok(written)) => {
+                            written?;
+                            model.insert(key, bytes.to_vec());
+                        }
+                        Some(Err(deleted)) => assert_eq!(deleted?, model.remove(&key).is_some()),
+                    }
+                    break;
+                }
+                let keys = [key, random.u64(0..MANY), random.u64(0..MANY)];
+                let found = insist!(counts, tx.multi_get(&table, &keys))?;
+                let wanted: Vec<_> = keys.iter().map(|k| model.get(k).map(Vec::as_slice)).collect();
+                assert_eq!(found, wanted);
+                assert_eq!(insist!(counts, tx.get(&table, &key))?, wanted[0]);
+                assert_eq!(insist!(counts, tx.contains(&table, &key))?, wanted[0].is_some());
+            }
+            Ok(counts)
+        });
+        let counts = counts.unwrap();
+        assert!(counts.cancelled > 500, "{counts:?}");
+    });
+}
+
+/// Errors of the disk while a scan is a stream, or visits: what was given before is right, the stream is over, and
+/// its transaction goes on.
+#[test]
+fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (disk, db, table, model) = on_disk(5, &Options::default(), 4000);
+        let faults = Faults { errors: 20, most_delay: 5, ..Faults::default() };
+        let within = disk.clone();
+        let counts = db.run_blocking(async move |tx| {
+            let (mut failed, mut given) = (Counts::default(), 0);
+            let mut attempt = 0;
+            while attempt < 40 || given == 0 {
+                attempt += 1;
+                within.set_faults(faults);
+                let mut expected = model.iter();
+                let error = if attempt % 2 == 0 {
+                    let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
+                    let error = loop {
+                        match stream.next().await {
+                            Some(Ok((key, value))) => {
+                                assert!(expected.next() == Some((&key, &value)), "{key}");
+                                given += 1;
+                            }
+                            Some(Err(error)) => break Some(error),
+                            None => break None,
+                        }
+                    };
+                    assert!(stream.next().await.is_none(), "it has ended");
+                    error
+                } else {
+                    let each = |key: u64, value: &[u8]| {
+                        let (wanted, bytes) = expected.next().expect("no more than there are");
+                        assert!((key, value) == (*wanted, &bytes[..]), "{key}");
+                        given += 1;
+                        ControlFlow::<()>::Continue(())
+                    };
+                    tx.scan(&table, ..)?.visit(each).await.err()
+                };
+                within.set_faults(Faults::default());
+                match error {
+                    Some(Error::Log(_)) => failed.failed += 1,
+                    Some(error) => return Err(error),
+                    None => assert!(expected.next().is_none(), "all were given"),
+                }
+            }
+            // Nothing of it is left behind.
+            let mut expected = model.iter();
+            let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
+            while let Some(record) = stream.next().await {
+                let (key, value) = record?;
+                assert!(expected.next() == Some((&key, &value)), "{key}");
+            }
+            assert!(expected.next().is_none());
+            tx.put(&table, &1, b"new").await?;
+            Ok(failed)
+        });
+        assert!(counts.unwrap().failed > 5);
+        assert!(disk.counts().read_errors > 5, "{:?}", disk.counts());
+        db.close().unwrap();
+    });
+}
+
+/// A stream that is dropped at each of its polls, the read for it under way, leaves nothing behind.
+#[test]
+fn a_stream_is_dropped_while_it_reads() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (disk, db, table, model) = on_disk(6, &Options::default(), 1500);
+        disk.set_faults(Faults { short_transfers: 10, most_delay: 5, ..Faults::default() });
+        let dropped = db.run_blocking(async move |tx| {
+            let mut dropped = 0;
+            for polls in 1.. {
+                let scan =
+                    if polls % 2 == 0 { tx.scan(&table, ..)? } else { tx.scan(&table, ..)?.rev() };
+                give_way().await;
+                let collected = scan.into_stream().try_collect::<Vec<_>>();
+                let Some(found) = poll_at_most(collected, polls).await else {
+                    dropped += 1;
+                    continue;
+                };
+                let (mut found, wanted) = (found?, model.clone().into_iter().collect::<Vec<_>>());
+                if polls % 2 != 0 {
+                    found.reverse();
+                }
+                assert!(found == wanted);
+                break;
+            }
+            Ok(dropped)
+        });
+        let dropped = dropped.unwrap();
+        assert!(dropped > 20, "{dropped}");
+        db.close().unwrap();
+    });
+}

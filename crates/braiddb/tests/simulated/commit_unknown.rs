@@ -1,0 +1,268 @@
+//! What a transaction's caller is told when the log fails: `Ok` says that it is there after
+//! reopening, `CommitUnknown` that it may be, every other error that it is not.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use crate::common::{Watched, with_limit};
+use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
+use braiddb::{Database, Error, LogError, Options, Outcome, RunOptions, Table, Transaction};
+
+const LIMIT_SECONDS: u64 = 600;
+
+type Records = Table<u64, [u8]>;
+/// What a request came to, once it is over.
+type Told = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// Writes the key with this number, by `run`.
+    Write(u64),
+    /// The same by an interactive transaction.
+    Interactive(u64),
+    /// The same with a value that is logged in parts.
+    Large(u64),
+    /// Writes nothing; reads the key with this number, which another request writes.
+    Read(u64),
+}
+
+/// How often each outcome was seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    committed: u64,
+    unknown_there: u64,
+    unknown_absent: u64,
+    refused: u64,
+    readers_refused: u64,
+}
+
+fn options() -> Options {
+    Options::default().log_segment_bytes(64 << 10).max_open(64)
+}
+
+fn request(db: &Database, table: &Records, request: Request) -> Told {
+    let (db, table) = (db.clone(), table.clone());
+    match request {
+        Request::Write(key) | Request::Large(key) => {
+            let bytes = if matches!(request, Request::Large(_)) { 700_000 } else { 500 };
+            Box::pin(db.run(async move |tx: &Transaction| {
+                // The third part holds the commit.
+                tx.put(&table, &(key + SECOND), &vec![1; bytes]).await?;
+                tx.put(&table, &key, &vec![2; bytes]).await
+            }))
+        }
+        Request::Interactive(key) => Box::pin(async move {
+            let transaction = db.begin().await?;
+            transaction.put(&table, &(key + SECOND), &[3; 100]).await?;
+            transaction.put(&table, &key, &[4; 100]).await?;
+            transaction.commit().await.map(drop)
+        }),
+        Request::Read(key) => {
+            Box::pin(db.run(async move |tx: &Transaction| tx.get(&table, &key).await.map(drop)))
+        }
+    }
+}
+
+/// The second key of each transaction: it is all there, or nothing of it.
+const SECOND: u64 = 1 << 32;
+
+/// Asks for many things, a few at a time; what each was told.
+fn serve(
+    db: &Database,
+    disk: &SimulatedDisk,
+    table: &Records,
+) -> Vec<(Request, Result<(), Error>)> {
+    let mut told = Vec::new();
+    for batch in 0..12 {
+        let first = batch * 10;
+        let mut requests: Vec<_> = (first..first + 4).map(Request::Write).collect();
+        requests.extend((first..first + 2).map(Request::Read));
+        requests.push(Request::Interactive(first + 4));
+        if batch % 4 == 2 {
+            requests.push(Request::Large(first + 5));
+        }
+        let mut waiting: Vec<(Request, Told)> =
+            requests.into_iter().map(|kind| (kind, request(db, table, kind))).collect();
+        let mut rounds = 0;
+        while !waiting.is_empty() {
+            let mut context = Context::from_waker(Waker::noop());
+            waiting.retain_mut(|(kind, future)| match future.as_mut().poll(&mut context) {
+                std::task::Poll::Ready(result) => {
+                    told.push((*kind, result));
+                    false
+                }
+                std::task::Poll::Pending => true,
+            });
+            disk.settle();
+            rounds += 1;
+            assert!(rounds < 100, "{} requests wait, and nothing is under way", waiting.len());
+        }
+    }
+    told
+}
+
+/// Runs on a disk whose `failing`th write after opening fails; how many writes there were.
+fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
+    let disk = SimulatedDisk::new(seed);
+    let db = Database::open_simulated(&disk, options(), seed).unwrap().watched();
+    let table = db.run_blocking(async |tx| tx.create_table("records").await).unwrap();
+    disk.settle();
+    let before = disk.counts().writes;
+    let short_transfers = if seed.is_multiple_of(2) { 3 } else { 0 };
+    let failing_write = if failing == 0 { 0 } else { before + failing };
+    disk.set_faults(Faults { most_delay: 5, short_transfers, failing_write, ..Faults::default() });
+    let told = serve(&db, &disk, &table);
+    let crashed = disk.crash(seed ^ failing, &mut CrashCounts::default());
+    let writes = disk.counts().writes - before;
+    // What the requests hold is gone before: the database closes when the last handle does.
+    let closed = db.close();
+    let failed = told.iter().any(|(_, result)| result.as_ref().is_err_and(fails_the_log));
+    assert_eq!(closed.is_err(), failed, "{closed:?} {told:?}");
+    drop((table, db));
+    // As it is, and as a crash after the last request left it.
+    for disk in &[disk.copy(seed), crashed] {
+        check(&told, &contents(disk, seed), seen);
+    }
+    writes
+}
+
+/// Whether the log has failed with this error. A segment that cannot be made fails the commits that need it,
+/// and nothing else.
+fn fails_the_log(error: &Error) -> bool {
+    !matches!(error, Error::DiskFull(_))
+        && !matches!(error, Error::Log(cause) if matches!(**cause, LogError::CannotGrow { .. }))
+}
+
+/// The keys that are there after reopening.
+fn contents(disk: &SimulatedDisk, seed: u64) -> BTreeMap<u64, usize> {
+    let db = Database::open_simulated(disk, options(), seed).unwrap().watched();
+    let found = db.run_blocking(async |tx| {
+        let table: Records = tx.open_table("records").await?;
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value.len());
+        }
+        Ok(found)
+    });
+    db.close().unwrap();
+    found.unwrap()
+}
+
+fn check(told: &[(Request, Result<(), Error>)], found: &BTreeMap<u64, usize>, seen: &mut Seen) {
+    for (request, result) in told {
+        let key = match request {
+            Request::Write(key) | Request::Interactive(key) | Request::Large(key) => key,
+            Request::Read(_) => {
+                match result {
+                    Ok(()) => {}
+                    Err(Error::Log(_)) => seen.readers_refused += 1,
+                    Err(other) => panic!("{request:?} wrote nothing, and was told {other}"),
+                }
+                continue;
+            }
+        };
+        let there = found.contains_key(key);
+        assert_eq!(there, found.contains_key(&(key + SECOND)), "half of {request:?} is there");
+        match result {
+            Ok(()) => {
+                assert!(there, "{request:?} was acknowledged, and is lost");
+                seen.committed += 1;
+            }
+            Err(error @ Error::CommitUnknown { .. }) => {
+                assert!(!error.is_retryable());
+                *if there { &mut seen.unknown_there } else { &mut seen.unknown_absent } += 1;
+            }
+            Err(error) => {
+                assert!(!there, "{request:?} was told {error}, and is there");
+                seen.refused += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_says_whether_the_transaction_may_be_there() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let mut seen = Seen::default();
+        for seed in 1..=2 {
+            let writes = run(seed, 0, &mut Seen::default());
+            assert!(writes > 20, "{writes} writes");
+            for failing in 1..=writes {
+                run(seed, failing, &mut seen);
+            }
+        }
+        let Seen { committed, unknown_there, unknown_absent, refused, readers_refused } = seen;
+        for count in [committed, unknown_there, unknown_absent, refused, readers_refused] {
+            assert!(count > 0, "an outcome was never seen: {seen:?}");
+        }
+    });
+}
+
+#[test]
+fn an_unknown_commit_is_not_run_again() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let disk = SimulatedDisk::new(9);
+        let db = Database::open_simulated(&disk, options(), 9).unwrap().watched();
+        let table: Records = db.run_blocking(async |tx| tx.create_table("records").await).unwrap();
+        disk.set_faults(Faults { errors: 1, ..Faults::default() });
+        let runs = Arc::new(Mutex::new(0));
+        let (counted, written) = (runs.clone(), table.clone());
+        let options = RunOptions::default().max_attempts(100);
+        let result = pollster::block_on(db.run_with(options, async move |tx: &Transaction| {
+            *counted.lock().unwrap() += 1;
+            tx.put(&written, &1, &[1]).await
+        }));
+        let error = result.unwrap_err();
+        let Error::CommitUnknown { lsn, .. } = error else { panic!("{error}") };
+        assert!(lsn >= db.stats().lsn.durable, "what is durable is known");
+        assert_eq!(*runs.lock().unwrap(), 1);
+        // From now on nothing is begun that could be unknown.
+        let (source_table, ends) = (table.clone(), Arc::new(Mutex::new(Vec::new())));
+        let replies = ends.clone();
+        let source = db.run_source_with(
+            0,
+            RunOptions::default(),
+            0..3,
+            async move |tx, key| tx.put(&source_table, key, &[1]).await,
+            move |_, result: Result<Outcome<()>, Error>| {
+                replies.lock().unwrap().push(result.unwrap_err());
+                Ok(())
+            },
+        );
+        source.unwrap().wait().unwrap();
+        let ends = ends.lock().unwrap();
+        assert!(ends.len() == 3 && ends.iter().all(|error| matches!(error, Error::Log(_))));
+        assert!(matches!(db.close(), Err(Error::Log(_))));
+    });
+}
+
+#[test]
+fn a_source_is_told_of_an_unknown_commit_once() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let disk = SimulatedDisk::new(10);
+        let db = Database::open_simulated(&disk, options(), 10).unwrap().watched();
+        let table: Records = db.run_blocking(async |tx| tx.create_table("records").await).unwrap();
+        disk.set_faults(Faults { errors: 1, ..Faults::default() });
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let replies = ends.clone();
+        let source = db.run_source_with(
+            0,
+            RunOptions::default(),
+            0..3,
+            async move |tx, key| tx.put(&table, key, &[1]).await,
+            move |key, result: Result<Outcome<()>, Error>| {
+                replies.lock().unwrap().push((key, result.unwrap_err()));
+                Ok(())
+            },
+        );
+        source.unwrap().wait().unwrap();
+        let mut ends = ends.lock().unwrap();
+        ends.sort_by_key(|(key, _)| *key);
+        assert!(ends.iter().map(|(key, _)| *key).eq(0..3), "each is told once: {ends:?}");
+        assert!(matches!(ends[0].1, Error::CommitUnknown { .. }), "{ends:?}");
+    });
+}

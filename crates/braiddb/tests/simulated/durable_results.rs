@@ -1,0 +1,609 @@
+//! No answer leaves ahead of what it stands on: in a crash at the very moment of an answer, the same
+//! question has the same answer after recovery.
+//!
+//! A simulated disk delays the commit of a *change*. While it is under way, *questions* are put one
+//! after the other, which the change's effect answers differently than what was there before. At each
+//! answer the disk crashes. Since nobody else writes, an answer that tells of the change must be given
+//! again by what is recovered. Everything runs on the one worker of a simulated disk, so a seed always
+//! does the same. With every other seed the tables' records are on pages.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use crate::common::{Watched, with_limit};
+use crate::table_kind::create_table;
+use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
+use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Width};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+const SEEDS: Range<u64> = 0..20;
+const KEY: u64 = 7;
+/// Questions and other transactions under way at a time.
+const MOST_UNDER_WAY: usize = 24;
+/// Crashes of a run that are recovered from.
+const CRASHES: usize = 2;
+/// Turns of the worker that a transfer may take; some of the questions come while it does.
+const MOST_DELAY: u32 = 400;
+
+/// For all seeds of a case, which take one or two.
+const SECONDS: u64 = 120;
+
+type Numbers = Table<u64, u64>;
+
+/// What changes while its durability is awaited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    Insert,
+    Update,
+    Delete,
+    CreateTable,
+}
+
+/// What is asked; the answer depends on whether the change is there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Question {
+    Get,
+    Contains,
+    MultiGet,
+    Scan,
+    ReverseScan,
+    First,
+    Last,
+    Delete,
+    Update,
+    Insert,
+    UpdateHandled,
+    InsertHandled,
+    /// The closure's own error, after a get.
+    OwnError,
+    /// A panic, after a get.
+    Panic,
+    /// A closure that keeps what its first attempt read, and tells it in the second.
+    KeptFromFirstAttempt,
+    Tables,
+    CreateTable,
+    OpenTable,
+}
+
+/// By which way the question is put.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Run,
+    Source,
+    Interactive,
+}
+
+/// How a question's transaction fails.
+#[derive(Debug)]
+enum Failure {
+    Engine(Error),
+    Own(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// What a case does.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    change: Change,
+    question: Question,
+    way: Way,
+}
+
+/// One run of a case.
+#[derive(Clone)]
+struct Run {
+    case: Case,
+    db: Database,
+    disk: SimulatedDisk,
+    table: Numbers,
+    /// A table that no question is about.
+    beside: Numbers,
+    record: Arc<Mutex<Record>>,
+}
+
+#[derive(Default)]
+struct Record {
+    /// What closures found, and up to where the log was durable then.
+    found: Vec<(String, u64)>,
+    /// What was told, and the disk as a crash at that moment leaves it.
+    told: Vec<(String, SimulatedDisk)>,
+    /// How the change ended: its LSN.
+    changed: Option<Result<u64, Error>>,
+}
+
+impl Run {
+    async fn change(&self, tx: &Transaction) -> Result<(), Error> {
+        match self.case.change {
+            Change::Insert => tx.insert(&self.table, &KEY, &1).await,
+            Change::Update => tx.update(&self.table, &KEY, &1).await,
+            Change::Delete => tx.delete(&self.table, &KEY).await.map(|there| assert!(there)),
+            Change::CreateTable => tx.create_table::<u64, u64>("new").await.map(drop),
+        }
+    }
+
+    /// Answers the question. Changes nothing: else the next would be answered by its commit.
+    async fn answer(&self, tx: &Transaction) -> Result<String, Failure> {
+        let found = self.look(tx).await;
+        let durable = self.db.stats().lsn.durable;
+        self.record.lock().unwrap().found.push((format!("{found:?}"), durable));
+        match self.case.question {
+            Question::OwnError => Err(Failure::Own(found?)),
+            Question::Panic => panic!("{found:?}"),
+            _ => found,
+        }
+    }
+
+    async fn look(&self, tx: &Transaction) -> Result<String, Failure> {
+        let table = &self.table;
+        Ok(match self.case.question {
+            Question::Get | Question::OwnError | Question::Panic => {
+                format!("{:?}", tx.get(table, &KEY).await?)
+            }
+            Question::KeptFromFirstAttempt => unreachable!("see `keep_and_tell`"),
+            Question::Contains => format!("{}", tx.contains(table, &KEY).await?),
+            Question::MultiGet => format!("{:?}", tx.multi_get(table, [&1, &KEY, &2]).await?),
+            Question::Scan => scan(tx, table, false).await?,
+            Question::ReverseScan => scan(tx, table, true).await?,
+            Question::First => format!("{:?}", tx.first(table).await?),
+            Question::Last => format!("{:?}", tx.last(table).await?),
+            Question::Delete => refused_if(!tx.delete(table, &KEY).await?, "nothing to delete")?,
+            Question::Update => {
+                tx.update(table, &KEY, &2).await?;
+                refused_if(false, "")?
+            }
+            Question::Insert => {
+                tx.insert(table, &KEY, &2).await?;
+                refused_if(false, "")?
+            }
+            Question::UpdateHandled => {
+                refused_if(tx.update(table, &KEY, &2).await.is_err(), "nothing to update")?
+            }
+            Question::InsertHandled => {
+                refused_if(tx.insert(table, &KEY, &2).await.is_err(), "is there already")?
+            }
+            Question::Tables => {
+                let names = tx.tables().await?.into_iter().map(|table| table.name);
+                names.collect::<Vec<_>>().join(", ")
+            }
+            Question::CreateTable => {
+                tx.create_table::<u64, u64>("new").await?;
+                refused_if(false, "")?
+            }
+            Question::OpenTable => format!("{:?}", tx.open_table::<u64, u64>("new").await?),
+        })
+    }
+
+    /// Puts the question once, and notes what the asker is told.
+    async fn ask(self) {
+        let run = self.clone();
+        let told = match (self.case.way, self.case.question) {
+            (Way::Run, Question::KeptFromFirstAttempt) => self.keep_and_tell().await,
+            (Way::Run, _) => self.db.try_run(async move |tx| run.answer(tx).await).await,
+            (Way::Source, _) => return self.ask_source().await,
+            (Way::Interactive, _) => {
+                let transaction = self.db.begin().await.unwrap();
+                transaction.try_step(async move |tx: &Transaction| run.answer(tx).await).await
+            }
+        };
+        self.tell(&told);
+    }
+
+    async fn ask_source(self) {
+        let (run, replies, db) = (self.clone(), self.clone(), self.db.clone());
+        let body = async move |tx: &Transaction, _: &u64| match run.answer(tx).await {
+            Err(Failure::Engine(error)) => Err(error),
+            // A source's transactions fail with the engine's errors.
+            Err(Failure::Own(found)) => Err(Error::Options(found)),
+            Ok(found) => Ok(found),
+        };
+        let reply = move |_, told: Result<braiddb::Outcome<String>, Error>| {
+            replies.tell(&told.map(|outcome| outcome.value));
+            Ok(())
+        };
+        db.run_source_with(0, RunOptions::default(), std::iter::once(0), body, reply)
+            .unwrap()
+            .done()
+            .await
+            .unwrap();
+    }
+
+    /// The first attempt reads and loses against another transaction; the second reads nothing and
+    /// tells what the first one read.
+    async fn keep_and_tell(&self) -> Result<String, Failure> {
+        let (run, kept) = (self.clone(), Mutex::new(None));
+        let body = async move |tx: &Transaction| {
+            let before = kept.lock().unwrap().take();
+            if let Some(before) = before {
+                return Ok(before);
+            }
+            let found = format!("{:?}", tx.get(&run.table, &KEY).await?);
+            let durable = run.db.stats().lsn.durable;
+            run.record.lock().unwrap().found.push((found.clone(), durable));
+            *kept.lock().unwrap() = Some(found);
+            let rival = run.db.begin().await?;
+            rival.put(&run.beside, &1000, &0).await?;
+            let lost = tx.put(&run.beside, &1000, &1).await;
+            rival.abort().await?;
+            assert!(matches!(lost, Err(Error::Conflict { .. })), "{lost:?}");
+            lost.map(|()| String::new()).map_err(Failure::from)
+        };
+        self.db.try_run(body).await
+    }
+
+    fn tell(&self, told: &impl std::fmt::Debug) {
+        let mut record = self.record.lock().unwrap();
+        let seed = record.told.len() as u64;
+        let crashed = self.disk.crash(seed, &mut CrashCounts::default());
+        record.told.push((format!("{told:?}"), crashed));
+    }
+
+    async fn write_beside(self) {
+        let beside = self.beside.clone();
+        // If the disk fails, this fails too.
+        _ = self.db.run(async move |tx| tx.put(&beside, &0, &0).await).await;
+    }
+
+    async fn make_change(self) {
+        let (run, options) = (self.clone(), RunOptions::default().max_attempts(u32::MAX));
+        let changed = self.db.run_with(options, async move |tx| run.change(tx).await).await;
+        let lsn = changed.map(|outcome| outcome.commit_lsn);
+        self.record.lock().unwrap().changed = Some(lsn);
+    }
+
+    /// Puts the question; makes the change, and puts the question again and again until the change is
+    /// told of; then puts it a last time. What does so is a chain of short transactions, since one
+    /// long one would keep what was deleted from being reclaimed; but one beside a source of
+    /// questions, since a worker takes the inputs of one source before those of another.
+    fn change_and_ask(&self, seed: u64) -> Record {
+        let script = Script { run: self.clone(), seed };
+        if self.case.way == Way::Source {
+            let play = async move |_: &Transaction| {
+                for scene in script.clone() {
+                    scene.borrow_mut().go_on();
+                    give_way().await;
+                }
+                Ok(())
+            };
+            self.db.run_blocking(play).unwrap();
+        } else {
+            let rounds = self.db.run_source(0, script, async |_, scene: &Rc<RefCell<Scene>>| {
+                scene.borrow_mut().go_on();
+                Ok(())
+            });
+            rounds.unwrap().wait().unwrap();
+        }
+        self.disk.settle();
+        std::mem::take(&mut *self.record.lock().unwrap())
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Plays the scenes of a run on the worker, for as long as there is one.
+#[derive(Clone)]
+struct Script {
+    run: Run,
+    seed: u64,
+}
+
+struct Scenes(Rc<RefCell<Scene>>);
+
+/// What is under way on the worker.
+struct Scene {
+    run: Run,
+    random: fastrand::Rng,
+    tasks: FuturesUnordered<Task>,
+    part: Part,
+}
+
+#[derive(Debug, PartialEq)]
+enum Part {
+    Before,
+    Change,
+    End,
+    After,
+    Over,
+}
+
+impl IntoIterator for Script {
+    type Item = Rc<RefCell<Scene>>;
+    type IntoIter = Scenes;
+
+    fn into_iter(self) -> Scenes {
+        let tasks = FuturesUnordered::<Task>::new();
+        tasks.push(Box::pin(self.run.clone().ask()));
+        let random = fastrand::Rng::with_seed(self.seed);
+        let scene = Scene { run: self.run, random, tasks, part: Part::Before };
+        Scenes(Rc::new(RefCell::new(scene)))
+    }
+}
+
+impl Iterator for Scenes {
+    type Item = Rc<RefCell<Scene>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (self.0.borrow().part != Part::Over).then(|| self.0.clone())
+    }
+}
+
+impl Scene {
+    /// Lets those tasks go on that can; every round comes by all of them.
+    fn go_on(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {}
+        match self.part {
+            Part::Before if self.tasks.is_empty() => {
+                self.tasks.push(Box::pin(self.run.clone().make_change()));
+                self.part = Part::Change;
+            }
+            Part::Change if self.run.record.lock().unwrap().changed.is_some() => {
+                self.part = Part::End;
+            }
+            Part::Change if self.tasks.len() < MOST_UNDER_WAY => match self.random.u32(0..40) {
+                0..5 => self.tasks.push(Box::pin(self.run.clone().ask())),
+                // Another commit, so that begin stamps pass the change's.
+                5 => self.tasks.push(Box::pin(self.run.clone().write_beside())),
+                _ => {}
+            },
+            Part::End if self.tasks.is_empty() => {
+                self.tasks.push(Box::pin(self.run.clone().ask()));
+                self.part = Part::After;
+            }
+            Part::After if self.tasks.is_empty() => self.part = Part::Over,
+            _ => {}
+        }
+    }
+}
+
+/// Lets the worker have a turn.
+async fn give_way() {
+    let mut polled = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+async fn scan(tx: &Transaction, table: &Numbers, reverse: bool) -> Result<String, Error> {
+    let scan = tx.scan(table, ..)?;
+    let (mut scan, mut found) = (if reverse { scan.rev() } else { scan }, Vec::new());
+    while let Some(record) = scan.next().await? {
+        found.push(record);
+    }
+    Ok(format!("{found:?}"))
+}
+
+/// The answer if a write was refused; if it was not, it is to be taken back.
+fn refused_if(refused: bool, answer: &str) -> Result<String, Failure> {
+    if refused { Ok(answer.to_owned()) } else { Err(Failure::Own("carried out".to_owned())) }
+}
+
+/// Whether the tables of a seed are on pages.
+fn is_paged(seed: u64) -> bool {
+    !seed.is_multiple_of(2)
+}
+
+fn open(disk: &SimulatedDisk, seed: u64) -> Database {
+    let options = Options::default().hot_width(Width::Fixed(4)).max_open(64);
+    Database::open_simulated(disk, options, seed).unwrap().watched()
+}
+
+impl Case {
+    fn on(self, disk: &SimulatedDisk, seed: u64) -> Run {
+        let db = open(disk, seed);
+        let open = |name| match pollster::block_on(db.open_table::<u64, u64>(name)) {
+            Err(Error::TableNotFound(_)) => create_table(&db, name, is_paged(seed)),
+            opened => opened.unwrap(),
+        };
+        let [table, beside] = ["numbers", "beside"].map(open);
+        Run { case: self, db, disk: disk.clone(), table, beside, record: Arc::default() }
+    }
+
+    /// A database with what is to be changed.
+    fn prepare(self, seed: u64) -> Run {
+        fastrand::seed(seed);
+        let run = self.on(&SimulatedDisk::new(seed), seed);
+        let mut keys: Vec<u64> = (0..4).collect();
+        if matches!(self.question, Question::First | Question::Last) {
+            keys.clear();
+        }
+        if matches!(self.change, Change::Delete | Change::Update) {
+            keys.push(KEY);
+        }
+        let table = run.table.clone();
+        let load = async move |tx: &Transaction| {
+            for key in &keys {
+                tx.insert(&table, key, &0).await?;
+            }
+            Ok(())
+        };
+        run.db.run_blocking(load).unwrap();
+        run
+    }
+
+    /// Runs the case, and holds what was told against what each crash left; how many questions found
+    /// the change before it was durable.
+    fn check(self, seed: u64) -> usize {
+        let run = self.prepare(seed);
+        run.disk.set_faults(Faults { most_delay: MOST_DELAY, ..Faults::default() });
+        let Record { found, told, changed } = run.change_and_ask(seed);
+        let lsn = changed.unwrap().unwrap();
+        if self.change == Change::Delete && is_paged(seed) {
+            // The catalog's rows of two tables; a change that was kept, with what leads to it, takes more.
+            let versions = run.db.stats().memory.versions;
+            assert!(versions < 160, "{self:?}, seed {seed}: nothing reclaimed, {versions} bytes");
+        } else if self.change == Change::Delete {
+            assert!(
+                run.db.stats().records_reclaimed > 0,
+                "{self:?}, seed {seed}: nothing reclaimed"
+            );
+        }
+        run.db.close().unwrap();
+        let after = &told.last().unwrap().0;
+        assert_ne!(*after, told[0].0, "{self:?}, seed {seed}: the change changes the answer");
+        for (_, crashed) in told.iter().filter(|(answer, _)| answer == after).take(CRASHES) {
+            let recovered = self.on(crashed, seed);
+            pollster::block_on(recovered.clone().ask());
+            let again = &recovered.record.lock().unwrap().told[0].0;
+            assert_eq!(
+                again, after,
+                "{self:?}, seed {seed}: told before a crash, and not after it"
+            );
+            recovered.db.close().unwrap();
+        }
+        let last = &found.last().unwrap().0;
+        found.iter().filter(|(what, durable)| what == last && *durable <= lsn).count()
+    }
+}
+
+/// Runs something for each seed, within a time limit.
+fn for_each_seed(each: impl Fn(u64) + Send + 'static) {
+    with_limit(SECONDS, move |limit| {
+        let under_way = Arc::new(Mutex::new(None));
+        let seed = under_way.clone();
+        limit.on_timeout("seed", move || format!("{:?}", seed.lock().unwrap()));
+        for seed in SEEDS {
+            *under_way.lock().unwrap() = Some(seed);
+            each(seed);
+        }
+    });
+}
+
+/// Checks a case over all seeds.
+fn check(change: Change, question: Question, way: Way) {
+    let case = Case { change, question, way };
+    for_each_seed(move |seed| {
+        let ahead = case.check(seed);
+        assert!(ahead > 0, "{case:?}, seed {seed}: no question found what was not durable");
+    });
+}
+
+macro_rules! cases {
+    ($($name:ident: $change:ident, $question:ident, $way:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            check(Change::$change, Question::$question, Way::$way);
+        })*
+    };
+}
+
+cases! {
+    a_value_by_run: Update, Get, Run;
+    a_value_by_source: Update, Get, Source;
+    a_value_by_a_step: Update, Get, Interactive;
+    get_of_a_deleted_record: Delete, Get, Run;
+    get_of_a_deleted_record_by_source: Delete, Get, Source;
+    get_of_a_deleted_record_by_a_step: Delete, Get, Interactive;
+    contains_of_a_deleted_record: Delete, Contains, Run;
+    multi_get_of_a_deleted_record: Delete, MultiGet, Run;
+    scan_past_a_deleted_record: Delete, Scan, Run;
+    scan_past_a_deleted_record_by_a_step: Delete, Scan, Interactive;
+    reverse_scan_past_a_deleted_record: Delete, ReverseScan, Run;
+    first_past_a_deleted_record: Delete, First, Run;
+    last_past_a_deleted_record: Delete, Last, Run;
+    delete_of_a_deleted_record: Delete, Delete, Run;
+    delete_of_a_deleted_record_by_a_step: Delete, Delete, Interactive;
+    key_not_found_returned: Delete, Update, Run;
+    key_not_found_returned_by_source: Delete, Update, Source;
+    key_not_found_returned_by_a_step: Delete, Update, Interactive;
+    key_not_found_handled: Delete, UpdateHandled, Run;
+    key_exists_returned: Insert, Insert, Run;
+    key_exists_returned_by_source: Insert, Insert, Source;
+    key_exists_returned_by_a_step: Insert, Insert, Interactive;
+    key_exists_handled: Insert, InsertHandled, Run;
+    the_closures_own_error_after_a_value: Insert, OwnError, Run;
+    the_closures_own_error_after_an_absence: Delete, OwnError, Run;
+    the_closures_own_error_by_source: Insert, OwnError, Source;
+    the_closures_own_error_by_a_step: Insert, OwnError, Interactive;
+    a_panics_message: Insert, Panic, Run;
+    what_a_closure_kept_from_its_first_attempt: Insert, KeptFromFirstAttempt, Run;
+    the_list_of_tables: CreateTable, Tables, Run;
+    table_exists: CreateTable, CreateTable, Run;
+    a_table_that_was_opened: CreateTable, OpenTable, Run;
+}
+
+/// If the log fails while an answer waits, its error comes in the place of the answer.
+#[test]
+fn a_log_that_fails_meanwhile_answers_for_all() {
+    for_each_seed(|seed| {
+        for way in [Way::Run, Way::Source, Way::Interactive] {
+            for (change, question) in [
+                (Change::Update, Question::Get),
+                (Change::Delete, Question::Get),
+                (Change::Delete, Question::Update),
+                (Change::Insert, Question::Insert),
+                (Change::Insert, Question::OwnError),
+            ] {
+                fail_meanwhile(Case { change, question, way }, seed);
+            }
+        }
+    });
+}
+
+fn fail_meanwhile(case: Case, seed: u64) {
+    let run = case.prepare(seed);
+    run.disk.set_faults(Faults { most_delay: MOST_DELAY, errors: 1, ..Faults::default() });
+    let Record { found, told, changed } = run.change_and_ask(seed);
+    assert!(changed.unwrap().is_err(), "{case:?}, seed {seed}: every write fails");
+    assert!(matches!(run.db.close(), Err(Error::Log(_))));
+    let before = &told[0].0;
+    assert!(
+        found.iter().any(|(what, _)| *what != found[0].0),
+        "{case:?}, seed {seed}: no question found what was not durable"
+    );
+    for (answer, _) in told.iter().filter(|(answer, _)| answer != before) {
+        // A conflict tells nothing of what is there.
+        let nothing_told = answer.contains("Log(") || answer.contains("Conflict");
+        assert!(nothing_told, "{case:?}, seed {seed}: told {answer}");
+    }
+}
+
+/// A step waits for what it read, not for what others commit meanwhile.
+#[test]
+fn a_step_that_read_nothing_fresh_waits_for_nothing() {
+    for_each_seed(|seed| {
+        let case = Case { change: Change::Update, question: Question::Get, way: Way::Interactive };
+        let run = case.prepare(seed);
+        run.disk.set_faults(Faults { most_delay: MOST_DELAY, ..Faults::default() });
+        let host = run.clone();
+        let steps = async move |_: &Transaction| {
+            // A commit of a table that no step reads at first.
+            let mut commit = pin!(host.clone().write_beside());
+            let tail = host.db.stats().lsn.tail;
+            while host.db.stats().lsn.tail == tail {
+                _ = commit.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                give_way().await;
+            }
+            let transaction = host.db.begin().await?;
+            assert_eq!(transaction.get(&host.table, &KEY).await?, Some(0));
+            transaction.put(&host.table, &KEY, &1).await?;
+            assert_eq!(transaction.get(&host.table, &KEY).await?, Some(1), "its own write");
+            assert_eq!(transaction.get(&host.table, &100).await?, None);
+            assert!(!transaction.delete(&host.table, &101).await?);
+            let told_at = host.db.stats().lsn.durable;
+            assert_eq!(transaction.get(&host.beside, &0).await?, Some(0));
+            let fresh_at = host.db.stats().lsn.durable;
+            transaction.abort().await?;
+            commit.await;
+            Ok((tail, told_at, fresh_at))
+        };
+        let (committed, told_at, fresh_at) = run.db.run_blocking(steps).unwrap();
+        assert!(told_at <= committed, "seed {seed}: a step waited for what it did not read");
+        assert!(fresh_at > committed, "seed {seed}: a step did not wait for what it read");
+        run.db.close().unwrap();
+    });
+}

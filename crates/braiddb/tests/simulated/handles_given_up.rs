@@ -1,0 +1,209 @@
+//! Snapshots and staged tables whose making, publication and discarding are given up after each number of polls:
+//! nothing is held for a snapshot that nobody has, and a staged table is published whole or not at all, and
+//! leaves nothing behind once the database was opened again.
+
+use crate::common::{Watched, with_limit};
+use crate::settled::poll_settled;
+use braiddb::simulation::{SimulatedDisk, block_on};
+use braiddb::{Database, Error, Options, StagedTable, Table};
+
+type Numbers = Table<u64, u64>;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 300;
+const RECORDS: u64 = 600;
+/// More polls than any of them takes, with all that is under way ended before each.
+const MOST_POLLS: usize = 100;
+
+fn open(disk: &SimulatedDisk, seed: u64) -> Database {
+    let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
+    Database::open_simulated(disk, options, seed).unwrap().watched()
+}
+
+fn put_all(db: &Database, table: &Numbers, value: u64) {
+    let table = table.clone();
+    db.run_blocking(async move |tx| {
+        for key in 0..RECORDS {
+            tx.put(&table, &key, &value).await?;
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A staged table with records, in a new database on a disk.
+fn staged(disk: &SimulatedDisk) -> (Database, StagedTable<u64, u64>) {
+    let db = open(disk, 1);
+    let staged = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
+    put_all(&db, staged.table(), 7);
+    (db, staged)
+}
+
+/// Opens the database anew: the table is there whole, or nothing of it is; whether it is there.
+fn whole_or_nothing(disk: &SimulatedDisk, db: Database) -> bool {
+    db.close().unwrap();
+    drop(db);
+    let db = open(disk, 2);
+    disk.settle();
+    let there = match block_on(db.open_table::<u64, u64>("numbers")) {
+        Ok(table) => {
+            assert_eq!(block_on(db.len(&table)).unwrap(), RECORDS);
+            true
+        }
+        Err(Error::TableNotFound(_)) => false,
+        Err(error) => panic!("{error}"),
+    };
+    let report = db.check().unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+    // The table's row and its records.
+    assert_eq!(report.records, if there { RECORDS + 1 } else { 0 });
+    db.close().unwrap();
+    there
+}
+
+/// Rounds of [`at_every_poll`]: work that is handed to a worker may be over before it is polled the first time.
+const ROUNDS: u64 = 3;
+
+/// Runs `attack` with more and more polls, on a new disk each, until it says that nothing was given up; a few
+/// times, since how many polls something takes depends on who comes first.
+fn at_every_poll(mut attack: impl FnMut(&SimulatedDisk, usize) -> bool) {
+    for round in 0..ROUNDS {
+        let over = (0..MOST_POLLS).find(|&polls| {
+            let disk = SimulatedDisk::new(round << 32 | polls as u64);
+            !attack(&disk, polls)
+        });
+        let over = over.unwrap_or_else(|| panic!("it is not over after {MOST_POLLS} polls"));
+        assert!(over > 0, "it was over before it was polled");
+    }
+}
+
+#[test]
+fn staging_that_is_given_up_leaves_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        at_every_poll(|disk, polls| {
+            let db = open(disk, 1);
+            let first = poll_settled(disk, db.stage_table::<u64, u64>("numbers"), polls);
+            let given_up = first.is_none();
+            // Whatever became of the first, the name is free.
+            let second = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
+            put_all(&db, second.table(), 7);
+            if let Some(first) = first {
+                put_all(&db, first.unwrap().table(), 8);
+            }
+            block_on(second.publish()).unwrap();
+            assert!(whole_or_nothing(disk, db));
+            given_up
+        });
+    });
+}
+
+#[test]
+fn a_publication_that_is_given_up_is_whole_or_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for again in [false, true] {
+            let (mut whole, mut nothing) = (0, 0);
+            at_every_poll(|disk, polls| {
+                let (db, staged) = staged(disk);
+                let published = poll_settled(disk, staged.publish(), polls);
+                if let Some(published) = &published {
+                    published.as_ref().unwrap();
+                } else if again {
+                    match block_on(staged.publish()) {
+                        Ok(_) => {}
+                        // The first went on; that its name is taken does it no harm.
+                        Err(Error::TableExists(name)) => assert_eq!(name, "numbers"),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                drop(staged);
+                let there = whole_or_nothing(disk, db);
+                assert!(there || published.is_none() && !again, "it was told, or called again");
+                if there {
+                    whole += 1
+                } else {
+                    nothing += 1
+                }
+                published.is_none()
+            });
+            assert!(whole > 0);
+            assert_eq!(again, nothing == 0);
+        }
+    });
+}
+
+#[test]
+fn a_discarding_that_is_given_up_goes_on() {
+    with_limit(LIMIT_SECONDS, |_| {
+        at_every_poll(|disk, polls| {
+            let (db, staged) = staged(disk);
+            let discarded = poll_settled(disk, staged.discard(), polls);
+            disk.settle();
+            if polls > 0 {
+                let published = block_on(staged.publish());
+                assert!(matches!(published, Err(Error::TableNotFound(_))), "{published:?}");
+                assert_eq!(db.check().unwrap().records, 0, "it went on by itself");
+            }
+            assert!(!whole_or_nothing(disk, db));
+            discarded.is_none()
+        });
+    });
+}
+
+/// Nobody has the snapshot: versions go, and compaction, which leaves snapshots alone, frees segments.
+#[test]
+fn a_snapshot_that_is_given_up_holds_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        at_every_poll(|disk, polls| {
+            let db = open(disk, 1);
+            let table: Numbers = block_on(db.create_table("numbers")).unwrap();
+            put_all(&db, &table, 0);
+            let snapshot = poll_settled(disk, db.snapshot(), polls);
+            let given_up = snapshot.is_none();
+            drop(snapshot);
+            for value in 1..30 {
+                put_all(&db, &table, value);
+            }
+            disk.settle();
+            block_on(db.checkpoint()).unwrap();
+            block_on(db.compact()).unwrap();
+            assert!(db.stats().log.segments_freed > 0);
+            // Whoever commits frees what those before left.
+            let mut value = 30;
+            while db.stats().versions_waiting > 4 * RECORDS {
+                put_all(&db, &table, value);
+                value += 1;
+            }
+            db.close().unwrap();
+            given_up
+        });
+    });
+}
+
+/// Reads of a snapshot that are given up: those that come after them find it as it was.
+#[test]
+fn reading_a_snapshot_that_is_given_up_disturbs_nobody() {
+    with_limit(LIMIT_SECONDS, |_| {
+        at_every_poll(|disk, polls| {
+            let db = open(disk, 1);
+            let table: Numbers = block_on(db.create_table("numbers")).unwrap();
+            put_all(&db, &table, 1);
+            let snapshot = block_on(db.snapshot()).unwrap();
+            put_all(&db, &table, 2);
+            let sum = |table: Numbers| {
+                snapshot.run(async move |tx| {
+                    let (mut scan, mut sum) = (tx.scan(&table, ..)?, 0);
+                    while let Some((_, value)) = scan.next().await? {
+                        sum += value;
+                    }
+                    Ok(sum)
+                })
+            };
+            let first = poll_settled(disk, sum(table.clone()), polls);
+            assert_eq!(block_on(snapshot.get(&table, &7)).unwrap(), Some(1));
+            assert_eq!(block_on(sum(table.clone())).unwrap(), RECORDS);
+            drop(snapshot);
+            db.close().unwrap();
+            first.is_none()
+        });
+    });
+}

@@ -1,0 +1,21 @@
+//! What needs a simulated disk: a crash at each of its operations, its errors, and futures that are given up at each poll.
+#![cfg(braid_simulation)]
+
+mod cancellation;
+mod changes_crash;
+mod commit_unknown;
+#[path = "../common/mod.rs"]
+mod common;
+mod drop_table_crash;
+mod dropped_operations;
+mod durable_results;
+mod handles_given_up;
+mod index_changes_given_up;
+mod paged_crash;
+#[path = "../common/polls.rs"]
+mod polls;
+#[path = "../common/settled.rs"]
+mod settled;
+mod staged_tables_crash;
+#[path = "../common/table_kind.rs"]
+mod table_kind;

@@ -1,0 +1,20 @@
+//! Tables: their keys and values, options, expiry, and how they come and go.
+
+mod borrowed_keys;
+#[path = "../common/mod.rs"]
+mod common;
+mod contents;
+#[cfg(feature = "derive")]
+mod derived_keys;
+mod drop_table;
+mod expired_tables;
+#[path = "../common/expiring.rs"]
+mod expiring;
+mod expiry;
+mod options;
+#[path = "../common/polls.rs"]
+mod polls;
+mod staged_tables;
+#[path = "../common/table_kind.rs"]
+mod table_kind;
+mod table_model;

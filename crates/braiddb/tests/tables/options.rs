@@ -1,0 +1,286 @@
+//! Every option at its extremes: refused with its name, its value and its limits, or a database
+//! with it opens, works, closes and opens again.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::{Watched, with_limit};
+use braiddb::{
+    Certifier, Database, DeviceKind, Durability, Error, Isolation, Options, Overload, Policy,
+    RunOptions, Table, TableOptions, Transaction, Width,
+};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 900;
+
+type Records = Table<u64, [u8]>;
+type Set = Box<dyn Fn(Options) -> Options>;
+
+struct Case {
+    field: &'static str,
+    value: u64,
+    set: Set,
+    /// The least and the greatest value, where this one is refused.
+    refused: Option<[u64; 2]>,
+}
+
+/// Values of a field at and beyond its limits; `odd` are within them, and refused all the same.
+fn cases(
+    field: &'static str,
+    [least, most]: [u64; 2],
+    odd: &[u64],
+    set: fn(Options, u64) -> Options,
+) -> Vec<Case> {
+    let mut values = vec![0, 1, least, most, u64::MAX];
+    values.extend(least.checked_sub(1));
+    values.extend(most.checked_add(1));
+    values.extend(odd);
+    values.sort_unstable();
+    values.dedup();
+    let case = |value| {
+        let refused = !(least..=most).contains(&value) || odd.contains(&value);
+        let refused = refused.then_some([least, most]);
+        Case { field, value, set: Box::new(move |options| set(options, value)), refused }
+    };
+    values.into_iter().map(case).collect()
+}
+
+fn all_cases() -> Vec<Case> {
+    const RING: [u64; 2] = [32 << 20, 2 << 30];
+    const SEGMENT: [u64; 2] = [64 << 10, 1 << 30];
+    let all = u64::MAX;
+    let odd_segments = [(64 << 10) + 1, (64 << 10) + 512];
+    let lists = [
+        cases("workers", [1, 256], &[], |o, v| o.workers(v as usize)),
+        cases("hot_width", [1, 1024], &[], |o, v| o.hot_width(Width::Fixed(v as usize))),
+        cases("cold_width", [1, 1 << 14], &[], |o, v| o.cold_width(v as usize)),
+        cases("read_depth", [1, 1 << 12], &[], |o, v| o.read_depth(v as usize)),
+        cases("trace", [0, 1 << 24], &[], |o, v| o.trace(v as usize)),
+        cases("max_open", [64, 1 << 14], &[], |o, v| o.max_open(v as usize)),
+        cases("log_ring_bytes", RING, &[65 << 20], |o, v| o.log_ring_bytes(v as usize)),
+        cases("log_segment_bytes", SEGMENT, &odd_segments, |o, v| o.log_segment_bytes(v)),
+        cases("flush_unit", [0, all], &[], |o, v| o.flush_unit(v)),
+        cases("checkpoint_bytes", [32 << 10, all], &[], |o, v| o.checkpoint_bytes(v)),
+    ];
+    lists.into_iter().flatten().collect()
+}
+
+/// Opens, writes, reads, checkpoints and closes; then opens again and reads.
+fn works(options: &Options) {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..2_u64 {
+        let db = Database::open(directory.path(), options.clone()).unwrap().watched();
+        let table: Records = block_on(db.open_or_create_table("records")).unwrap();
+        for number in round * 40..round * 40 + 40 {
+            let table = table.clone();
+            db.run_blocking(async move |tx| tx.put(&table, &number, &[7; 3000]).await).unwrap();
+        }
+        match block_on(db.checkpoint()) {
+            // One that was due by itself does as well.
+            Ok(_) | Err(Error::CheckpointUnderWay) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let found = db.run_blocking(async move |tx: &Transaction| {
+            let (mut scan, mut found) = (tx.scan(&table, ..)?.limit(u64::MAX), 0);
+            while let Some((_, value)) = scan.next().await? {
+                assert_eq!(value, [7; 3000]);
+                found += 1;
+            }
+            Ok::<u64, Error>(found)
+        });
+        assert_eq!(found.unwrap(), round * 40 + 40);
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn every_option_at_its_extremes() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let (mut refused, mut worked) = (0, 0);
+        let now = Arc::new(Mutex::new(("", 0)));
+        let shown = now.clone();
+        limit.on_timeout("the option at work", move || format!("{:?}", shown.lock().unwrap()));
+        for case in all_cases() {
+            let Case { field, value, .. } = case;
+            *now.lock().unwrap() = (field, value);
+            let base = Options::default().workers(2).max_open(64);
+            let options = (case.set)(base);
+            let Some(limits) = case.refused else {
+                works(&options);
+                worked += 1;
+                continue;
+            };
+            let directory = tempfile::tempdir().unwrap();
+            for opened in
+                [Database::open(directory.path(), options.clone()), Database::in_memory(options)]
+            {
+                let Err(Error::Options(told)) = opened else {
+                    panic!("{field} = {value}: {opened:?}");
+                };
+                for part in [
+                    field.to_owned(),
+                    value.to_string(),
+                    limits[0].to_string(),
+                    limits[1].to_string(),
+                ] {
+                    assert!(
+                        told.contains(&part),
+                        "{field} = {value}: {told:?} does not say {part}"
+                    );
+                }
+            }
+            refused += 1;
+        }
+        assert!(refused > 20 && worked > 15, "{refused} refused, {worked} worked");
+    });
+}
+
+#[test]
+fn options_together_at_their_least() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for durability in [Durability::Group, Durability::Relaxed] {
+            let least = Options::default()
+                .workers(1)
+                .hot_width(Width::Fixed(1))
+                .cold_width(1)
+                .read_depth(1)
+                .max_open(64)
+                .flush_unit(0)
+                .log_segment_bytes(64 << 10)
+                .checkpoint_bytes(32 << 10)
+                .durability(durability);
+            works(&least);
+        }
+    });
+}
+
+#[test]
+fn numbers_of_requests_at_their_extremes() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
+        let table: Records = block_on(db.create_table("records")).unwrap();
+        for attempts in [0, 1, u32::MAX] {
+            let mut options = RunOptions::default();
+            options.max_attempts = attempts;
+            let table = table.clone();
+            let outcome = block_on(db.run_with(options, async move |tx: &Transaction| {
+                tx.put(&table, &u64::from(attempts), &[1]).await
+            }));
+            assert_eq!(outcome.unwrap().attempts, 1);
+        }
+        for worker in [2, usize::MAX] {
+            let refused = db.run_source(worker, 0..1, async |_, _| Ok(())).unwrap_err();
+            let Error::Options(told) = refused else { panic!("{refused}") };
+            let whole = format!("worker is {worker}, but must be between 0 and 1");
+            assert_eq!(told, whole);
+        }
+        db.run_source(1, 0..1, async |_, _| Ok(())).unwrap().wait().unwrap();
+        let interactive = block_on(db.begin()).unwrap();
+        for (limit, there) in [(0, 0), (1, 1), (3, 3), (u64::MAX, 3)] {
+            for reverse in [false, true] {
+                let found = block_on(interactive.scan(&table, .., reverse, limit)).unwrap();
+                assert_eq!(found.len(), there, "limit {limit}");
+            }
+        }
+        block_on(interactive.abort()).unwrap();
+        let (all, end) = db.log_blocks(0, usize::MAX).unwrap();
+        assert!(!all.is_empty());
+        assert_eq!(db.log_blocks(0, 0).unwrap().0, []);
+        assert_eq!(db.log_blocks(end, usize::MAX).unwrap().0, []);
+        assert_eq!(db.log_blocks(u64::MAX, usize::MAX).unwrap().0, []);
+        db.close().unwrap();
+    });
+}
+
+/// Values of a page, or several.
+fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<(), Error> {
+    for key in keys {
+        let (table, bytes) = (table.clone(), if key % 10 == 0 { 20_000 } else { 900 });
+        let value = vec![key as u8; bytes];
+        db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await)?;
+    }
+    Ok(())
+}
+
+/// With any number of frames, a paged table works, or says that it needs more: it neither panics nor hangs.
+#[test]
+fn any_number_of_page_frames() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let now = Arc::new(Mutex::new(0));
+        let shown = now.clone();
+        limit.on_timeout("frames", move || format!("{:?}", shown.lock().unwrap()));
+        let mut worked = 0;
+        for frames in [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 1 << 20, u32::MAX - 1, u32::MAX] {
+            *now.lock().unwrap() = frames;
+            let directory = tempfile::tempdir().unwrap();
+            let options = Options::default().workers(2).page_frames(Some(frames));
+            let told = |error: Error| {
+                assert!(!matches!(error, Error::Panicked(_) | Error::Failed { .. }), "{error:?}");
+                assert!(!(48..=1 << 20).contains(&frames), "{frames} frames: {error}");
+            };
+            let db = match Database::open(directory.path(), options.clone()) {
+                Ok(db) => db,
+                Err(error) => {
+                    told(error);
+                    continue;
+                }
+            };
+            let paged = TableOptions::default().paged();
+            let table: Result<Records, Error> = block_on(db.create_table_with("records", paged));
+            let filled = table.and_then(|table| fill(&table, &db, 0..200));
+            if let Err(error) = filled {
+                told(error);
+                db.close().unwrap();
+                continue;
+            }
+            db.close().unwrap();
+            let db = Database::open(directory.path(), options).unwrap().watched();
+            let table: Records = block_on(db.open_table("records")).unwrap();
+            assert_eq!(block_on(db.count(&table, ..)).unwrap(), 200);
+            db.close().unwrap();
+            worked += 1;
+        }
+        assert!(worked > 3, "{worked} worked");
+    });
+}
+
+/// Each policy on each device, with the other choices in turn.
+#[test]
+fn choices_together() {
+    with_limit(LIMIT_SECONDS, |limit| {
+        let now = Arc::new(Mutex::new(String::new()));
+        let shown = now.clone();
+        limit.on_timeout("the choices", move || shown.lock().unwrap().clone());
+        let mut turn = 0;
+        for policy in [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue] {
+            for device in [DeviceKind::Auto, DeviceKind::Uring, DeviceKind::Blocking] {
+                for overload in [Overload::Wait, Overload::Shed] {
+                    turn += 1;
+                    let one = |bit: u32| turn >> bit & 1 == 1;
+                    let options = Options::default()
+                        .workers(1 + turn % 3)
+                        .policy(policy)
+                        .device(device)
+                        .overload(overload)
+                        .isolation(if one(0) {
+                            Isolation::Snapshot
+                        } else {
+                            Isolation::Serializable
+                        })
+                        .certifier(match one(1) {
+                            true => Certifier::SerialSafetyNet,
+                            false => Certifier::ReadValidation,
+                        })
+                        .durability(if one(2) { Durability::Relaxed } else { Durability::Group })
+                        .memory_budget(if one(3) { 64 << 20 } else { 256 << 20 })
+                        .interactive_idle(one(0).then_some(Duration::MAX))
+                        .interactive_age(one(1).then_some(Duration::MAX))
+                        .pin(one(2));
+                    *now.lock().unwrap() = format!("{options:?}");
+                    works(&options);
+                }
+            }
+        }
+    });
+}

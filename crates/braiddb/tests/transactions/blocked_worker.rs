@@ -1,0 +1,156 @@
+//! A closure that blocks its worker's thread holds up nobody whose transaction has not begun: another worker takes over
+//! what was sent to that one.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+use crate::common::{Watched, with_limit};
+use braiddb::{Database, Error, Options, Table};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 120;
+const RECORDS: u64 = 100;
+
+fn open(workers: usize) -> (Database, Table<u64, u64>) {
+    let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
+    let table: Table<u64, u64> = block_on(db.open_or_create_table("records")).unwrap();
+    for key in 0..RECORDS {
+        block_on(db.put(&table, &key, &key)).unwrap();
+    }
+    (db, table)
+}
+
+/// Blocks the threads of so many workers, runs `meanwhile`, and lets them go on.
+fn with_blocked(db: &Database, workers: usize, meanwhile: impl FnOnce()) {
+    let all_blocked = Arc::new(Barrier::new(workers + 1));
+    let blocked: Vec<_> = (0..workers)
+        .map(|_| {
+            let (go_on, waits) = channel::<()>();
+            let (db, all_blocked) = (db.clone(), all_blocked.clone());
+            let waits = Mutex::new(waits);
+            let thread = std::thread::spawn(move || {
+                db.run_blocking(async move |_| {
+                    all_blocked.wait();
+                    _ = waits.lock().unwrap().recv();
+                    Ok(())
+                })
+            });
+            (go_on, thread)
+        })
+        .collect();
+    all_blocked.wait();
+    meanwhile();
+    for (go_on, thread) in blocked {
+        drop(go_on);
+        thread.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn what_is_sent_to_a_blocked_worker_is_taken_over() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(2);
+        with_blocked(&db, 1, || {
+            // All at once, so that some may be sent before the worker is known to be blocked; then one after the other.
+            std::thread::scope(|scope| {
+                for key in 0..8 {
+                    let (db, table) = (&db, &table);
+                    scope.spawn(move || {
+                        assert_eq!(block_on(db.get(table, &key)).unwrap(), Some(key));
+                    });
+                }
+            });
+            for key in 0..RECORDS {
+                assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(key));
+            }
+        });
+        // The worker takes part again.
+        with_blocked(&db, 1, || {
+            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
+        });
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn all_but_one_worker_may_be_blocked() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(4);
+        with_blocked(&db, 3, || {
+            for key in 0..RECORDS {
+                assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(key));
+                block_on(db.put(&table, &key, &(key + 1))).unwrap();
+            }
+        });
+        db.close().unwrap();
+    });
+}
+
+/// Requests that came while all workers were blocked are served by the first that comes back.
+#[test]
+fn what_waits_for_all_goes_on_with_the_first() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(2);
+        let asked = Mutex::new(Vec::new());
+        with_blocked(&db, 1, || {
+            with_blocked(&db, 1, || {
+                asked.lock().unwrap().extend((0..8u64).map(|key| {
+                    let (db, table) = (db.clone(), table.clone());
+                    std::thread::spawn(move || block_on(db.get(&table, &key)))
+                }));
+            });
+            for (key, asked) in (0..8).zip(asked.lock().unwrap().drain(..)) {
+                assert_eq!(asked.join().unwrap().unwrap(), Some(key));
+            }
+        });
+        db.close().unwrap();
+    });
+}
+
+/// Closing waits for it, and everybody is answered.
+#[test]
+fn closing_beside_a_blocked_worker_answers_everybody() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(3);
+        let (mut asked, mut closing) = (Vec::new(), None);
+        with_blocked(&db, 1, || {
+            asked.extend((0..32u64).map(|key| {
+                let (db, table) = (db.clone(), table.clone());
+                std::thread::spawn(move || (key, block_on(db.get(&table, &key))))
+            }));
+            let db = db.clone();
+            closing = Some(std::thread::spawn(move || db.close()));
+        });
+        for asked in asked {
+            let (key, found) = asked.join().unwrap();
+            let is_right = match &found {
+                Ok(value) => *value == Some(key),
+                Err(error) => matches!(error, Error::Closed),
+            };
+            assert!(is_right, "{key}: {found:?}");
+        }
+        closing.into_iter().for_each(|closing| closing.join().unwrap().unwrap());
+    });
+}
+
+/// Workers that look after one another come to rest when there is nothing to look after.
+#[test]
+fn idle_workers_do_not_wake_each_other() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let (db, table) = open(4);
+        with_blocked(&db, 1, || {
+            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
+        });
+        let sleeps = || db.stats().workers.iter().map(|worker| worker.sleeps).collect::<Vec<_>>();
+        // Housekeeping of what was done may wake them some times yet. Looking after others would do so each 10 ms.
+        std::thread::sleep(Duration::from_secs(1));
+        let before = sleeps();
+        std::thread::sleep(Duration::from_secs(2));
+        let after = sleeps();
+        for (before, after) in before.iter().zip(&after) {
+            assert!(after - before < 50, "{before} to {after}: {:#?}", db.stats().workers);
+        }
+        db.close().unwrap();
+    });
+}

@@ -1,0 +1,495 @@
+//! Operations that read and write in one call, those in transactions of their own, and keys of all kinds.
+
+use std::cmp::Reverse;
+use std::future::IntoFuture;
+
+use crate::common::{Watched, with_limit};
+use braiddb::{
+    Database, DecodeError, Error, IndexKeys, IndexOptions, MAX_KEY_BYTES, Options, Postcard,
+    Schema, Table, TableOptions,
+};
+use pollster::block_on;
+
+/// The log's buffer, which the budget counts.
+const RING_BYTES: u64 = 64 << 20;
+const LIMIT_SECONDS: u64 = 120;
+
+fn in_memory() -> Database {
+    Database::in_memory(Options::default().workers(2)).unwrap().watched()
+}
+
+#[test]
+fn one_operation_is_a_transaction_of_its_own() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<str, [u8]> = block_on(db.create_table("t")).unwrap();
+        assert_eq!(block_on(db.get(&table, "a")).unwrap(), None);
+        assert!(matches!(block_on(db.update(&table, "a", b"1")), Err(Error::KeyNotFound)));
+        block_on(db.insert(&table, "a", b"1")).unwrap();
+        assert!(matches!(block_on(db.insert(&table, "a", b"2")), Err(Error::KeyExists)));
+        block_on(db.update(&table, "a", b"2")).unwrap();
+        assert_eq!(block_on(db.get(&table, "a")).unwrap(), Some(b"2".to_vec()));
+        block_on(db.put(&table, "b", &[0; 5000])).unwrap();
+        assert!(block_on(db.contains(&table, "b")).unwrap());
+        assert!(block_on(db.delete(&table, "b")).unwrap());
+        assert!(!block_on(db.delete(&table, "b")).unwrap());
+        assert!(!block_on(db.contains(&table, "b")).unwrap());
+        db.close().unwrap();
+        assert!(matches!(block_on(db.get(&table, "a")), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
+    const THREADS: u64 = 4;
+    const CHANGES: u64 = 200;
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for _ in 0..CHANGES {
+                        let table = table.clone();
+                        db.run_blocking(async move |tx| {
+                            if thread % 2 == 0 {
+                                let before = |count: Option<u64>| Some(count.unwrap_or(0) + 1);
+                                return tx.fetch_update(&table, &0, before).await.map(drop);
+                            }
+                            if !tx.update_with(&table, &0, |count| count + 1).await? {
+                                assert!(tx.compare_and_set(&table, &0, None, Some(&1)).await?);
+                            }
+                            Ok(())
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(block_on(db.get(&table, &0)).unwrap(), Some(THREADS * CHANGES));
+    });
+}
+
+/// Insertions and deletions that take turns, meet conflicts and are recovered: the count is that of a scan.
+#[test]
+fn tables_know_how_many_records_they_have() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let open =
+            || Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
+        let db = open();
+        let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
+        assert!(block_on(db.is_empty(&table)).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(thread);
+                    for _ in 0..300 {
+                        let (table, key) = (table.clone(), random.u64(..60));
+                        let changed = db.run_blocking(async move |tx| {
+                            if !tx.delete(&table, &key).await? {
+                                tx.put(&table, &key, &1).await?;
+                                tx.delete(&table, &key).await?;
+                                tx.put(&table, &key, &2).await?;
+                            }
+                            Ok(())
+                        });
+                        assert!(
+                            changed.as_ref().is_err_and(Error::is_retryable) || changed.is_ok()
+                        );
+                    }
+                });
+            }
+        });
+        let counted = |db: &Database, table: &Table<u64, u64>| {
+            let scanned = table.clone();
+            let scanned = db.run_blocking(async move |tx| tx.count(&scanned, ..).await).unwrap();
+            assert!(scanned > 0 && scanned < 60);
+            assert_eq!(block_on(db.len(table)).unwrap(), scanned);
+            scanned
+        };
+        let before = counted(&db, &table);
+        db.close().unwrap();
+        assert!(matches!(block_on(db.len(&table)), Err(Error::Closed)));
+        let other = open();
+        assert!(matches!(block_on(other.len(&table)), Err(Error::ForeignTable(_))));
+        let gone: Table<u64, u64> = block_on(other.create_table("gone")).unwrap();
+        block_on(other.drop_table("gone")).unwrap();
+        assert!(matches!(block_on(other.len(&gone)), Err(Error::TableNotFound(_))));
+        let table = block_on(other.open_table("t")).unwrap();
+        assert_eq!(counted(&other, &table), before);
+    });
+}
+
+#[test]
+fn what_is_not_expected_is_not_replaced() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<u64, Postcard<(u8, String)>> = block_on(db.create_table("t")).unwrap();
+        db.run_blocking(async move |tx| {
+            let [one, two] = [(1, "one".to_owned()), (2, "two".to_owned())];
+            assert!(!tx.compare_and_set(&table, &7, Some(&one), Some(&two)).await?);
+            assert!(tx.compare_and_set(&table, &7, None, Some(&one)).await?);
+            assert!(!tx.compare_and_set(&table, &7, Some(&two), None).await?);
+            assert_eq!(tx.get(&table, &7).await?, Some(one.clone()));
+            assert!(tx.compare_and_set(&table, &7, Some(&one), Some(&two)).await?);
+            assert_eq!(tx.get(&table, &7).await?, Some(two));
+            assert_eq!(tx.fetch_update(&table, &7, |_| None::<(u8, String)>).await?.unwrap().0, 2);
+            assert!(!tx.contains(&table, &7).await?);
+            Ok(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_range_is_counted_and_deleted_without_its_values() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        // Hardly any record stays in memory.
+        let options = Options::default()
+            .workers(1)
+            .log_ring_bytes(64 << 20)
+            .memory_budget(RING_BYTES + (1 << 20));
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+        for key in 0..2_000_u64 {
+            block_on(db.put(&table, &key, &[key as u8; 10_000])).unwrap();
+        }
+        assert!(db.stats().versions_evicted > 0, "{:#?}", db.stats());
+        let before = db.stats().suspensions.storage;
+        let all = table.clone();
+        let counts = db.run_blocking(async move |tx| {
+            let odd = tx.count(&all, 100..).await?;
+            let deleted = tx.delete_range(&all, 500..1_500).await?;
+            assert_eq!(tx.delete_range(&all, 500..1_500).await?, 0);
+            Ok((odd, deleted, tx.count(&all, ..).await?))
+        });
+        assert_eq!(counts.unwrap(), (1_900, 1_000, 1_000));
+        assert_eq!(db.stats().suspensions.storage, before, "no value was read");
+        let keys = db.run_blocking(async move |tx| {
+            let (mut keys, mut all) = (tx.keys(&table, ..)?.rev().limit(600), Vec::new());
+            while let Some(key) = keys.next().await? {
+                all.push(key);
+            }
+            Ok(all)
+        });
+        let expected: Vec<u64> = (1_500..2_000).rev().chain((400..500).rev()).collect();
+        assert_eq!(keys.unwrap(), expected);
+    });
+}
+
+#[test]
+fn a_key_that_no_record_can_have_is_an_error_for_readers_too() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<[u8], u64> = block_on(db.create_table("t")).unwrap();
+        let long = vec![1; MAX_KEY_BYTES + 1];
+        let refused = |result: Result<(), Error>| {
+            let Err(Error::KeyTooLong { bytes, limit }) = result else { panic!("{result:?}") };
+            assert_eq!((bytes, limit), (MAX_KEY_BYTES + 1, MAX_KEY_BYTES));
+        };
+        refused(block_on(db.get(&table, &long)).map(drop));
+        refused(block_on(db.contains(&table, &long)).map(drop));
+        refused(block_on(db.put(&table, &long, &1)));
+        refused(block_on(db.delete(&table, &long)).map(drop));
+        db.run_blocking(async move |tx| {
+            refused(tx.get(&table, &long).await.map(drop));
+            refused(tx.contains(&table, &long).await.map(drop));
+            refused(tx.multi_get(&table, [&long[..]]).await.map(drop));
+            refused(tx.update_with(&table, &long, |value| value).await.map(drop));
+            let longest = &long[..MAX_KEY_BYTES];
+            tx.put(&table, longest, &7).await?;
+            assert_eq!(tx.get(&table, longest).await?, Some(7));
+            // A range may start or end anywhere.
+            assert_eq!(tx.count(&table, ..=&long[..]).await?, 1);
+            Ok(())
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_table_lists_the_newest_first() {
+    with_limit(LIMIT_SECONDS, |_| {
+        type Reading = (String, Reverse<u64>, f64);
+        let db = in_memory();
+        let table: Table<Reading, ()> = block_on(db.create_table("readings")).unwrap();
+        let newest = db.run_blocking(async move |tx| {
+            for time in 0..5 {
+                for sensor in ["kitchen", "attic"] {
+                    tx.put(&table, &(sensor.to_owned(), Reverse(time), -0.5), &()).await?;
+                }
+            }
+            let from = ("kitchen".to_owned(), Reverse(u64::MAX), f64::NEG_INFINITY);
+            tx.keys(&table, from..)?.next().await
+        });
+        assert_eq!(newest.unwrap(), Some(("kitchen".to_owned(), Reverse(4), -0.5)));
+    });
+}
+
+/// That it compiles is the test: nothing says what the closures' errors are.
+#[test]
+fn errors_of_closures_are_inferred() {
+    #[derive(Debug, thiserror::Error)]
+    enum Refused {
+        #[error("there is nothing left")]
+        Nothing,
+        #[error(transparent)]
+        Database(#[from] Error),
+    }
+
+    async fn take(db: &Database, left: &Table<u64, u64>) -> Result<u64, Refused> {
+        let table = left.clone();
+        db.run(async move |tx| {
+            if tx.get(&table, &0).await?.is_none() {
+                tx.put(&table, &0, &1).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        let table = left.clone();
+        let took = db.try_run(async move |tx| {
+            let Some(left) = tx.get(&table, &0).await? else { return Err(Refused::Nothing) };
+            tx.put(&table, &0, &left.checked_sub(1).ok_or(Refused::Nothing)?).await?;
+            Ok(left)
+        });
+        took.await
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let left = block_on(db.create_table("left")).unwrap();
+        assert_eq!(block_on(take(&db, &left)).unwrap(), 1);
+        assert!(matches!(block_on(take(&db, &left)), Err(Refused::Nothing)));
+        db.close().unwrap();
+        assert!(matches!(block_on(take(&db, &left)), Err(Refused::Database(Error::Closed))));
+    });
+}
+
+/// What has a memory budget of next to nothing beside the log's ring.
+fn cold(directory: &std::path::Path) -> Database {
+    let options = Options::default()
+        .workers(2)
+        .log_ring_bytes(RING_BYTES as usize)
+        .memory_budget(RING_BYTES + (1 << 20));
+    Database::open(directory, options).unwrap().watched()
+}
+
+#[test]
+fn ranges_are_read_counted_and_deleted_by_one_operation() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = cold(directory.path());
+        let table: Table<(String, u64), [u8]> = block_on(db.create_table("t")).unwrap();
+        let record = |key: u64| (("a".to_owned(), key), vec![key as u8; 10_000]);
+        for (key, value) in (0..1_000).map(record) {
+            block_on(db.put(&table, &key, &value)).unwrap();
+        }
+        assert!(db.stats().versions_evicted > 0, "{:#?}", db.stats());
+        let borrowed = table.borrowed::<(&str, u64)>();
+        let found = block_on(db.scan(&borrowed, ("a", 100)..("a", 900))).unwrap();
+        assert!(found == (100..900).map(record).collect::<Vec<_>>());
+        let found = block_on(db.scan(&borrowed, ..).rev().limit(700).limit(800)).unwrap();
+        assert!(found == (300..1_000).rev().map(record).collect::<Vec<_>>());
+        assert!(block_on(db.scan(&borrowed, ..).limit(0)).unwrap().is_empty());
+        assert!(block_on(db.scan(&borrowed, ("b", 0)..)).unwrap().is_empty());
+        assert!(block_on(db.first(&table)).unwrap() == Some(record(0)));
+        assert!(block_on(db.last(&borrowed)).unwrap() == Some(record(999)));
+
+        assert_eq!(block_on(db.count(&borrowed, ("a", 7)..=("a", 9))).unwrap(), 3);
+        assert_eq!(block_on(db.delete_range(&borrowed, ("a", 7)..)).unwrap(), 993);
+        assert_eq!(block_on(db.delete_range(&borrowed, ("a", 7)..)).unwrap(), 0);
+        assert_eq!(block_on(db.count(&table, ..)).unwrap(), 7);
+        db.close().unwrap();
+
+        // What was answered is there.
+        let db = cold(directory.path());
+        let table: Table<(String, u64), [u8]> = block_on(db.open_table("t")).unwrap();
+        // On a thread of another executor, by a future that borrows nothing.
+        let scan = {
+            let key = "a".to_owned();
+            db.scan(&table.borrowed(), (&*key, 5)..).into_future()
+        };
+        let found = std::thread::spawn(move || block_on(scan).unwrap()).join().unwrap();
+        assert!(found == [record(5), record(6)]);
+        assert_eq!(block_on(db.delete_range(&table, ..)).unwrap(), 7);
+        assert!(block_on(db.first(&table)).unwrap().is_none());
+        assert!(block_on(db.last(&table)).unwrap().is_none());
+        let scan = db.scan(&table, ..);
+        db.close().unwrap();
+        assert!(matches!(block_on(scan), Err(Error::Closed)));
+        assert!(matches!(block_on(db.count(&table, ..)), Err(Error::Closed)));
+    });
+}
+
+#[test]
+fn single_changes_from_many_threads_lose_nothing() {
+    const THREADS: u64 = 3;
+    const CHANGES: u64 = 200;
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<str, u64> = block_on(db.create_table("t")).unwrap();
+        assert!(!block_on(db.update_with(&table, "n", |count| count + 1)).unwrap());
+        assert!(block_on(db.compare_and_set(&table, "n", None, Some(&0))).unwrap());
+        assert!(!block_on(db.compare_and_set(&table, "n", None, Some(&7))).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for _ in 0..CHANGES {
+                        if thread == 0 {
+                            let more = |count: Option<u64>| count.map(|count| count + 1);
+                            block_on(db.fetch_update(table, "n", more)).unwrap().unwrap();
+                        } else if thread == 1 {
+                            assert!(block_on(db.update_with(table, "n", |n| n + 1)).unwrap());
+                        } else {
+                            let mut there = block_on(db.get(table, "n")).unwrap();
+                            while !block_on(db.compare_and_set(
+                                table,
+                                "n",
+                                there.as_ref(),
+                                there.map(|count| count + 1).as_ref(),
+                            ))
+                            .unwrap()
+                            {
+                                there = block_on(db.get(table, "n")).unwrap();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let all = Some(THREADS * CHANGES);
+        assert_eq!(block_on(db.fetch_update(&table, "n", |_| None::<u64>)).unwrap(), all);
+        assert_eq!(block_on(db.fetch_update(&table, "n", |_| None::<u64>)).unwrap(), None);
+        assert!(block_on(db.is_empty(&table)).unwrap());
+        assert!(block_on(db.compare_and_set(&table, "n", None, None)).unwrap());
+    });
+}
+
+/// Panics of closures and keys that are too long come back as errors, from what is one operation too.
+#[test]
+fn a_single_change_that_panics_changes_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let table: Table<str, u64> = block_on(db.create_table("t")).unwrap();
+        block_on(db.put(&table, "n", &1)).unwrap();
+        let panics = db.update_with(&table, "n", |_| -> u64 { panic!("no number") });
+        let Err(Error::Panicked(message)) = block_on(panics) else { panic!("it succeeded") };
+        assert!(message.contains("no number"), "{message}");
+        let panics = db.fetch_update(&table, "n", |_| -> Option<u64> { panic!("no number") });
+        assert!(matches!(block_on(panics), Err(Error::Panicked(_))));
+        assert_eq!(block_on(db.get(&table, "n")).unwrap(), Some(1));
+
+        let long = "n".repeat(MAX_KEY_BYTES + 1);
+        let too_long =
+            |result: Result<bool, Error>| matches!(result, Err(Error::KeyTooLong { .. }));
+        assert!(too_long(block_on(db.update_with(&table, &long, |count| count + 1))));
+        assert!(too_long(block_on(db.compare_and_set(&table, &long, None, Some(&1)))));
+        let absent = db.fetch_update(&table, &long, |_| Some(1));
+        assert!(too_long(block_on(absent).map(|_| true)));
+    });
+}
+
+/// A type of which an older form is still read: what is expected is compared as it would be written today.
+#[test]
+fn what_is_expected_is_compared_across_versions() {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Old(u8);
+
+    impl Schema for Old {
+        const NAME: &'static str = "number";
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct New(u8, u8);
+
+    impl Schema for New {
+        const NAME: &'static str = "number";
+        const VERSION: u32 = 2;
+        const OLDEST: u32 = 1;
+
+        fn upgrade(_version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+            bytes.first().map(|&first| New(first, 0)).ok_or_else(|| DecodeError::new("a number"))
+        }
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        let old: Table<u64, Postcard<Old>> = block_on(db.create_table("t")).unwrap();
+        block_on(db.put(&old, &1, &Old(7))).unwrap();
+        let new: Table<u64, Postcard<New>> = block_on(db.open_table("t")).unwrap();
+        let set = |expected: New| {
+            block_on(db.compare_and_set(&new, &1, Some(&expected), Some(&New(8, 8)))).unwrap()
+        };
+        assert!(!set(New(7, 1)));
+        assert!(set(New(7, 0)));
+        assert!(!set(New(7, 0)));
+        assert_eq!(block_on(db.get(&new, &1)).unwrap().map(|number| number.1), Some(8));
+    });
+}
+
+/// What is left of a scan that has begun is counted; it does not turn round, and says so.
+#[test]
+fn a_scan_that_has_begun_is_counted_and_does_not_turn_round() {
+    fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
+        match result {
+            Err(Error::Options(message)) => assert!(message.contains("`rev`"), "{message}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory();
+        for (name, options) in
+            [("hot", TableOptions::default()), ("paged", TableOptions::default().paged())]
+        {
+            let table: Table<u64, [u8]> = block_on(db.create_table_with(name, options)).unwrap();
+            for key in 0..300 {
+                let value = vec![key as u8; if key % 50 == 0 { 3000 } else { 10 }];
+                block_on(db.put(&table, &key, &value)).unwrap();
+            }
+            let by_length = |value: &[u8], keys: &mut IndexKeys<'_, u64>| {
+                keys.push(&(value.len() as u64));
+            };
+            let index = block_on(db.index(&table, "length", IndexOptions::default(), by_length));
+            let index = index.unwrap();
+            let run = db.run_blocking(async move |tx| {
+                for passed in [1, 2, 70, 299, 300] {
+                    let mut scan = tx.scan(&table, ..)?;
+                    for _ in 0..passed {
+                        assert!(scan.next().await?.is_some());
+                    }
+                    assert_eq!(scan.count().await?, 300 - passed);
+                    let mut keys = tx.keys(&table, ..)?.limit(passed + 1);
+                    for _ in 0..passed {
+                        assert!(keys.next().await?.is_some());
+                    }
+                    let mut turned = keys.rev().limit(5);
+                    is_refused(turned.next().await);
+                    is_refused(turned.next().await);
+                    let mut scan = tx.scan(&table, ..)?;
+                    for _ in 0..passed {
+                        assert!(scan.next().await?.is_some());
+                    }
+                    is_refused(
+                        scan.rev().visit(|_, _| std::ops::ControlFlow::<()>::Continue(())).await,
+                    );
+                    let mut scan = tx.scan_by(&index, ..)?;
+                    for _ in 0..passed {
+                        assert!(scan.next().await?.is_some());
+                    }
+                    is_refused(scan.rev().next().await.map(drop));
+                    let mut entries = tx.entries_by(&index, ..)?;
+                    assert!(entries.next().await?.is_some());
+                    is_refused(entries.rev().next().await.map(drop));
+                }
+                Ok(())
+            });
+            run.unwrap();
+        }
+    });
+}

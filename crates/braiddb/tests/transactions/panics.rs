@@ -1,0 +1,650 @@
+//! Panics in callers' code, wherever it runs on a worker: in closures, futures, iterators, replies,
+//! destructors, wakers, encodings. Each becomes the error of its own transaction or source, or changes no
+//! outcome and is counted; nothing is lost, and everything else goes on.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::common::{Watched, with_limit};
+use braiddb::{
+    Database, DecodeError, EncodeError, EncodedValue, Error, Key, KeyBuffer, Options, Result,
+    RunOptions, Table, Transaction, Value,
+};
+use futures_channel::oneshot;
+use pollster::block_on;
+
+type Records = Table<u64, u64>;
+
+/// Far more than a test takes, on a loaded machine.
+const LIMIT_SECONDS: u64 = 120;
+
+/// A value whose destructor panics on the workers' threads, and counts everywhere.
+#[derive(Debug)]
+struct Bomb {
+    dropped: Arc<AtomicU64>,
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+        let on_worker =
+            std::thread::current().name().is_some_and(|name| name.starts_with("braid-"));
+        if on_worker && !std::thread::panicking() {
+            panic!("a destructor");
+        }
+    }
+}
+
+/// A database with one table, and bombs for it.
+struct Bench {
+    db: Database,
+    table: Records,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Bench {
+    fn new(workers: usize) -> Self {
+        let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
+        let table = block_on(db.create_table("records")).unwrap();
+        Self { db, table, dropped: Arc::default() }
+    }
+
+    fn bomb(&self) -> Bomb {
+        Bomb { dropped: self.dropped.clone() }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::SeqCst)
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let table = self.table.clone();
+        self.db
+            .run_blocking(async move |tx| tx.get(&table, &key).await)
+            .unwrap_or_else(|error: Error| panic!("{error}"))
+    }
+
+    fn put(&self, key: u64, value: u64) -> Result<()> {
+        let table = self.table.clone();
+        self.db.run_blocking(async move |tx| tx.put(&table, &key, &value).await)
+    }
+
+    /// That the database works, on each of its workers, and closes.
+    fn finish(self) {
+        for key in 1_000..1_010 {
+            self.put(key, key).unwrap();
+            assert_eq!(self.get(key), Some(key));
+        }
+        self.db.close().unwrap();
+    }
+}
+
+fn message<T>(result: Result<T>) -> String {
+    match result {
+        Err(Error::Panicked(message)) => message,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it did not panic"),
+    }
+}
+
+/// Waits until the worker has done what it was asked for before.
+fn settle(bench: &Bench) {
+    bench.get(0);
+}
+
+/// Comes back to the worker's queue `times` times.
+async fn yield_times(times: u64) {
+    for _ in 0..times {
+        let yielded = Cell::new(false);
+        poll_fn(|context| {
+            if yielded.replace(true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[test]
+fn a_closure_that_panics_before_its_future_is_there() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let run = bench.db.run_blocking(|_tx: &Transaction| -> std::future::Ready<Result<()>> {
+            panic!("no future")
+        });
+        assert_eq!(message(run), "no future");
+        assert_eq!(bench.db.stats().aborted.panic, 1);
+        bench.finish();
+    });
+}
+
+#[test]
+fn a_closure_that_panics_after_any_of_its_steps() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(2);
+        for step in 0..12_u64 {
+            let table = bench.table.clone();
+            let run = bench.db.run_blocking(async move |tx| {
+                for n in 0..12 {
+                    if n == step {
+                        panic!("at step {step}");
+                    }
+                    match n % 4 {
+                        0 => tx.put(&table, &n, &n).await?,
+                        1 => drop(tx.get(&table, &n).await?),
+                        2 => drop(tx.scan(&table, ..)?.next().await?),
+                        _ => yield_times(2).await,
+                    }
+                }
+                Ok(())
+            });
+            assert_eq!(message(run), format!("at step {step}"));
+            assert_eq!(bench.get(0), None, "it was aborted");
+        }
+        assert_eq!(bench.db.stats().aborted.panic, 12);
+        bench.finish();
+    });
+}
+
+#[test]
+fn a_panic_whose_payload_panics_when_it_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let dropped = bench.dropped.clone();
+        let run = bench.db.run_blocking(async move |_tx| -> Result<()> {
+            // The destructor's own payload is such a one too.
+            panic_any(Bomb { dropped: dropped.clone() })
+        });
+        assert_eq!(message(run), "a panic without a message");
+        assert_eq!(bench.dropped(), 1);
+        bench.finish();
+    });
+}
+
+/// What a closure captured is dropped on the worker, after the commit: its panic takes nothing back.
+#[test]
+fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let (bomb, table) = (bench.bomb(), bench.table.clone());
+        let run = bench.db.run_with(RunOptions::default(), async move |tx| {
+            let _captured = &bomb;
+            tx.put(&table, &1, &2).await?;
+            Ok(42)
+        });
+        let outcome = block_on(run).unwrap();
+        assert_eq!(outcome.value, 42);
+        assert!(outcome.commit_lsn > 0);
+        assert_eq!(bench.get(1), Some(2));
+        assert_eq!((bench.dropped(), bench.db.stats().destructor_panics), (1, 1));
+        assert_eq!(bench.db.stats().aborted.panic, 0);
+        bench.finish();
+    });
+}
+
+/// A future's own destructor runs before the commit, so its panic is the transaction's.
+#[test]
+fn a_future_that_panics_when_it_is_dropped_aborts() {
+    struct Mine<F>(Pin<Box<F>>, #[expect(dead_code, reason = "dropped")] Bomb);
+    impl<F: Future> Future for Mine<F> {
+        type Output = F::Output;
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+            self.0.as_mut().poll(context)
+        }
+    }
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let dropped = bench.dropped.clone();
+        let run = bench.db.run_blocking(move |_tx: &Transaction| {
+            let bomb = Bomb { dropped: dropped.clone() };
+            Mine(Box::pin(async { Ok(()) }), bomb)
+        });
+        assert_eq!(message(run), "a destructor");
+        assert_eq!(bench.dropped(), 1);
+        assert_eq!(bench.db.stats().aborted.panic, 1);
+        bench.finish();
+    });
+}
+
+/// Values and errors that no caller gets are dropped on the worker.
+#[test]
+fn values_and_errors_that_panic_when_they_are_dropped() {
+    #[derive(Debug)]
+    enum Mine {
+        #[expect(dead_code, reason = "dropped")]
+        Bomb(Bomb),
+        Database(Error),
+    }
+    impl From<Error> for Mine {
+        fn from(error: Error) -> Self {
+            Mine::Database(error)
+        }
+    }
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        for fails in [false, true] {
+            // Conflicts with an open transaction, passes over that, and returns a bomb all the same.
+            let holder = block_on(bench.db.begin()).unwrap();
+            block_on(holder.put(&bench.table, &1, &1)).unwrap();
+            let (table, dropped) = (bench.table.clone(), bench.dropped.clone());
+            let options = RunOptions::default().max_attempts(3);
+            let run = bench.db.try_run_with(options, async move |tx| {
+                assert!(tx.put(&table, &1, &2).await.is_err());
+                let bomb = Bomb { dropped: dropped.clone() };
+                if fails { Err(Mine::Bomb(bomb)) } else { Ok(bomb) }
+            });
+            let error = block_on(run).unwrap_err();
+            assert!(
+                matches!(error, Mine::Database(Error::Conflict { attempts: 3, .. })),
+                "{error:?}"
+            );
+            block_on(holder.abort()).unwrap();
+        }
+        assert_eq!(bench.dropped(), 6);
+        assert_eq!(bench.db.stats().destructor_panics, 6);
+        bench.finish();
+    });
+}
+
+/// Everything of a transaction's that is dropped because its caller has gone.
+#[test]
+fn what_a_cancelled_transaction_leaves_panics_when_it_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let (captured, dropped, table) = (bench.bomb(), bench.dropped.clone(), bench.table.clone());
+        let (began, begun) = oneshot::channel();
+        let began = Mutex::new(Some(began));
+        let run = bench.db.run(async move |tx| {
+            let _captured = &captured;
+            let _local = Bomb { dropped: dropped.clone() };
+            tx.put(&table, &1, &1).await?;
+            began.lock().unwrap().take().unwrap().send(()).unwrap();
+            std::future::pending::<Result<()>>().await
+        });
+        let mut run = Box::pin(run);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        block_on(begun).unwrap();
+        drop(run);
+        while bench.dropped() < 2 {
+            settle(&bench);
+        }
+        settle(&bench);
+        assert_eq!(bench.get(1), None);
+        let stats = bench.db.stats();
+        assert_eq!((stats.destructor_panics, stats.aborted.dropped), (2, 1));
+        bench.finish();
+    });
+}
+
+#[test]
+fn a_waker_that_panics() {
+    struct Loud(std::thread::Thread, AtomicU64);
+    impl Wake for Loud {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.unpark();
+            panic!("a waker");
+        }
+    }
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let loud = Arc::new(Loud(std::thread::current(), AtomicU64::new(0)));
+        let waker = Waker::from(loud.clone());
+        let mut context = Context::from_waker(&waker);
+        let (table, (go, gone)) = (bench.table.clone(), oneshot::channel());
+        let gone = Mutex::new(Some(gone));
+        let mut run = pin!(bench.db.run(async move |tx| {
+            let gone = gone.lock().unwrap().take().unwrap();
+            gone.await.unwrap();
+            tx.put(&table, &1, &1).await
+        }));
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        go.send(()).unwrap();
+        let result = loop {
+            match run.as_mut().poll(&mut context) {
+                Poll::Ready(result) => break result,
+                Poll::Pending => std::thread::park(),
+            }
+        };
+        result.unwrap_or_else(|error: Error| panic!("{error}"));
+        assert_eq!(bench.get(1), Some(1));
+        assert_eq!(loud.1.load(Ordering::SeqCst), 1, "it was woken");
+        bench.finish();
+    });
+}
+
+/// A key, and a value, whose encodings panic for one of them.
+#[derive(Clone, Copy, Debug)]
+struct Delicate(u64);
+
+const BAD: u64 = 13;
+
+impl Key for Delicate {
+    type Owned = u64;
+    fn type_name() -> String {
+        "delicate".into()
+    }
+    fn encode(&self, out: &mut KeyBuffer) {
+        assert!(self.0 != BAD, "an encoding");
+        self.0.encode(out);
+    }
+    fn decode(bytes: &[u8]) -> Result<u64, DecodeError> {
+        <u64 as Key>::decode(bytes).inspect(|key| assert!(*key != BAD + 1, "a decoding"))
+    }
+    fn decode_part(bytes: &[u8]) -> Result<(u64, &[u8]), DecodeError> {
+        u64::decode_part(bytes)
+    }
+}
+
+impl Value for Delicate {
+    type Input = u64;
+    type Ref<'a> = u64;
+    type Owned = u64;
+    fn type_name() -> String {
+        "delicate".into()
+    }
+    fn encode(input: &u64) -> Result<EncodedValue<'_>, EncodeError> {
+        assert!(*input != BAD, "a value's encoding");
+        <u64 as Value>::encode(input)
+    }
+    fn decode(bytes: &[u8]) -> Result<u64, DecodeError> {
+        <u64 as Value>::decode(bytes)
+            .inspect(|value| assert!(*value != BAD + 1, "a value's decoding"))
+    }
+    fn into_owned(read: u64) -> u64 {
+        read
+    }
+}
+
+#[test]
+fn encodings_that_panic() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let table: Table<Delicate, Delicate> = block_on(bench.db.create_table("delicate")).unwrap();
+        let fill = table.clone();
+        let filled = bench.db.run_blocking(async move |tx| {
+            tx.put(&fill, &Delicate(BAD + 1), &1).await?;
+            tx.put(&fill, &Delicate(1), &(BAD + 1)).await
+        });
+        filled.unwrap_or_else(|error: Error| panic!("{error}"));
+        let run = |what: usize| {
+            let table = table.clone();
+            bench.db.run_blocking(async move |tx| {
+                match what {
+                    0 => drop(tx.get(&table, &Delicate(BAD)).await?),
+                    1 => drop(tx.get(&table, &Delicate(1)).await?),
+                    2 => tx.put(&table, &Delicate(2), &BAD).await?,
+                    3 => drop(tx.last(&table).await?),
+                    4 => drop(tx.scan(&table, Delicate(2)..)?.next().await?),
+                    _ => drop(tx.multi_get(&table, &[Delicate(2), Delicate(BAD)]).await?),
+                }
+                Ok(())
+            })
+        };
+        let told = (0..6).map(run).map(message).collect::<Vec<_>>();
+        let expected = [
+            "an encoding",
+            "a value's decoding",
+            "a value's encoding",
+            "a decoding",
+            "a decoding",
+            "an encoding",
+        ];
+        assert_eq!(told, expected);
+        bench.finish();
+    });
+}
+
+/// The closure's panic drops a read of the engine's that is suspended: that is not the engine's panic.
+#[test]
+fn a_panic_beside_reads_that_are_suspended() {
+    const KEYS: u64 = 66_000;
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let fill = bench.table.clone();
+        let filled = bench.db.run_blocking(async move |tx| {
+            for key in 0..KEYS {
+                tx.put(&fill, &key, &key).await?;
+            }
+            Ok(())
+        });
+        filled.unwrap();
+        let mut suspended = 0;
+        for round in 0..50_u64 {
+            // Another task, without which nothing suspends.
+            let table = bench.table.clone();
+            let other = bench.db.run(async move |tx| {
+                for key in 0..2_000 {
+                    tx.get(&table, &(key * 31 % KEYS)).await?;
+                }
+                Ok(())
+            });
+            let other = std::thread::spawn(move || block_on(other));
+            let (table, pending) = (bench.table.clone(), Arc::new(AtomicU64::new(0)));
+            let seen = pending.clone();
+            let run = bench.db.run_blocking(async move |tx| -> Result<()> {
+                for key in 0..200 {
+                    let key = (key * 331 + round * 97) % KEYS;
+                    let mut reads = pin!(tx.get(&table, &key));
+                    poll_fn(|context| {
+                        if reads.as_mut().poll(context).is_ready() {
+                            return Poll::Ready(());
+                        }
+                        seen.fetch_add(1, Ordering::SeqCst);
+                        panic!("beside a read");
+                    })
+                    .await;
+                }
+                Ok(())
+            });
+            other.join().unwrap().unwrap();
+            suspended += pending.load(Ordering::SeqCst);
+            if run.is_err() {
+                assert_eq!(message(run), "beside a read");
+            }
+        }
+        assert!(suspended > 0, "no read suspended");
+        assert_eq!(bench.db.stats().aborted.panic, suspended);
+        bench.finish();
+    });
+}
+
+/// Steps of an interactive transaction: the one that panicked says so, later ones that it is over.
+#[test]
+fn a_step_that_panics_ends_its_transaction() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let transaction = block_on(bench.db.begin()).unwrap();
+        block_on(transaction.put(&bench.table, &1, &1)).unwrap();
+        let step = transaction.step(async |_tx: &Transaction| -> Result<()> { panic!("a step") });
+        assert_eq!(message(block_on(step)), "a step");
+        let get = block_on(transaction.get(&bench.table, &1));
+        assert!(matches!(get, Err(Error::TransactionOver)), "{get:?}");
+        assert!(matches!(block_on(transaction.commit()), Err(Error::TransactionOver)));
+        assert_eq!(bench.get(1), None);
+        assert_eq!(bench.db.stats().aborted.panic, 1);
+        bench.finish();
+    });
+}
+
+#[test]
+fn what_a_step_leaves_panics_when_it_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let transaction = block_on(bench.db.begin()).unwrap();
+        let (bomb, table) = (bench.bomb(), bench.table.clone());
+        // Captured by reference of a plain closure's future, dropped with it, as a part of the step.
+        let step = transaction.step(async move |tx: &Transaction| {
+            let _captured = &bomb;
+            tx.put(&table, &1, &1).await
+        });
+        assert_eq!(message(block_on(step)), "a destructor");
+        // One that is never run, in the queue of a transaction that is over.
+        let transaction = block_on(bench.db.begin()).unwrap();
+        let bomb = bench.bomb();
+        let mut waiting = Box::pin(
+            transaction.step(async |_tx: &Transaction| std::future::pending::<Result<()>>().await),
+        );
+        let mut queued = Box::pin(transaction.step(async move |_tx: &Transaction| {
+            let _captured = &bomb;
+            Ok(())
+        }));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        assert!(queued.as_mut().poll(&mut context).is_pending());
+        bench.db.close().unwrap();
+        assert!(matches!(block_on(queued), Err(Error::TransactionOver)));
+        assert!(matches!(block_on(waiting), Err(Error::TransactionOver)));
+        assert_eq!(bench.dropped(), 2);
+    });
+}
+
+/// Forgotten futures were polled and will never be polled or dropped.
+#[test]
+fn forgotten_reads_do_not_keep_the_database_from_closing() {
+    const KEYS: u64 = 66_000;
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let fill = bench.table.clone();
+        let filled = bench.db.run_blocking(async move |tx| {
+            for key in 0..KEYS {
+                tx.put(&fill, &key, &key).await?;
+            }
+            Ok(())
+        });
+        filled.unwrap();
+        let forgotten = Arc::new(AtomicU64::new(0));
+        // A read suspends only while the other transaction is there to run: until one has.
+        while forgotten.load(Ordering::SeqCst) == 0 {
+            let (table, counted) = (bench.table.clone(), forgotten.clone());
+            let busy = bench.table.clone();
+            let other = bench.db.run(async move |tx| {
+                for key in 0..20_000 {
+                    tx.get(&busy, &(key * 31 % KEYS)).await?;
+                }
+                Ok(())
+            });
+            let other = std::thread::spawn(move || block_on(other));
+            let run = bench.db.run_blocking(async move |tx| {
+                for key in 0..2_000 {
+                    let mut get = Box::pin(tx.get(&table, &key));
+                    poll_fn(|context| {
+                        if get.as_mut().poll(context).is_pending() {
+                            counted.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Poll::Ready(())
+                    })
+                    .await;
+                    std::mem::forget(get);
+                    yield_times(1).await;
+                }
+                Ok(())
+            });
+            run.unwrap();
+            other.join().unwrap().unwrap();
+        }
+        bench.finish();
+    });
+}
+
+#[test]
+fn panics_on_several_workers_at_once_leave_the_others_alone() {
+    const THREADS: u64 = 4;
+    const RUNS: u64 = 200;
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(3);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (db, table) = (bench.db.clone(), bench.table.clone());
+                std::thread::spawn(move || {
+                    let mut committed = 0;
+                    for run in 0..RUNS {
+                        let table = table.clone();
+                        let key = thread * RUNS + run;
+                        let result = db.run_blocking(async move |tx| {
+                            tx.insert(&table, &key, &key).await?;
+                            yield_times(key % 3).await;
+                            assert!(key % 3 != 1, "on purpose");
+                            Ok(())
+                        });
+                        match result {
+                            Ok(()) => committed += 1,
+                            Err(error) => {
+                                assert!(matches!(error, Error::Panicked(_)), "{error}");
+                                assert_eq!(key % 3, 1);
+                            }
+                        }
+                    }
+                    committed
+                })
+            })
+            .collect();
+        let committed: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let stats = bench.db.stats();
+        assert_eq!(stats.aborted.panic + committed, THREADS * RUNS);
+        let table = bench.table.clone();
+        let found = bench.db.run_blocking(async move |tx| {
+            let (mut scan, mut found) = (tx.scan(&table, ..)?, 0);
+            while let Some((key, value)) = scan.next().await? {
+                assert!(key == value && key % 3 != 1);
+                found += 1;
+            }
+            Ok(found)
+        });
+        assert_eq!(found.unwrap(), committed);
+        bench.finish();
+    });
+}
+
+#[test]
+fn a_watch_of_an_opening_that_panics() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = || Options::default().workers(1).log_segment_bytes(1 << 20);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+        for key in 0..40_u64 {
+            let table = table.clone();
+            let put = db.run_blocking(async move |tx| tx.put(&table, &key, &[7; 100_000]).await);
+            put.unwrap_or_else(|error: Error| panic!("{error}"));
+        }
+        db.close().unwrap();
+        let mut calls = 0;
+        let opened = Database::open_watched(directory.path(), options(), |_| {
+            calls += 1;
+            panic!("a watch");
+        });
+        assert_eq!(message(opened), "a watch");
+        assert_eq!(calls, 1, "it is not called again");
+        // The directory is free, and whole.
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+    });
+}
+
+/// What panics on the caller's own thread is the caller's: no worker knows of it.
+#[test]
+fn a_conversion_that_panics_stays_on_its_thread() {
+    #[derive(Debug)]
+    struct Mine;
+    impl From<Error> for Mine {
+        fn from(_: Error) -> Self {
+            panic!("a conversion");
+        }
+    }
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let run = || bench.db.try_run_blocking::<(), Mine, _>(async |_tx| panic!("a closure"));
+        let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"a conversion"));
+        bench.finish();
+    });
+}
