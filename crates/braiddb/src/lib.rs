@@ -58,14 +58,14 @@ pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Activity, Backup, Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction,
-    Changes, ChangesFrom, CheckReport, Checkpoint, Compaction, Contended, Database, EncodedKey,
-    Error, FeedTable, Index, IndexDescription, IndexEntries, IndexKeys, IndexOptions,
-    IndexProgress, IndexScan, IndexStage, InteractiveTransaction, KeyRange, Keys, LogBlock,
-    LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage, Options, Outcome, Overload,
-    OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint, Scan, Snapshot, SourceRun,
-    StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription, TableOptions,
-    TableSize, TokenError, Trace, TraceSlice, Transaction, WeakDatabase, WorkerStats,
+    AbortStats, Activity, Backup, BulkTables, Change, ChangeKind, ChangeSlot, ChangeToken,
+    ChangeTransaction, Changes, ChangesFrom, CheckReport, Checkpoint, Compaction, Contended,
+    Database, EncodedKey, Error, FeedTable, Index, IndexDescription, IndexEntries, IndexKeys,
+    IndexOptions, IndexProgress, IndexScan, IndexStage, InteractiveTransaction, KeyRange, Keys,
+    LogBlock, LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage, Options, Outcome,
+    Overload, OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint, Scan, Snapshot,
+    SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription,
+    TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction, WeakDatabase, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

@@ -60,6 +60,8 @@ pub enum Bug {
     PageLeavesThoughChanged,
     PageNotCheckedAfterFault,
     LoadWaitersNotWoken,
+    BulkNotCertified,
+    OldBulkMarksLeft,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.
@@ -136,6 +138,9 @@ impl Bug {
 
     /// Those of change feeds.
     pub const FEEDS: [Self; 2] = [Self::FedAheadOfDurable, Self::FreedHeldSegment];
+
+    /// Those of bulk operations, which schedules of several workers find.
+    pub const BULK: [Self; 2] = [Self::BulkNotCertified, Self::OldBulkMarksLeft];
 
     /// Those that schedules of several workers find.
     pub const CONCURRENCY: [Self; 17] = [

@@ -36,6 +36,35 @@ pub enum Error {
         /// What the last attempt had read that was changed.
         read: Box<Contended>,
     },
+    /// A bulk operation ([`Database::run_bulk`](crate::Database::run_bulk)) has a table that the transaction was to write, in
+    /// every attempt.
+    #[error(
+        "a bulk operation changes table {table:?}, and others may only read it meanwhile; try again when it is over"
+    )]
+    BulkUnderWay {
+        /// The table's name.
+        table: String,
+    },
+    /// A transaction took more memory for versions of paged tables than it may. It cannot commit.
+    #[error(
+        "the transaction has changed so much of paged tables that its versions take {bytes} bytes of memory, and the \
+         limit is {limit}: use Database::run_bulk for changes of this size, or raise Options::version_bytes"
+    )]
+    VersionBytes {
+        /// Bytes that they took.
+        bytes: u64,
+        /// [`Options::version_bytes`](crate::Options::version_bytes).
+        limit: u64,
+    },
+    /// A bulk operation lists a table that is in memory.
+    #[error(
+        "table {0:?} is in memory, and bulk operations are on paged tables: write it in transactions of Database::run, or \
+         make it with TableOptions::paged"
+    )]
+    NotPaged(String),
+    /// A bulk operation did what it cannot, and is to be run again without.
+    #[error("a bulk operation is taken back as a whole: {0}")]
+    InBulk(&'static str),
     /// A transaction that was begun as read-only is to write.
     #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
     ReadOnly,
@@ -315,7 +344,13 @@ impl Error {
     /// assert!(!braiddb::Error::KeyExists.is_retryable());
     /// ```
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict { .. } | Error::NotSerializable { .. } | Error::Overloaded)
+        matches!(
+            self,
+            Error::Conflict { .. }
+                | Error::NotSerializable { .. }
+                | Error::BulkUnderWay { .. }
+                | Error::Overloaded
+        )
     }
 }
 
@@ -337,6 +372,19 @@ impl From<OperationError> for Error {
             OperationError::TurnedAway => Error::conflict(1, None),
             OperationError::NotSerializable(changed) => {
                 Error::NotSerializable { attempts: 1, read: Box::new((*changed).into()) }
+            }
+            OperationError::BulkUnderWay(table, _) => {
+                Error::BulkUnderWay { table: table.to_string() }
+            }
+            OperationError::BulkGivenUp => Error::InBulk(
+                "a write to a table with indexes was given up, or failed, before it had made all entries",
+            ),
+            OperationError::BulkSavepoint => {
+                Error::InBulk("there is no savepoint that it is rolled back to")
+            }
+            OperationError::VersionBytes(long) => {
+                let TooLong { bytes, limit } = *long;
+                Error::VersionBytes { bytes: bytes as u64, limit: limit as u64 }
             }
             OperationError::ReadOnly => Error::ReadOnly,
             OperationError::ReadOnlyDatabase => Error::ReadOnlyDatabase,

@@ -48,6 +48,9 @@ impl Recording<'_> {
             records_reclaimed,
             index_entries,
             expired_swept,
+            bulk_operations,
+            bulk_records,
+            bulk_leaves_swept,
             destructor_panics,
             workers,
             suspensions,
@@ -78,6 +81,12 @@ impl Recording<'_> {
         self.count("braid_index_entries_total", help, *index_entries);
         let help = "Expired records that were deleted.";
         self.count("braid_expired_swept_total", help, *expired_swept);
+        let help = "Bulk operations committed.";
+        self.count("braid_bulk_operations_total", help, *bulk_operations);
+        let help = "Records and entries of indexes that bulk operations wrote.";
+        self.count("braid_bulk_records_total", help, *bulk_records);
+        let help = "Leaves looked at for what bulk operations had left on them.";
+        self.count("braid_bulk_leaves_swept_total", help, *bulk_leaves_swept);
         let help = "Panics in destructors of callers' values.";
         self.count("braid_destructor_panics_total", help, *destructor_panics);
         for (number, worker) in workers.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! The database as its user sees it: opening and closing, typed tables, transactions, errors.
 
+mod bulk;
 mod catalog;
 mod change;
 mod changes;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 pub use crate::record::EncodedKey;
+pub use bulk::BulkTables;
 pub use catalog::TableDescription;
 use changes::Slots;
 pub use changes::{
@@ -95,10 +97,18 @@ use crate::sched::{self, Executor, ExecutorOptions, Failure};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
 use crate::transaction::{Durability, Engine, EngineOptions, OperationError, WorkerDriver};
+use crate::version::MAX_VALUE_BYTES;
 
 /// The width of a worker on a simulated disk, which must not depend on time.
 #[cfg(any(test, braid_simulation))]
 const SIMULATED_WIDTH: usize = 8;
+
+/// How much of a memory budget may be versions of one transaction on paged tables, if no option says otherwise: not less than
+/// two of the longest values take.
+fn version_bytes(memory_budget: u64) -> u64 {
+    const PART: u64 = 8;
+    (memory_budget / PART).max(2 * MAX_VALUE_BYTES as u64)
+}
 
 /// An open database. Handles are cheap to clone, and can be used from any thread; the last one
 /// dropped closes the database, and waits until that is done. Dropped on a worker's own thread (in a
@@ -473,6 +483,7 @@ fn engine(
         certifier: options.certifier,
         memory_budget,
         page_frames: options.page_frames,
+        version_bytes: options.version_bytes.or(memory_budget.map(version_bytes)),
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,

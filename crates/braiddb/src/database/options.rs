@@ -95,6 +95,11 @@ pub struct Options {
     /// (`docs/paged.md`). Default: none, and [`Options::memory_budget`] says how many.
     #[doc(hidden)]
     pub page_frames: Option<u32>,
+    /// Bytes of memory that one transaction may take for versions of records of [paged](crate::TableOptions::paged) tables,
+    /// and for what it is to log of them. Beyond, it fails with [`Error::VersionBytes`](crate::Error), which says what is
+    /// made for such sizes: [`Database::run_bulk`](crate::Database::run_bulk). Default, `None`: an eighth of the memory
+    /// budget, 32 MiB at least, or without one no bound.
+    pub version_bytes: Option<u64>,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait
     /// for the engine; further requests wait in order until one of those is over, or comes to wait for
     /// something outside the engine. As many again may wait for something outside, as a future of the
@@ -178,6 +183,7 @@ impl Default for Options {
             read_depth: 64,
             memory_budget: MemoryBudget::default(),
             page_frames: None,
+            version_bytes: None,
             max_open: 16 << 10,
             // What happens in a simulation must not depend on time.
             interactive_idle: (!SMALL).then_some(Duration::from_mins(5)),
@@ -278,6 +284,29 @@ impl Options {
     #[must_use]
     pub fn log_ring_bytes(mut self, log_ring_bytes: impl Into<Option<usize>>) -> Self {
         self.log_ring_bytes = log_ring_bytes.into();
+        self
+    }
+
+    /// Sets [`Options::version_bytes`]: a number of bytes, or `None` for the default.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table, TableOptions};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1).version_bytes(64 << 10))?;
+    /// let table: Table<u64, u64> = db.create_table_with("squares", TableOptions::default().paged()).await?;
+    /// let many = db.run(async move |tx| {
+    ///     for n in 0..10_000 {
+    ///         tx.put(&table, &n, &(n * n)).await?;
+    ///     }
+    ///     Ok(())
+    /// });
+    /// assert!(many.await.unwrap_err().to_string().contains("run_bulk"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn version_bytes(mut self, version_bytes: impl Into<Option<u64>>) -> Self {
+        self.version_bytes = version_bytes.into();
         self
     }
 

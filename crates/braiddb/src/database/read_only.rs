@@ -70,6 +70,7 @@ impl Database {
             durability: Durability::Volatile,
             certifier: Certifier::default(),
             page_frames: None,
+            version_bytes: None,
             ..options.clone()
         };
         let mut before = None;

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::options::{Outcome, RunOptions};
 use super::transaction::Transaction;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
+use crate::rid::TableId;
 use crate::sched::{
     self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
     drop_contained,
@@ -215,7 +217,7 @@ impl Database {
                         attempts(options, &*body).await
                     });
                     let attempts = pin!(runtime.run(attempts));
-                    Request { attempts, reply: Some(reply), watched: false }.await;
+                    Request::new(attempts, reply).await;
                 })
             })?;
             match result.await {
@@ -336,8 +338,8 @@ where
         return Err(Failed::Engine(Error::Overloaded));
     };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
-    let (mut failed_certifications, mut turnstile) = (0, None);
-    let mut turned_away = TurnedAway::default();
+    let (mut failed_certifications, mut turnstile, mut turned_away) =
+        (0, None, TurnedAway::default());
     let failed = loop {
         begun.note_lsn(depends_on);
         turned_away.let_pass_at_last(&begun);
@@ -387,6 +389,7 @@ where
         sched::count_failed_attempt();
         match lost {
             Lost::ToWrite(_) => back_off(&worker, attempt).await,
+            Lost::ToBulk(_, table) => worker.wait_for_gate(table).await,
             Lost::ToTurnstile => worker.wait_for_turnstile(&mut turned_away).await,
             // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
             Lost::Certification(_) => {
@@ -399,12 +402,22 @@ where
         attempt += 1;
         begun = next.begin(mode);
     };
+    Err(once_durable(&worker, depends_on, failed).await)
+}
+
+/// A failure, once what it may tell is durable; the log's, if it fails before.
+pub(super) async fn once_durable<E>(
+    worker: &WorkerTransactions,
+    depends_on: Lsn,
+    failed: Failed<E>,
+) -> Failed<E> {
     let failed = Contained::new(failed);
-    if !is_planted(Bug::ErrorBeforeDurable) {
-        let durable = worker.wait_to_answer(depends_on).await;
-        durable.map_err(|error| Failed::Engine(error.into()))?;
+    if !is_planted(Bug::ErrorBeforeDurable)
+        && let Err(error) = worker.wait_to_answer(depends_on).await
+    {
+        return Failed::Engine(error.into());
     }
-    Err(failed.into_inner())
+    failed.into_inner()
 }
 
 /// Why an attempt is to be made again.
@@ -413,6 +426,8 @@ enum Lost {
     ToWrite(Option<Box<NamedKeys>>),
     /// Another transaction has the turnstile.
     ToTurnstile,
+    /// A bulk operation has this table.
+    ToBulk(Arc<str>, TableId),
     /// What was read had changed.
     Certification(Box<NamedKeys>),
 }
@@ -426,6 +441,7 @@ impl Lost {
         match error {
             OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
             OperationError::TurnedAway => Ok(Lost::ToTurnstile),
+            OperationError::BulkUnderWay(table, id) => Ok(Lost::ToBulk(table, id)),
             OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
             error => Err(error),
         }
@@ -436,6 +452,7 @@ impl Lost {
         match self {
             Lost::ToWrite(record) => Error::conflict(attempts, record),
             Lost::ToTurnstile => Error::conflict(attempts, None),
+            Lost::ToBulk(table, _) => Error::BulkUnderWay { table: table.to_string() },
             Lost::Certification(changed) => {
                 Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
             }
@@ -475,11 +492,20 @@ pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
 }
 
 /// The attempts at a request, given up as soon as its caller has dropped it.
-struct Request<'r, F: Future<Output: 'static>> {
+pub(super) struct Request<'r, F: Future<Output: 'static>> {
     attempts: Pin<&'r mut F>,
     reply: Option<UntilRecorded<oneshot::Sender<F::Output>>>,
     /// Whether the caller's going will wake this request.
     watched: bool,
+}
+
+impl<'r, F: Future<Output: 'static>> Request<'r, F> {
+    pub(super) fn new(
+        attempts: Pin<&'r mut F>,
+        reply: UntilRecorded<oneshot::Sender<F::Output>>,
+    ) -> Self {
+        Self { attempts, reply: Some(reply), watched: false }
+    }
 }
 
 impl<F: Future<Output: 'static>> Future for Request<'_, F> {

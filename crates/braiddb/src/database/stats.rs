@@ -42,6 +42,12 @@ pub struct Stats {
     pub index_entries: u64,
     /// Records that had expired and were deleted by sweeps ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     pub expired_swept: u64,
+    /// Bulk operations that were committed ([`Database::run_bulk`](crate::Database::run_bulk)).
+    pub bulk_operations: u64,
+    /// Records that bulk operations wrote, and entries of secondary indexes, by those that were aborted too.
+    pub bulk_records: u64,
+    /// Leaves that were looked at for what bulk operations had left on them.
+    pub bulk_leaves_swept: u64,
     /// Panics in destructors of callers' values on workers that changed nobody's outcome; each is told in
     /// the program's trace.
     pub destructor_panics: u64,
@@ -299,6 +305,9 @@ impl Stats {
         self.records_reclaimed += counters.records_reclaimed.get();
         self.index_entries += counters.index_entries.get();
         self.expired_swept += counters.expired_swept.get();
+        self.bulk_operations += counters.bulk_operations.get();
+        self.bulk_records += counters.bulk_records.get();
+        self.bulk_leaves_swept += counters.bulk_leaves_swept.get();
     }
 
     fn add_scheduler(&mut self, counters: &SchedulerCounters) {

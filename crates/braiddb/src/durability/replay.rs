@@ -11,7 +11,7 @@
 //! | block | what replay does |
 //! |---|---|
 //! | commit, no parts | applies its records |
-//! | part | keeps it until its commit block comes |
+//! | part | keeps it until its commit block comes, or, if that is too much, where it starts |
 //! | commit naming a first part | applies the parts kept under it, in order, then its own records |
 //! | part whose commit never comes | forgets it: the transaction did not commit |
 //! | moved | as a commit without parts, and is not counted as a transaction |
@@ -37,6 +37,9 @@ const BLOCKS_AHEAD: usize = 256;
 const PROGRESS_BYTES: u64 = 1 << 20;
 /// Bytes of records that a thread applies until it looks whether pages take more memory than they may.
 const LOOK_BYTES: usize = 64 << 10;
+/// Bytes of blocks that are kept of transactions whose commit has not come: of what is beyond, as bulk operations may be, the
+/// parts are read again when it comes.
+const KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
 /// Locks that keep two threads from setting one record at once.
 const STRIPES: usize = 1024;
 
@@ -95,7 +98,7 @@ fn distribute(
     watch: Watch<'_>,
 ) -> Result<u64, LogError> {
     let (start, mut reported) = (reader.end(), reader.end());
-    let mut parts: HashMap<Lsn, Vec<Block>> = HashMap::new();
+    let mut parts = Parts::default();
     let mut transactions = 0;
     while let Some(block) = reader.next_block()? {
         if block.end.0 - reported.0 >= PROGRESS_BYTES {
@@ -106,25 +109,81 @@ fn distribute(
         }
         match block.kind {
             BlockKind::Skip => {}
-            BlockKind::Part { first_part } => parts.entry(first_part).or_default().push(block),
+            BlockKind::Part { first_part } => parts.keep(first_part, block),
             BlockKind::Commit { .. } | BlockKind::Moved => {
                 let first_part = match block.kind {
                     BlockKind::Commit { first_part } => first_part,
                     _ => None,
                 };
                 transactions += u64::from(block.kind != BlockKind::Moved);
-                let before = first_part.and_then(|first| parts.remove(&first)).unwrap_or_default();
-                for block in before.into_iter().chain([block]) {
-                    for sender in senders {
-                        // A thread that failed has hung up; its error is reported when it is
-                        // joined.
-                        _ = sender.send(block.clone());
-                    }
+                if let Some(first) = first_part {
+                    parts.take(first, &block, reader, |part| send_to_all(part, senders))?;
                 }
+                send_to_all(&block, senders);
             }
         }
     }
     Ok(transactions)
+}
+
+fn send_to_all(block: &Block, senders: &[SyncSender<Block>]) {
+    for sender in senders {
+        // A thread that failed has hung up; its error is reported when it is joined.
+        _ = sender.send(block.clone());
+    }
+}
+
+/// Parts of transactions whose commit has not come, by where they start; none of those that are too many: these are read
+/// again.
+#[derive(Default)]
+struct Parts {
+    kept: HashMap<Lsn, Option<Vec<Block>>>,
+    bytes: u64,
+}
+
+impl Parts {
+    fn keep(&mut self, first: Lsn, block: Block) {
+        let Some(kept) = self.kept.entry(first).or_insert_with(|| Some(Vec::new())) else { return };
+        self.bytes += block.end.0 - block.lsn.0;
+        kept.push(block);
+        if self.bytes > KEPT_BYTES {
+            let bytes = |(_, kept): &(&Lsn, &mut Option<Vec<Block>>)| bytes_of(kept);
+            if let Some((_, most)) = self.kept.iter_mut().max_by_key(bytes) {
+                self.bytes -= bytes_of(most);
+                *most = None;
+            }
+        }
+    }
+
+    /// Gives the parts of a transaction, whose commit has come, to `each`.
+    fn take(
+        &mut self,
+        first: Lsn,
+        commit: &Block,
+        reader: &LogReader,
+        each: impl Fn(&Block),
+    ) -> Result<(), LogError> {
+        match self.kept.remove(&first) {
+            None => Ok(()),
+            Some(Some(kept)) => {
+                self.bytes -= kept.iter().map(|block| block.end.0 - block.lsn.0).sum::<u64>();
+                kept.iter().for_each(each);
+                Ok(())
+            }
+            Some(None) => {
+                let is_part = |block: &Block| block.kind == BlockKind::Part { first_part: first };
+                reader.read_again(first, commit.lsn, |block| {
+                    if is_part(block) {
+                        each(block);
+                    }
+                })
+            }
+        }
+    }
+}
+
+fn bytes_of(kept: &Option<Vec<Block>>) -> u64 {
+    kept.iter().flatten().map(|block| block.end.0 - block.lsn.0).sum()
 }
 
 /// One thread's share of the keys.

@@ -134,6 +134,28 @@ impl LogReader {
         self.position = lsn;
     }
 
+    /// Reads what this has read once more, from one block up to, not including, another, and gives each to `look`.
+    ///
+    /// # Errors
+    /// `Corrupt` if a block is there no more; the device's.
+    pub(crate) fn read_again(
+        &self,
+        from: Lsn,
+        until: Lsn,
+        mut look: impl FnMut(&Block),
+    ) -> Result<(), LogError> {
+        let (mut window, mut position) = (Window::new(self.segments.clone()), from);
+        while position < until {
+            let Some(block) = window.block(position)? else {
+                let reason = "a block that was there is read again, and is there no more";
+                return Err(LogError::corrupt(self.segments.place(position), position, reason));
+            };
+            position = block.end;
+            look(&block);
+        }
+        Ok(())
+    }
+
     /// Where the space ends in which blocks can be.
     pub(crate) fn space_end(&self) -> Lsn {
         self.segments.end()

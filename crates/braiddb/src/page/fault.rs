@@ -357,7 +357,8 @@ fn settle(latched: &mut LatchedPage<'_>, cut: u64) {
     }
     let is_left = |place: usize| {
         let flags = page.flags(place);
-        flags.has(SlotFlags::DELETED) && !flags.has(SlotFlags::VERSIONED)
+        // What a bulk operation has marked is for who knows what became of it.
+        flags.has(SlotFlags::DELETED) && !flags.has(SlotFlags::VERSIONED) && !flags.is_marked()
     };
     for place in (0..page.count()).rev() {
         if is_left(place) {

@@ -22,7 +22,8 @@ use super::space::PageSpace;
 use super::tree::{LeafView, PageCursor, PageTree, Room, Stored};
 use super::value::LargeRef;
 use crate::rid::TableId;
-use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::sync::Mutex;
+use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
 
 const KEY_BYTES: usize = WORD_BYTES + size_of::<u32>();
 /// So much less than the longest value of a page a piece has: so four of them lie on one.
@@ -42,6 +43,10 @@ pub(crate) struct LargeValues {
     tree: Option<PageTree>,
     next: AtomicU64,
     piece_bytes: usize,
+    /// Values that nobody sees any more, and whose pieces nobody has been told to remove.
+    buried: Mutex<Vec<LargeRef>>,
+    /// Whether there may be some.
+    any_buried: AtomicBool,
 }
 
 /// How far a value has been read.
@@ -81,7 +86,9 @@ impl LargeValues {
         let tree = PageTree::create(space, TableId(id.0 | PIECES)).await?;
         let most = tree.max_inline_value_bytes();
         let piece_bytes = if most > 4 * LESS_BYTES { most - LESS_BYTES } else { most };
-        Ok(Self { tree: Some(tree), next: AtomicU64::new(1), piece_bytes })
+        let (next, buried, any_buried) =
+            (AtomicU64::new(1), Mutex::default(), AtomicBool::default());
+        Ok(Self { tree: Some(tree), next, piece_bytes, buried, any_buried })
     }
 
     fn tree(&self) -> &PageTree {
@@ -104,6 +111,24 @@ impl LargeValues {
         // Relaxed: it need only be another each time.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         LargeRef { number, bytes: u32::try_from(bytes).expect("values are bounded far below") }
+    }
+
+    /// Notes that nobody sees a value any more, to be told to whoever asks.
+    pub(super) fn bury(&self, large: LargeRef) {
+        self.buried.lock().push(large);
+        // Relaxed: who misses it is followed by others.
+        self.any_buried.store(true, Ordering::Relaxed);
+    }
+
+    /// Values that nobody sees any more: the caller's, to have their pieces removed.
+    pub(crate) fn take_buried(&self) -> Vec<LargeRef> {
+        // Relaxed: see `bury`.
+        if !self.any_buried.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut buried = self.buried.lock();
+        self.any_buried.store(false, Ordering::Relaxed);
+        std::mem::take(&mut buried)
     }
 
     /// How many pieces a value has.

@@ -7,6 +7,7 @@
 
 #![expect(dead_code, reason = "not all of it is used yet, as the LSN and the cut of an image")]
 
+mod bulk;
 mod error;
 mod evict;
 mod fault;
@@ -29,6 +30,7 @@ mod write_back;
 #[cfg_attr(loom, path = "zone/modelled.rs")]
 mod zone;
 
+pub(crate) use bulk::{BulkRefused, BulkWritten, Gate, SweepPosition};
 pub(crate) use error::{Interrupted, PageError};
 pub(crate) use evict::Shrunk;
 pub(crate) use gather::{Admitted, Held, Needs};

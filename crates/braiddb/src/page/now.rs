@@ -83,8 +83,9 @@ impl PagedTable {
         if key.len() > self.max_key_bytes() {
             return Ok(Ok(PagedRecord::NONE));
         }
-        let copied =
-            self.tree().try_read_now(key, |leaf, slot| Copied::of(leaf, slot, key, operation));
+        let copied = self
+            .tree()
+            .try_read_now(key, |leaf, slot| Copied::of(self, leaf, slot, key, operation));
         match copied {
             Ok(copied) => Ok(copied.seen_by(view)),
             Err(interrupted) => Err(self.not_now(interrupted)),

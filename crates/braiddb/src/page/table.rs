@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::bulk::{BulkState, Virtual};
 use super::error::{Interrupted, PageError};
 use super::gather::{Admitted, Held, Needs};
 use super::large::LargeValues;
@@ -28,7 +29,7 @@ use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
 use crate::sync::OnceLock;
 use crate::types::KeyBuffer;
-use crate::version::{Stamp, StatusTable, Undecided, View};
+use crate::version::{Stamp, StatusTable, Undecided, View, Visible};
 
 /// Chains on a leaf from which on a writer looks for empty ones.
 const PRUNED_FROM: usize = 8;
@@ -43,6 +44,7 @@ pub(crate) struct PagedTable {
     id: TableId,
     memory: Arc<MemoryCounters>,
     pub(super) interruptions: Interruptions,
+    pub(super) bulk: BulkState,
 }
 
 /// What a transaction sees of a record.
@@ -75,6 +77,8 @@ pub(crate) struct Met<'a> {
     /// Whether the record exists, for the writer.
     pub(crate) exists: bool,
     pub(crate) base: Base<'a>,
+    /// A change that was made of what a bulk operation did to the record: the caller's, to be collected when it is due.
+    pub(crate) made: Option<ChangeRef>,
 }
 
 /// What the transaction decides.
@@ -100,6 +104,8 @@ pub(crate) enum Written<E> {
 /// A slot, as it was copied within one version of its leaf.
 pub(super) struct Copied<'o> {
     on_page: Option<CopiedValue>,
+    /// What the slot's mark means, if it is marked.
+    marked: Option<Box<Virtual>>,
     start: Start<'o>,
 }
 
@@ -114,8 +120,16 @@ impl PagedTable {
         memory: Arc<MemoryCounters>,
     ) -> Result<Self, PageError> {
         let tree = Some(PageTree::create(space, id).await?);
-        let (large, interruptions) = (OnceLock::new(), Interruptions::default());
-        Ok(Self { tree, large, id, memory, interruptions })
+        let (large, interruptions, bulk) = Default::default();
+        Ok(Self { tree, large, id, memory, interruptions, bulk })
+    }
+
+    pub(super) fn id(&self) -> TableId {
+        self.id
+    }
+
+    pub(super) fn memory(&self) -> &MemoryCounters {
+        &self.memory
     }
 
     pub(super) fn tree(&self) -> &PageTree {
@@ -156,6 +170,11 @@ impl PagedTable {
         self.tree().max_inline_value_bytes()
     }
 
+    /// The longest cell of two values, in bytes.
+    pub(super) fn max_pair_bytes(&self) -> usize {
+        self.tree().max_pair_bytes()
+    }
+
     /// What `view` sees of a record. It waits for no page, for the guard keeps all that is retired meanwhile.
     ///
     /// # Errors
@@ -169,7 +188,7 @@ impl PagedTable {
         if key.len() > self.max_key_bytes() {
             return Ok(Ok(PagedRecord::NONE));
         }
-        let look = |leaf: LeafView<'_>, slot| Copied::of(leaf, slot, key, operation);
+        let look = |leaf: LeafView<'_>, slot| Copied::of(self, leaf, slot, key, operation);
         match self.tree().read_if_near(key, look).await {
             Ok(copied) => Ok(copied.seen_by(view)),
             Err(interrupted) => Err(self.not_now(interrupted)),
@@ -207,6 +226,7 @@ impl PagedTable {
         decide: impl FnOnce(Met<'_>) -> Decision<E>,
     ) -> Result<Written<E>, Refusal> {
         self.roll_back_on(&mut leaf, key, view.status);
+        let made = self.unmark_for_write(&mut leaf, key, view)?;
         let slot = leaf.find(key);
         let flags = match slot {
             Slot::At(place) => leaf.flags(place),
@@ -217,10 +237,12 @@ impl PagedTable {
         let chain = unsafe { Mapping::find(leaf.mapping(), key) };
         let base = match chain {
             // SAFETY: latched, and rolled back above.
-            Some(chain) => unsafe { chain.base(view, operation) }?,
+            Some(chain) => unsafe { chain.base(view, operation) }.inspect_err(|_| {
+                assert!(made.is_none(), "the writer sees what was made a change")
+            })?,
             None => Base::Settled,
         };
-        let pushed = match decide(Met { exists, base }) {
+        let pushed = match decide(Met { exists, base, made }) {
             Decision::Not(why) => return Ok(Written::Not(why)),
             Decision::Overwrite => None,
             Decision::Push(position) => {
@@ -285,7 +307,12 @@ impl PagedTable {
     }
 
     /// Takes back what aborted transactions wrote to a record.
-    fn roll_back_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], status: &StatusTable) {
+    pub(super) fn roll_back_on(
+        &self,
+        leaf: &mut LatchedLeaf<'_>,
+        key: &[u8],
+        status: &StatusTable,
+    ) {
         // SAFETY: latched.
         let Some(chain) = (unsafe { Mapping::find(leaf.mapping(), key) }) else { return };
         let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
@@ -405,6 +432,7 @@ impl Drop for PagedTable {
 
 /// Copies a slot, and where its chain begins, between the two checks of the leaf's version.
 fn copy_slot<'o, 'k>(
+    table: &PagedTable,
     leaf: LeafView<'_>,
     place: usize,
     key: impl FnOnce() -> &'k [u8],
@@ -417,25 +445,49 @@ fn copy_slot<'o, 'k>(
         true => unsafe { Mapping::start(leaf.mapping(), key(), operation) },
         false => Start::NONE,
     };
-    Copied { on_page, start }
+    let copy = || table.bulk.epochs.copy(leaf.bulk_epoch(), leaf.value_before(place));
+    let marked = flags.is_marked().then(copy);
+    Copied { on_page, marked, start }
 }
 
 impl<'o> Copied<'o> {
     /// The slot of a key, and where its chain begins.
     pub(super) fn of(
+        table: &PagedTable,
         leaf: LeafView<'_>,
         slot: Slot,
         key: &[u8],
         operation: &'o OperationGuard,
     ) -> Self {
         match slot {
-            Slot::At(place) => copy_slot(leaf, place, || key, operation),
-            Slot::Before(_) => Copied { on_page: None, start: Start::NONE },
+            Slot::At(place) => copy_slot(table, leaf, place, || key, operation),
+            Slot::Before(_) => Copied { on_page: None, marked: None, start: Start::NONE },
         }
     }
 
-    pub(super) fn seen_by(self, view: View<'_>) -> Result<PagedRecord, Undecided> {
+    pub(super) fn seen_by(mut self, view: View<'_>) -> Result<PagedRecord, Undecided> {
+        if let Some(marked) = self.marked.take() {
+            let (committed, own) = match marked.seen_by(view)? {
+                Visible::Own => (None, true),
+                Visible::Committed(lsn) => (Some(lsn), false),
+                Visible::No => {
+                    let below_bulk = marked.is_committed(view.status);
+                    self.on_page = marked.before;
+                    return self.seen_below(view, below_bulk);
+                }
+            };
+            // Its changes are older, so they say nothing of it.
+            let told = Told { committed, own, below_newer: false };
+            return Ok(PagedRecord { value: self.on_page, told });
+        }
+        self.seen_below(view, false)
+    }
+
+    /// The same, of a record whose mark says that what a bulk operation left is not seen, or that has none.
+    #[inline]
+    fn seen_below(self, view: View<'_>, below_bulk: bool) -> Result<PagedRecord, Undecided> {
         let Seen { value, committed, own, below_newer } = self.start.see(view)?;
+        let below_newer = below_newer || below_bulk;
         let value = match value {
             SeenValue::OnPage => self.on_page,
             SeenValue::Before(before) => before.map(SlotValue::copied),
@@ -465,7 +517,8 @@ fn prune_on(leaf: &mut LatchedLeaf<'_>) {
             unreachable!("a record with a chain has a slot")
         };
         let flags = leaf.flags(place);
-        if flags.has(SlotFlags::DELETED) {
+        // What a bulk operation has marked stays for those who see what was before.
+        if flags.has(SlotFlags::DELETED) && !flags.is_marked() {
             leaf.remove(place);
         } else {
             leaf.set_flags(place, flags.without(SlotFlags::VERSIONED));
@@ -500,7 +553,7 @@ impl PagedCursor<'_> {
             let each = |place| {
                 let mut key = KeyBuffer::new();
                 leaf.copy_key(place, key.inner_mut());
-                let copied = copy_slot(leaf, place, || &key, operation);
+                let copied = copy_slot(table, leaf, place, || &key, operation);
                 (key, copied)
             };
             places.map(each).collect::<Vec<_>>()

@@ -86,8 +86,11 @@ impl Transaction {
     /// stays read, and a conflict stays one.
     ///
     /// # Errors
-    /// `SavepointOver` if it is another transaction's, or an earlier one was rolled back to since.
+    /// `BulkSavepoint` if it is a bulk operation; `SavepointOver` if it is another transaction's, or an earlier one was rolled back to since.
     pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), OperationError> {
+        if self.is_bulk() {
+            return Err(OperationError::BulkSavepoint);
+        }
         let savepoints = self.savepoints();
         {
             let valid = &mut *savepoints.valid.borrow_mut();
@@ -173,6 +176,7 @@ impl Transaction {
         let engine = worker.engine();
         engine.planted_panic.strike(Place::Abort);
         engine.status.aborted(self.name());
+        self.decide_bulk(Stamp::ABORTED);
         {
             let mut writes = self.writes().borrow_mut();
             for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {

@@ -98,8 +98,18 @@ impl Checkpoints {
                 && self.begun_at.compare_exchange(begun_at, tail.0, success, failure).is_ok();
         }
         let due_at = self.due_at.load(failure);
+        if tail.0 < due_at || self.would_free_nothing() {
+            return false;
+        }
         let next = tail.0.saturating_add(self.every);
         tail.0 >= due_at && self.due_at.compare_exchange(due_at, next, success, failure).is_ok()
+    }
+
+    /// Whether another checkpoint would leave as much of the log to be replayed as the newest: a transaction is being logged
+    /// in parts since before that.
+    fn would_free_nothing(&self) -> bool {
+        let newest = self.newest();
+        self.parts.lock().iter().any(|bound| *bound <= newest)
     }
 
     /// Says that all tables are listed that the database had when it was opened.

@@ -42,8 +42,8 @@ pub(crate) async fn clear_dropped(
     while !worker.engine().checkpoints.stopping() {
         sched::yield_now(Cause::Memory).await;
         let cleared = match delete_some(&worker, &records, after.clone()).await {
-            // Somebody else deletes them too.
-            Err(OperationError::Conflict(_)) => continue,
+            // Somebody else deletes them too; or a bulk operation that began before it was dropped is not over.
+            Err(OperationError::Conflict(_) | OperationError::BulkUnderWay(..)) => continue,
             Err(OperationError::TurnedAway) => {
                 worker.wait_for_turnstile(&mut turned_away).await;
                 continue;

@@ -141,6 +141,7 @@ impl Transaction {
 
     fn end_without_writes(&mut self) {
         self.engine().status.aborted(self.name());
+        self.decide_bulk(Stamp::ABORTED);
         // What a rollback to a savepoint left.
         retire_unlinked(&mut self.writes().borrow_mut());
         self.drop_created();
@@ -150,25 +151,26 @@ impl Transaction {
 
     /// Waits until the log has room for what the transaction has left to log. A transaction too
     /// large for one block logs its writes in parts here, which count only if its commit block
-    /// follows.
+    /// follows; and so does a bulk operation, which has logged some before.
     async fn make_room(&self) -> Result<Option<Parts>, OperationError> {
         if self.engine().durability == Durability::Volatile {
             return Ok(None);
         }
-        let bytes = log::block_bytes(self.writes().borrow().total_log_bytes());
         let engine = self.engine();
+        let parts_of_bulk = self.log_rest_of_bulk().await?;
+        let bytes = log::block_bytes(self.writes().borrow().total_log_bytes());
         let common_bytes = engine.log.common_block_bytes();
-        if bytes <= common_bytes {
+        if bytes <= common_bytes && parts_of_bulk.is_none() {
             self.admit(bytes).await?;
             return Ok(None);
         }
         let noted = engine.checkpoints.log_in_parts(|| engine.log.tail());
-        let (mut first_part, mut logged) = (None, 0);
+        let (mut first_part, mut logged) = (parts_of_bulk, 0);
         loop {
             let (some, bytes) = self.writes().borrow().part(logged, common_bytes);
             if some.is_empty() {
                 self.admit(log::block_bytes(0)).await?;
-                let first = first_part.expect("too large for one block, so there are parts");
+                let first = first_part.expect("logged in parts");
                 return Ok(Some(Parts { first, _noted: noted }));
             }
             self.admit(bytes).await?;
@@ -287,6 +289,11 @@ impl Transaction {
             // Visible by now: a sweep that does not find it is over or has begun before, and notes nothing itself later.
             // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
             unsafe { table.get() }.note_expiry(*expiry);
+        }
+        if writes.bulk.is_some() {
+            drop(writes);
+            self.decide_bulk(stamp);
+            writes = self.writes().borrow_mut();
         }
         for write in &writes.paged {
             // SAFETY: the transaction's own, which is collected later.

@@ -5,6 +5,8 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::abort::Savepoints;
 use super::counters::AbortCause;
 use super::engine::Engine;
@@ -17,7 +19,7 @@ use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::{Copies, Records, RecordsRef, Seen};
-use crate::rid::Rid;
+use crate::rid::{Rid, TableId};
 use crate::sync::thread;
 use crate::version::{TransactionName, View};
 
@@ -31,6 +33,10 @@ pub(super) struct TransactionContext {
     pub(super) reads: ReadSet,
     /// Values that it was handed.
     pub(super) copies: Copies,
+    /// Paged tables whose gates it has joined.
+    pub(super) joined: RefCell<SmallVec<[RecordsRef; 4]>>,
+    /// Tables of the bulk operation that it is, and their epochs. Beside the write set, which may be borrowed by who asks.
+    pub(super) bulk_epochs: RefCell<SmallVec<[(TableId, u64); 2]>>,
     /// Tables it created.
     pub(super) created: RefCell<Vec<Arc<Records>>>,
     /// Those of them that a rollback to a savepoint took back.
@@ -40,9 +46,10 @@ pub(super) struct TransactionContext {
 impl TransactionContext {
     /// A context that has had no transaction yet. `name` names none: its sequence is over from the start.
     pub(super) fn new(number: usize, name: TransactionName) -> Self {
-        let (writes, reads, copies, created, undone_created) = Default::default();
+        let (writes, reads, copies, joined, bulk_epochs) = Default::default();
+        let (created, undone_created) = Default::default();
         let state = State::new(name, Lsn::MAX, Mode::ReadOnly);
-        Self { number, state, writes, reads, copies, created, undone_created }
+        Self { number, state, writes, reads, copies, joined, bulk_epochs, created, undone_created }
     }
 }
 
@@ -89,6 +96,8 @@ pub(crate) struct State {
     conflict: Cell<Conflict>,
     /// The record of that conflict, if it is to be told.
     conflict_record: RefCell<Option<Box<NamedKeys>>>,
+    /// The table of a bulk operation that refused it.
+    bulk_met: OnceCell<(Arc<str>, TableId)>,
     /// The first record that it was told of although another had changed it.
     stale: OnceCell<Box<NamedKeys>>,
     cause: Cell<AbortCause>,
@@ -115,6 +124,7 @@ impl State {
             repeated: Cell::new(false),
             conflict: Cell::default(),
             conflict_record: RefCell::default(),
+            bulk_met: OnceCell::new(),
             stale: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
@@ -235,6 +245,19 @@ impl Transaction {
 
     pub(super) fn copies(&self) -> &Copies {
         &self.context().copies
+    }
+
+    pub(super) fn joined(&self) -> &RefCell<SmallVec<[RecordsRef; 4]>> {
+        &self.context().joined
+    }
+
+    pub(super) fn bulk_epochs(&self) -> &RefCell<SmallVec<[(TableId, u64); 2]>> {
+        &self.context().bulk_epochs
+    }
+
+    /// The table of a bulk operation that refused it.
+    pub(super) fn bulk_met(&self) -> &OnceCell<(Arc<str>, TableId)> {
+        &self.bulk_met
     }
 
     pub(super) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
@@ -426,7 +449,7 @@ impl Transaction {
     pub(super) fn cause(&self) -> AbortCause {
         match self.conflict.get() {
             Conflict::None => self.cause.get(),
-            Conflict::Write | Conflict::NewerWrite => AbortCause::Conflict,
+            Conflict::Write | Conflict::NewerWrite | Conflict::Bulk => AbortCause::Conflict,
             Conflict::StaleRead => AbortCause::StaleRead,
         }
     }

@@ -41,6 +41,9 @@ pub(crate) struct WorkerCounters {
     pub(crate) records_reclaimed: WorkerCounter,
     pub(crate) index_entries: WorkerCounter,
     pub(crate) expired_swept: WorkerCounter,
+    pub(crate) bulk_operations: WorkerCounter,
+    pub(crate) bulk_records: WorkerCounter,
+    pub(crate) bulk_leaves_swept: WorkerCounter,
     pub(crate) versions_waiting: WorkerCounter,
     pub(crate) evicted: WorkerCounter,
 }

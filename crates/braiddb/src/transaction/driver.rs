@@ -125,6 +125,9 @@ impl WorkerDriver {
         if let Some(job) = discard {
             self.handles.get(self.worker.number()).give(job);
         }
+        if let Some(job) = self.worker.bulk_sweep_job() {
+            self.handles.get(self.worker.number()).give(job);
+        }
         let mut sweep_at = engine.sweeps.due_at();
         if sweep_at.is_some() {
             if engine.checkpoints.stopping() {
@@ -163,6 +166,7 @@ impl Driver for WorkerDriver {
         let left = more
             || waits_for_grace_period
             || self.worker.garbage_waits() > 0
+            || self.worker.engine().bulk_sweeps.is_waiting()
             || self.participation.turn();
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
         let busy = pending || more || admitted;

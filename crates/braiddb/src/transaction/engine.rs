@@ -7,6 +7,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use super::budget::Budget;
+use super::bulk::BulkSweeps;
 use super::checkpoints::Checkpoints;
 use super::counters::WorkerCounters;
 use super::error::OperationError;
@@ -83,6 +84,8 @@ pub(crate) struct EngineOptions {
     pub(crate) memory_budget: Option<u64>,
     /// Pages of paged tables that may be in memory; none if the memory budget says how many.
     pub(crate) page_frames: Option<u32>,
+    /// Bytes of versions that a transaction may have of paged tables.
+    pub(crate) version_bytes: Option<u64>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
     pub(crate) shed_beyond: Option<usize>,
     /// Bytes of log after which a checkpoint is written.
@@ -143,6 +146,10 @@ pub(crate) struct Engine {
     snapshots: AtomicU32,
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
+    /// Tables with marks of bulk operations that are to be swept.
+    pub(super) bulk_sweeps: BulkSweeps,
+    /// Bytes of versions that a transaction may have of paged tables.
+    pub(super) version_bytes: Option<u64>,
     /// Pages of paged tables that may be in memory, if others can be on disk; none if the budget says how many.
     page_frames: Option<u32>,
     /// The pages of paged tables, once there is one.
@@ -195,6 +202,8 @@ impl Engine {
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
+            bulk_sweeps: BulkSweeps::default(),
+            version_bytes: options.version_bytes,
             page_frames: options.page_frames,
             pages: OnceLock::new(),
         }

@@ -7,6 +7,7 @@ use crate::index::MAX_KEY_BYTES;
 use crate::log::{LogError, Lsn};
 use crate::page::PageError;
 use crate::record::{EncodedKey, TableFull};
+use crate::rid::TableId;
 use crate::types::DecodeError;
 use crate::version::MAX_VALUE_BYTES;
 
@@ -23,6 +24,16 @@ pub(crate) enum OperationError {
     /// Another transaction has the turnstile; this one is aborted, and may be retried.
     #[error("another transaction commits alone")]
     TurnedAway,
+    /// A bulk operation has the table; the transaction must abort, and may be retried.
+    #[error("a bulk operation changes table {0:?}")]
+    BulkUnderWay(Arc<str>, TableId),
+    #[error("a write of a bulk operation was given up halfway")]
+    BulkGivenUp,
+    #[error("a bulk operation is not rolled back in part")]
+    BulkSavepoint,
+    /// The transaction has changed more of paged tables than it may.
+    #[error("the transaction has {} bytes of versions: the limit is {} bytes", .0.bytes, .0.limit)]
+    VersionBytes(Box<TooLong>),
     #[error("the transaction is read-only")]
     ReadOnly,
     #[error("the database was opened to be only read")]
@@ -76,7 +87,7 @@ pub(crate) enum OperationError {
     Storage(Arc<LogError>),
 }
 
-/// A key that is too long for a page.
+/// What is longer than it may be: a key on a page, or versions of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
     pub(crate) bytes: usize,

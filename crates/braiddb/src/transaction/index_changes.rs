@@ -141,6 +141,9 @@ impl Transaction {
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
+            if self.bulk_epoch(table).is_some() {
+                return self.write_bulk_indexed(table, key, intent).await;
+            }
             let mut fetched = Fetched::default();
             let draft = match table.paged() {
                 Some(paged) => self.draft(paged, intent.value()).await?,
@@ -156,6 +159,11 @@ impl Transaction {
                 let indexes = table.secondaries();
                 if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
                     return Err(detached(table, index));
+                }
+                // All before anything is written.
+                let entries = indexes.iter().map(|index| &**index.entries());
+                for table in std::iter::once(table).chain(entries) {
+                    table.paged().map_or(Ok(()), |paged| self.join(table, paged))?;
                 }
                 let before = self.moment();
                 let is_near = held.is_some();

@@ -121,7 +121,7 @@ impl Transaction {
 
     /// As above. Boxed, so that other writes do not carry its state.
     #[cold]
-    fn write_draft<'a, 'v>(
+    pub(super) fn write_draft<'a, 'v>(
         &'a self,
         paged: &'v PagedTable,
         value: &'v [u8],

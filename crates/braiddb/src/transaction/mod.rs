@@ -5,6 +5,7 @@ mod abort;
 mod admission;
 mod begins;
 mod budget;
+mod bulk;
 mod certify;
 mod checkpoints;
 mod clear;
@@ -58,6 +59,7 @@ mod write_set;
 
 pub(crate) use abort::Savepoint;
 pub(crate) use admission::{InteractivePermit, NextAttempt};
+pub(crate) use bulk::CannotBegin;
 pub(crate) use clear::{CatalogRow, clear_dropped};
 pub(crate) use contents::count_contents;
 pub(crate) use context::Transaction;

@@ -21,8 +21,8 @@ use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, CopiedValue, Decision, Held, Interrupted, Met, Needs, NotNow, PagedRecord,
-    PagedTable, Refusal, Written,
+    Admitted, Base, ChangeRef, CopiedValue, Decision, Held, Interrupted, Met, Needs, NotNow,
+    PagedRecord, PagedTable, Refusal, Written,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -133,7 +133,11 @@ impl Transaction {
         key: &[u8],
         intent: Intent<'_>,
     ) -> Result<bool, OperationError> {
+        if let Some(epoch) = self.bulk_epoch(table) {
+            return self.write_bulk(table, paged, key, intent, epoch).await;
+        }
         check_fits(paged, key)?;
+        self.join(table, paged)?;
         let draft = self.draft(paged, intent.value()).await?;
         let draft = draft.as_ref();
         let value = intent.value().map(|value| slot_value(value, draft));
@@ -201,7 +205,7 @@ impl Transaction {
         keep: u32,
         operation: &OperationGuard,
     ) -> Result<Result<bool, OperationError>, NotNow> {
-        if let Err(error) = check_fits(paged, key) {
+        if let Err(error) = check_fits(paged, key).and_then(|()| self.join(table, paged)) {
             return Ok(Err(error));
         }
         let replaced = Cell::new(None);
@@ -229,9 +233,13 @@ impl Transaction {
                 Ok(true)
             }
             Ok(Written::Pushed(change)) => {
+                self.worker().discard_buried(table.paged().expect("it was written"));
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
                 let writes = &mut *self.writes().borrow_mut();
+                // SAFETY: the transaction's own.
+                writes.version_bytes +=
+                    unsafe { change.get() }.memory_bytes() + value.0.len() as u64;
                 writes.push_paged(RecordsRef::new(table), change, deleted, value, replaced);
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
@@ -252,6 +260,7 @@ impl Transaction {
         replaced: &Cell<Option<u32>>,
     ) -> Decision<Result<bool, OperationError>> {
         self.engine().planted_panic.strike(Place::PagedWrite);
+        self.note_made(table, met.made);
         // Whether the record is there is told by what the write comes to.
         if let Base::Committed(lsn) = met.base {
             self.note_lsn(lsn);
@@ -266,7 +275,7 @@ impl Transaction {
                 Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
             });
         }
-        if let Err(error) = self.check_not_stale() {
+        if let Err(error) = self.check_not_stale().and_then(|()| self.check_version_bytes()) {
             return Decision::Not(Err(error));
         }
         let mut writes = self.writes().borrow_mut();
@@ -292,6 +301,30 @@ impl Transaction {
         }
     }
 
+    /// Lists a change that was made of what a bulk operation did to a record.
+    pub(super) fn note_made(&self, table: &Records, made: Option<ChangeRef>) {
+        if let Some(change) = made {
+            let worker = self.worker();
+            worker.engine().recent[worker.number()].add_of_bulk(RecordsRef::new(table), change);
+            worker.commits_waiting.set(worker.commits_waiting.get() + 1);
+        }
+    }
+
+    /// Checks that the transaction may have more versions of paged tables.
+    ///
+    /// # Errors
+    /// `VersionBytes`; then it cannot commit.
+    fn check_version_bytes(&self) -> Result<(), OperationError> {
+        let Some(limit) = self.engine().version_bytes else { return Ok(()) };
+        let bytes = self.writes().borrow().version_bytes;
+        if bytes <= limit {
+            return Ok(());
+        }
+        let [bytes, limit] =
+            [bytes, limit].map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        Err(self.fail_halfway(OperationError::VersionBytes(Box::new(TooLong { bytes, limit }))))
+    }
+
     /// What a write leaves, as far as it is to be logged.
     fn logged_value<'v>(&self, intent: Intent<'v>) -> &'v [u8] {
         let is_logged = self.engine().durability != Durability::Volatile;
@@ -305,7 +338,8 @@ impl Transaction {
 
     /// Notes that the transaction was told of a key of a paged table, whether it has a record or not.
     pub(crate) fn note_key(&self, table: &Records, key: &[u8]) {
-        if self.mode().notes() {
+        // What a bulk operation has behind its gate nobody else changes.
+        if self.mode().notes() && self.bulk_epoch(table).is_none() {
             self.reads().note_key(RecordsRef::new(table), key);
         }
     }

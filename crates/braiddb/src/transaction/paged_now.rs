@@ -72,6 +72,7 @@ impl Transaction {
             if let Base::Committed(lsn) = met.base {
                 self.note_lsn(lsn);
             }
+            self.note_made(table, met.made);
             Decision::Not(met.exists)
         };
         let met = match paged.write_now(key, None, self.view(), operation, look) {

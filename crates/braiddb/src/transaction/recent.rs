@@ -16,12 +16,13 @@ use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
-use crate::page::{ChangeRef, LeftChain, SlotValue};
+use crate::page::{ChangeRef, LeftChain, PagedTable, SlotValue};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::RecordsRef;
 use crate::rid::TableId;
 use crate::sync::Mutex;
-use crate::version::Verdict;
+use crate::version::{Stamp, Verdict};
 
 /// Commits that one turn collects at most.
 const COMMITS_PER_TURN: usize = 512;
@@ -35,14 +36,27 @@ pub(super) struct RecentChange {
 
 /// What one worker's transactions committed, each its changes; none is empty.
 #[derive(Debug, Default)]
-pub(super) struct RecentCommits(Mutex<VecDeque<Box<[RecentChange]>>>);
+pub(super) struct RecentCommits(
+    Mutex<VecDeque<Box<[RecentChange]>>>,
+    Mutex<VecDeque<RecentChange>>,
+);
 
 impl RecentCommits {
+    /// Lists a change that was made of what a bulk operation did to a record: it is to be collected as the others. Bulk
+    /// operations are not certified by their changes.
+    pub(super) fn add_of_bulk(&self, table: RecordsRef, change: ChangeRef) {
+        self.1.lock().push_back(RecentChange { table, change });
+    }
+
     /// Frees what nobody has collected.
     ///
     /// # Safety
     /// No transaction is or will be; what was retired is freed.
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
+        for one in self.1.get_mut().drain(..) {
+            // SAFETY: listed, so committed, and collected here only.
+            unsafe { one.change.collect_at_end(memory) };
+        }
         for commit in self.0.get_mut().drain(..) {
             for one in commit {
                 // SAFETY: listed, so committed, and collected here only.
@@ -86,9 +100,6 @@ impl Transaction {
         }
         let operation = reclaim::enter();
         let written = self.written_since(until, &operation);
-        if written.is_empty() {
-            return Ok(());
-        }
         let is_written = |table: TableId, low: Bound<&[u8]>, high: Bound<&[u8]>| {
             let first = written.partition_point(|&(of, key)| {
                 of < table
@@ -113,13 +124,29 @@ impl Transaction {
             let changed = reads.with_range(number, |table, low, high| {
                 // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
                 let table = unsafe { table.get() };
-                table.paged().is_some() && is_written(table.id, low, high)
+                let Some(paged) = table.paged() else { return false };
+                is_written(table.id, low, high) || self.is_written_by_bulk(paged, until)
             });
             if changed == Some(true) {
                 return Err(reads.name_range(number));
             }
         }
         Ok(())
+    }
+
+    /// Whether a bulk operation on a table, which tells no keys, was committed at or after the begin stamp and before `until`.
+    /// There is one at most that not everybody sees: the table has its stamp.
+    fn is_written_by_bulk(&self, paged: &PagedTable, until: Lsn) -> bool {
+        if is_planted(Bug::BulkNotCertified) {
+            return false;
+        }
+        let epochs = &paged.bulk().epochs;
+        // What everybody sees was committed before.
+        let stamp = || epochs.newest().map_or(Stamp::committed(Lsn::ZERO), |(_, stamp)| stamp);
+        if stamp() == Stamp::ABORTED {
+            return false;
+        }
+        matches!(self.view().verdict(stamp, until), Verdict::Between | Verdict::Untold)
     }
 
     /// What others have committed to paged tables at or after the begin stamp and before `until`, sorted. What
@@ -174,18 +201,23 @@ impl WorkerTransactions {
             };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             for one in commit {
-                // SAFETY: not retired before it is collected below.
-                let before = unsafe { one.change.get() }.before();
-                if let Some(large) = before.and_then(SlotValue::large) {
-                    // SAFETY: tables live as long as the engine.
-                    let paged =
-                        unsafe { one.table.get() }.paged().expect("changes are of paged tables");
-                    self.discard(paged.large().expect("it led to a value").clone(), large);
-                }
+                self.discard_before(&one);
                 // SAFETY: committed before the horizon by one of this worker's transactions, and off the
                 // list, from which it is collected once.
                 left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
             }
+        }
+        loop {
+            // SAFETY: listed, so not retired.
+            let is_due = |one: &mut RecentChange| unsafe {
+                one.change.get().stamp().lsn().is_some_and(|lsn| lsn < horizon)
+            };
+            let due = engine.recent[self.number()].1.lock().pop_front_if(is_due);
+            let Some(one) = due else { break };
+            self.commits_waiting.set(self.commits_waiting.get() - 1);
+            self.discard_before(&one);
+            // SAFETY: as above.
+            left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
         }
         for (table, chain) in left {
             if let Some(key) = chain.key_if_empty() {
@@ -197,5 +229,16 @@ impl WorkerTransactions {
             unsafe { chain.release(&engine.memory) };
         }
         more
+    }
+
+    /// Has the value before a change removed, if it is too long for a page.
+    fn discard_before(&self, one: &RecentChange) {
+        // SAFETY: not retired before it is collected, by the caller.
+        let before = unsafe { one.change.get() }.before();
+        if let Some(large) = before.and_then(SlotValue::large) {
+            // SAFETY: tables live as long as the engine.
+            let paged = unsafe { one.table.get() }.paged().expect("changes are of paged tables");
+            self.discard(paged.large().expect("it led to a value").clone(), large);
+        }
     }
 }

@@ -19,6 +19,8 @@ pub(super) enum Conflict {
     Write,
     /// As `Write`, and that one had committed: the snapshot may be extended.
     NewerWrite,
+    /// A bulk operation has a table that this one was to write.
+    Bulk,
     /// Another one has changed what this one read, and this one writes.
     StaleRead,
 }
@@ -99,6 +101,10 @@ impl Transaction {
             Conflict::None => None,
             Conflict::Write | Conflict::NewerWrite => {
                 Some(OperationError::Conflict(self.conflict_record()))
+            }
+            Conflict::Bulk => {
+                let (table, id) = self.bulk_met().get().expect("the conflict is about it");
+                Some(OperationError::BulkUnderWay(table.clone(), *id))
             }
             Conflict::StaleRead => {
                 let changed = self.stale().get().expect("the conflict is about it");

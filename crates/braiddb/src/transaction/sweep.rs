@@ -284,7 +284,11 @@ async fn sweep_some(
     for key in &expired {
         match transaction.write_indexed(table, key, Intent::Expire).await {
             Ok(gone) => swept += u64::from(gone),
-            Err(OperationError::Conflict(_) | OperationError::TurnedAway) => return Ok(let_go()),
+            Err(
+                OperationError::Conflict(_)
+                | OperationError::TurnedAway
+                | OperationError::BulkUnderWay(..),
+            ) => return Ok(let_go()),
             Err(OperationError::Index(error))
                 if matches!(*error, IndexError::IndexDetached { .. }) =>
             {

@@ -39,6 +39,7 @@ impl Bench {
             certifier: Certifier::default(),
             memory_budget: None,
             page_frames: None,
+            version_bytes: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,
             checkpoint_job: || panic!("nothing is logged, so no checkpoint is due"),

@@ -191,6 +191,13 @@ impl WorkerTransactions {
     /// Ends a transaction: its begin stamp holds nothing back any more.
     pub(super) fn end(&self, mut context: Box<TransactionContext>) {
         context.writes.get_mut().clear();
+        for table in context.joined.get_mut().drain(..) {
+            // SAFETY: tables live as long as the engine; one that the transaction created in vain is retired, and not
+            // freed as long as this thread does not turn.
+            let paged = unsafe { table.get() }.paged().expect("only paged tables are joined");
+            paged.bulk().gate.leave(self.number);
+        }
+        context.bulk_epochs.get_mut().clear();
         context.reads.clear();
         assert!(context.created.get_mut().is_empty(), "opened by the commit, or taken back");
         assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use super::bulk::BulkWrites;
 use crate::log::{self, Lsn};
 use crate::page::{ChangeRef, LargeRef};
 use crate::record::RecordsRef;
@@ -66,8 +67,12 @@ pub(crate) struct WriteSet {
     pub(super) paged: Vec<PagedWrite>,
     /// What those writes left, if it is to be logged.
     paged_values: Vec<u8>,
-    /// How often such a write was overwritten by another.
+    /// How often such a write was overwritten by another, or one of a bulk operation made.
     pub(super) overwrites: usize,
+    /// What it is, if it is a bulk operation.
+    pub(super) bulk: Option<Box<BulkWrites>>,
+    /// Bytes of the changes of paged tables, and of what is kept to be logged of them.
+    pub(super) version_bytes: u64,
     /// Tables whose records expire, and when the first does that was written.
     pub(super) expiring: Vec<(RecordsRef, u64)>,
 }
@@ -103,7 +108,9 @@ pub(crate) struct Replaced {
 
 impl WriteSet {
     pub(crate) fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.paged.is_empty()
+        self.writes.is_empty()
+            && self.paged.is_empty()
+            && self.bulk.as_ref().is_none_or(|bulk| bulk.is_empty())
     }
 
     pub(crate) fn writes(&self) -> &[Write] {
@@ -128,6 +135,7 @@ impl WriteSet {
         let deletes = |write: &Write| matches!(write.kind, WriteKind::Delete | WriteKind::Void);
         self.writes.iter().all(deletes)
             && self.paged.iter().all(|write| write.deleted || write.replaced)
+            && self.bulk.as_ref().is_none_or(|bulk| bulk.deletes_only())
     }
 
     /// The position of the next write.
@@ -302,6 +310,8 @@ impl WriteSet {
         self.paged_values.clear();
         self.paged_values.shrink_to(KEPT_WRITES * 16);
         self.overwrites = 0;
+        self.bulk = None;
+        self.version_bytes = 0;
         self.expiring.clear();
     }
 }

@@ -28,6 +28,11 @@ impl Stamp {
         Self(lsn.0)
     }
 
+    /// Committed before everything that can be asked about.
+    pub(crate) const fn committed_at_first() -> Self {
+        Self(0)
+    }
+
     /// Made by the transaction with this name, which has not stamped it yet.
     pub(crate) fn in_flight(name: TransactionName) -> Self {
         Self(IN_FLIGHT | name.0)

@@ -1,6 +1,7 @@
 //! Tables larger than memory.
 
 mod budget;
+mod bulk;
 #[path = "../common/mod.rs"]
 mod common;
 mod large;

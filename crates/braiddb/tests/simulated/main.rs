@@ -1,6 +1,7 @@
 //! What needs a simulated disk: a crash at each of its operations, its errors, and futures that are given up at each poll.
 #![cfg(braid_simulation)]
 
+mod bulk_crash;
 mod cancellation;
 mod changes_crash;
 mod commit_unknown;

@@ -39,16 +39,35 @@ impl SlotFlags {
     pub(in crate::page) const DELETED: Self = Self(1);
     /// The cell holds the number of the value, which lies elsewhere.
     pub(in crate::page) const OVERFLOW: Self = Self(2);
-    /// A bulk operation made the slot.
+    /// A bulk operation left the value; before it there was no record, unless the slot has the next flag too.
     pub(in crate::page) const BULK_CREATED: Self = Self(4);
-    /// A bulk operation deleted the record.
+    /// A bulk operation deleted the record, or left another value: the one before is in the cell.
     pub(in crate::page) const BULK_DELETED: Self = Self(8);
     /// There may be a change in memory; never in an image.
     pub(in crate::page) const VERSIONED: Self = Self(16);
+    /// Marks of a bulk operation.
+    const BULK: Self = Self(Self::BULK_CREATED.0 | Self::BULK_DELETED.0);
     const ALL: u8 = 31;
 
     pub(in crate::page) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 == flag.0
+    }
+
+    /// Whether a bulk operation has marked the slot.
+    #[inline(always)]
+    pub(in crate::page) fn is_marked(self) -> bool {
+        self.0 & Self::BULK.0 != 0
+    }
+
+    /// Whether the cell is of two values: one that a bulk operation left, and the one before.
+    #[inline(always)]
+    pub(in crate::page) fn is_pair(self) -> bool {
+        self.has(Self::BULK)
+    }
+
+    /// Without the marks of bulk operations.
+    pub(in crate::page) fn unmarked(self) -> Self {
+        self.without(Self::BULK)
     }
 
     pub(in crate::page) fn with(self, flag: Self) -> Self {

@@ -84,6 +84,7 @@ const TABLE: Field = Field::new(offset_of!(Header, table), 4);
 const HEAP_START: Field = Field::new(offset_of!(Header, heap_start), 2);
 const FREED: Field = Field::new(offset_of!(Header, freed), 2);
 const IMAGE_LSN: Field = Field::new(offset_of!(Header, image_lsn), 8);
+const BULK_EPOCH: Field = Field::new(offset_of!(Header, bulk_epoch), 8);
 const LOW: Field = Field::new(offset_of!(Header, low_fence), 4);
 const HIGH: Field = Field::new(offset_of!(Header, high_fence), 4);
 const PREFIX: Field = Field::new(offset_of!(Header, prefix_bytes), 2);
@@ -312,6 +313,16 @@ impl<W: PageWord> Page<'_, W> {
 
     pub(in crate::page) fn set_image_lsn(self, lsn: Lsn) {
         self.set_field(IMAGE_LSN, lsn.0);
+    }
+
+    /// The bulk operation that marked slots of the page (`page/bulk.rs`); 0: no slot is marked.
+    #[inline(always)]
+    pub(in crate::page) fn bulk_epoch(self) -> u64 {
+        self.field(BULK_EPOCH)
+    }
+
+    pub(in crate::page) fn set_bulk_epoch(self, epoch: u64) {
+        self.set_field(BULK_EPOCH, epoch);
     }
 
     pub(super) fn checksum(self) -> u32 {

@@ -91,13 +91,19 @@ pub(in crate::page) const fn max_inline_value_bytes(page_bytes: usize) -> usize 
     if page_bytes < LEAST_TABLE_PAGE_BYTES { page_bytes / 16 } else { page_bytes / 4 }
 }
 
+/// The longest cell of two values, one of which a bulk operation left in the place of the other: the longest value,
+/// where another one is, and what says so.
+pub(in crate::page) const fn max_pair_bytes(page_bytes: usize) -> usize {
+    max_inline_value_bytes(page_bytes) + 2 * WORD_BYTES
+}
+
 /// Whether any page of a size can be split into two that hold its entries: the larger half has at most
 /// half of an entry more than half, and its fences may be longer than those of the whole.
 const fn can_always_be_split(page_bytes: usize) -> bool {
     let room = page_bytes - ENTRIES_AT * WORD_BYTES;
     let key = max_key_bytes(page_bytes).next_multiple_of(WORD_BYTES);
     // What is kept free for undoing is rounded up by a word.
-    let value = max_inline_value_bytes(page_bytes) + WORD_BYTES;
+    let value = max_pair_bytes(page_bytes) + WORD_BYTES;
     let entry = ENTRY_WORDS * WORD_BYTES + key + value;
     room / 2 + entry / 2 + 2 * key <= room
 }

@@ -158,6 +158,7 @@ impl<W: PageWord> Page<'_, W> {
     fn fill(self, source: Page<'_, Cell<u64>>, places: Range<usize>, format: &Format<'_>) {
         self.format(format);
         self.set_image_lsn(source.image_lsn());
+        self.set_bulk_epoch(source.bulk_epoch());
         self.append(source, places);
     }
 
@@ -182,6 +183,11 @@ impl<W: PageWord> Page<'_, W> {
 
     /// Whether what is on two neighbours, and what is reserved there, fits on one page, and leaves room.
     pub(in crate::page) fn can_be_merged_with(self, right: Self, reserved_bytes: usize) -> bool {
+        let marked = [self.bulk_epoch(), right.bulk_epoch()];
+        if marked[0] != marked[1] && !marked.contains(&0) {
+            // Marks on one page are those of one bulk operation.
+            return false;
+        }
         let (low, high, between) = (self.low_fence(), right.high_fence(), right.low_fence());
         let high = high.as_deref();
         // The first separator of the right one becomes a whole key.
@@ -214,6 +220,8 @@ impl<W: PageWord> Page<'_, W> {
         let both = PageCopy::zeros(self.bytes());
         both.page().fill(mine, 0..mine.count(), &format);
         both.page().append(theirs, 0..theirs.count());
+        // That of the one that has marked slots, or of both.
+        both.page().set_bulk_epoch(mine.bulk_epoch().max(theirs.bulk_epoch()));
         self.copy_from(both.page());
     }
 

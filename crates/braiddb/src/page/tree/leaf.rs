@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::PageTree;
+use crate::page::bulk::read_pair;
 use crate::page::frame::{LatchedPage, ResidentPage};
-use crate::page::layout::{Sink, Slot, SlotFlags};
+use crate::page::layout::{KeyBytes, Sink, Slot, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
 
@@ -43,18 +44,47 @@ impl<'t> LeafView<'t> {
         self.page.page.cell_bytes(place).min(self.page.page.bytes())
     }
 
-    /// A copy of what a slot has of its value.
+    /// The epoch of the marks on the leaf; 0: it has none.
+    #[inline(always)]
+    pub(in crate::page) fn bulk_epoch(self) -> u64 {
+        self.page.page.bulk_epoch()
+    }
+
+    /// A copy of what a slot has of its value; of two values, of the one that a bulk operation left.
     #[inline]
     pub(in crate::page) fn value(self, place: usize) -> CopiedValue {
         let mut cell = ValueBytes::new();
         let page = self.page.page;
-        if page.flags(place).has(SlotFlags::OVERFLOW) {
+        let flags = page.flags(place);
+        if flags.is_pair() {
+            return self.pair(place).0;
+        }
+        if flags.has(SlotFlags::OVERFLOW) {
             let bytes = page.value_bytes(place);
             page.copy_value(place, &mut cell);
             return SlotValue::from_cell(&cell, Some(bytes)).copied();
         }
         page.copy_value(place, &mut cell);
         CopiedValue::Here(cell)
+    }
+
+    /// Copies of the two values of a slot: the one that a bulk operation left, and the one before.
+    #[cold]
+    pub(in crate::page) fn pair(self, place: usize) -> (CopiedValue, CopiedValue) {
+        let mut cell = ValueBytes::new();
+        self.page.page.copy_value(place, &mut cell);
+        let (now, before) = read_pair(&cell);
+        (now.copied(), before.copied())
+    }
+
+    /// A copy of the value that a marked slot's record had before the bulk operation; `None` if there was no record.
+    pub(in crate::page) fn value_before(self, place: usize) -> Option<CopiedValue> {
+        let flags = self.flags(place);
+        match flags.has(SlotFlags::BULK_DELETED) {
+            false => None,
+            true if flags.is_pair() => Some(self.pair(place).1),
+            true => Some(self.value(place)),
+        }
     }
 
     /// Appends what a slot's cell has of its value to `out`.
@@ -195,6 +225,34 @@ impl<'t> LatchedLeaf<'t> {
         self.note_stored(before, self.stored_bytes(place));
     }
 
+    /// Gives a slot a cell of two values.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub(in crate::page) fn overwrite_pair(&mut self, place: usize, cell: &[u8], flags: SlotFlags) {
+        assert!(cell.len() <= self.tree.max_pair_bytes() && flags.is_pair());
+        self.touch();
+        let before = self.stored_bytes(place);
+        self.page.page.overwrite_cell(place, (cell, cell.len()), flags);
+        self.note_stored(before, self.stored_bytes(place));
+    }
+
+    /// Says of which epoch the marks on the leaf are.
+    pub(in crate::page) fn set_bulk_epoch(&mut self, epoch: u64) {
+        self.touch();
+        self.page.page.set_bulk_epoch(epoch);
+    }
+
+    /// Whether there is room for a value of so many bytes, in a new slot of the key or in the one it has.
+    pub(in crate::page) fn has_room_for(&self, key: &[u8], bytes: usize) -> bool {
+        Room::value(bytes).is_on(self.page.resident(), key)
+    }
+
+    /// The least key above all that the leaf may have.
+    pub(in crate::page) fn high_fence(&self) -> Option<KeyBytes> {
+        self.page.page.high_fence()
+    }
+
     /// Sets all flags of a slot, but what says where its value is.
     pub(in crate::page) fn set_flags(&mut self, place: usize, flags: SlotFlags) {
         let is_elsewhere = self.page.page.flags(place).has(SlotFlags::OVERFLOW);
@@ -212,10 +270,11 @@ impl<'t> LatchedLeaf<'t> {
         self.page.page.remove(place);
     }
 
-    /// Bytes of the key of the record in a slot, and of what its cell has of the value; `None` if it is deleted.
+    /// Bytes of the key of the record in a slot, and of what its cell has of the value; `None` if it is deleted. One that a
+    /// bulk operation deleted counts until its mark is taken off: it may be what is committed.
     fn stored_bytes(&self, place: usize) -> Option<usize> {
-        let page = self.page.page;
-        let is_there = !page.flags(place).has(SlotFlags::DELETED);
+        let (page, flags) = (self.page.page, self.page.page.flags(place));
+        let is_there = !flags.has(SlotFlags::DELETED) || flags.has(SlotFlags::BULK_DELETED);
         is_there.then(|| page.key_bytes(place) + page.cell_bytes(place))
     }
 

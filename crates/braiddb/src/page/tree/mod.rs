@@ -109,6 +109,11 @@ impl PageTree {
         layout::max_inline_value_bytes(self.space.page_bytes())
     }
 
+    /// The longest cell of two values.
+    pub(in crate::page) fn max_pair_bytes(&self) -> usize {
+        layout::max_pair_bytes(self.space.page_bytes())
+    }
+
     /// How many records are on its leaves, and what their keys and values take.
     pub(crate) fn stored(&self) -> Stored {
         self.stored.sums()

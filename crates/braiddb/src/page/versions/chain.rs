@@ -337,6 +337,26 @@ impl<'a> Chain<'a> {
         change
     }
 
+    /// Puts a change in front of a record that a transaction committed which made no change then.
+    ///
+    /// # Safety
+    /// As of `push`; the changes there are were committed before the stamp. The change is the caller's to retire.
+    pub(crate) unsafe fn push_committed(
+        self,
+        memory: &MemoryCounters,
+        stamp: Stamp,
+        before: Option<SlotValue<'_>>,
+    ) -> ChangeRef {
+        let change = ChangeRef::allocate(memory, stamp, self.reference(), before, 0);
+        // Relaxed: see `push`.
+        self.header().references.fetch_add(1, Ordering::Relaxed);
+        let mut latched = self.latch();
+        // SAFETY: the caller's, not shared yet.
+        unsafe { change.get() }.set_next(latched.newest);
+        latched.newest = Some(change);
+        change
+    }
+
     /// Takes aborted changes out that are in front, and lets `restore` put the value back that was there before
     /// each. They are their transactions' to retire.
     ///

@@ -180,6 +180,16 @@ impl<'a> Change<'a> {
         self.header().chain
     }
 
+    /// Bytes of memory that it takes, with what leads to it, if nothing else does.
+    pub(crate) fn memory_bytes(self) -> u64 {
+        /// A chain's header and the entry of a mapping table, of which half are free.
+        const LEADS_TO_IT: usize = 24 + 2 * 16;
+        // SAFETY: the chain is there as long as the change is not retired.
+        let key = unsafe { self.chain().get() }.key().len();
+        (size_of::<Header>() + self.before().map_or(0, SlotValue::cell_bytes) + LEADS_TO_IT + key)
+            as u64
+    }
+
     /// Where it stands in its transaction's write set.
     pub(crate) fn position(self) -> u32 {
         self.header().position

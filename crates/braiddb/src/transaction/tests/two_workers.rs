@@ -33,6 +33,7 @@ fn engine() -> Arc<Engine> {
         certifier: Certifier::default(),
         memory_budget: Some(1),
         page_frames: None,
+        version_bytes: None,
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
         checkpoint_job: || unreachable!("nothing is logged"),

@@ -1,0 +1,72 @@
+//! Taking the marks of bulk operations off the pages of a table, leaf by leaf.
+
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use super::Marks;
+use crate::page::error::{Interrupted, PageError};
+use crate::page::gather::Needs;
+use crate::page::layout::KeyBytes;
+use crate::page::table::PagedTable;
+use crate::page::tree::Room;
+use crate::version::StatusTable;
+
+/// Leaves that are loaded together.
+const MOST_AHEAD: usize = 32;
+
+/// Where a sweep goes on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SweepPosition(KeyBytes);
+
+impl PagedTable {
+    /// Takes the marks off the leaf at a position whose operation is over, and waits for it to be in memory; where to go on,
+    /// if there are more leaves.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn sweep_leaf(
+        &self,
+        position: &SweepPosition,
+        status: &StatusTable,
+    ) -> Result<Option<SweepPosition>, PageError> {
+        let (key, tree) = (&position.0[..], self.tree());
+        let mut needs = Needs::new(1 + MOST_AHEAD);
+        let mut held = None;
+        let (next, is_sparse) = loop {
+            let why = match tree.try_latch(key, Room::NONE) {
+                Ok(mut leaf) => {
+                    let epoch = leaf.bulk_epoch();
+                    if epoch != 0 {
+                        match self.bulk.epochs.marks(epoch, status) {
+                            Marks::SeenByAll => self.unmark_all(&mut leaf, true),
+                            Marks::Aborted => self.unmark_all(&mut leaf, false),
+                            Marks::Committed(_) | Marks::Undecided => {}
+                        }
+                    }
+                    break (leaf.high_fence(), epoch != 0 && leaf.is_sparse());
+                }
+                Err(why) => why,
+            };
+            drop(held.take());
+            let mut all: SmallVec<[Interrupted; 8]> = SmallVec::new();
+            if matches!(why, Interrupted::Absent(_)) {
+                let cursor = tree.cursor(Bound::Included(key), Bound::Unbounded, false);
+                let most = MOST_AHEAD.min(tree.space().most_ahead());
+                all.extend(cursor.leaves_ahead(most).into_iter().rev().map(Interrupted::Absent));
+            }
+            all.push(why);
+            held = match tree.space().gather(&mut needs, &all, None).await {
+                Ok(held) => Some(held),
+                Err(error) if all.len() == 1 => return Err(error),
+                // What is wrong with those ahead is told when it comes to them.
+                Err(_) => Some(tree.space().gather(&mut Needs::new(1), &[why], None).await?),
+            };
+        };
+        drop(held);
+        if is_sparse {
+            tree.merge_near(key);
+        }
+        Ok(next.map(SweepPosition))
+    }
+}

@@ -1,0 +1,135 @@
+//! Writes of a bulk operation to a table with secondary indexes, or one whose records expire.
+//!
+//! A record and its entries are written one after the other, waiting for pages: nobody sees any of it before all is
+//! committed, and nobody else writes the tables. One such write of an operation is under way at a time. One that is
+//! given up halfway, or fails there, keeps the operation from committing.
+
+use super::Transaction;
+use crate::record::EncodedKey;
+use crate::record::Records;
+use crate::sched::{self, Cause};
+use crate::transaction::error::{IndexError, OperationError};
+use crate::transaction::index_keys::{Change, changes, detached};
+use crate::transaction::write::Intent;
+
+/// The right to be the write of several steps that is under way.
+struct Alone<'t>(&'t Transaction);
+
+impl<'t> Alone<'t> {
+    async fn wait(transaction: &'t Transaction) -> Self {
+        loop {
+            if let Some(bulk) = &mut transaction.writes().borrow_mut().bulk
+                && !std::mem::replace(&mut bulk.is_busy, true)
+            {
+                return Self(transaction);
+            }
+            sched::yield_now(Cause::Undecided).await;
+        }
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        if let Some(bulk) = &mut self.0.writes().borrow_mut().bulk {
+            bulk.is_busy = false;
+        }
+    }
+}
+
+/// Keeps the transaction from committing, unless it is told that all was done.
+struct Halfway<'t>(&'t Transaction, bool);
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.fail_halfway(OperationError::BulkGivenUp);
+        }
+    }
+}
+
+impl Transaction {
+    /// Carries out a write of the bulk operation that the transaction is, to a table and its indexes. Values are as they
+    /// are stored.
+    ///
+    /// # Errors
+    /// As for `write`.
+    pub(in crate::transaction) async fn write_bulk_indexed(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+    ) -> Result<bool, OperationError> {
+        let indexes = table.secondaries();
+        if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
+            return Err(detached(table, index));
+        }
+        loop {
+            let violation = {
+                let _alone = Alone::wait(self).await;
+                let found = self.get_unnoted(table, key).await?;
+                let old = found.as_ref().map(|(found, _)| found.bytes());
+                let intent = match self.for_stored(table, intent, old) {
+                    Ok(intent) => intent,
+                    Err(told) => return told,
+                };
+                if !intent.applies(old.is_some()) {
+                    // Then it says so.
+                    return self.write_record(table, key, intent).await;
+                }
+                let changes = changes(table, &indexes, key, old, intent.value())?;
+                match self.check_all_free(table, key, &changes).await? {
+                    None => return self.write_with_entries(table, key, intent, &changes).await,
+                    Some(violation) => violation,
+                }
+            };
+            // Not alone: that is a write of its own.
+            if !Box::pin(self.make_way(table, &indexes, &violation)).await? {
+                return Err(violation);
+            }
+        }
+    }
+
+    /// Whether others have keys of unique indexes that a record is about to gain.
+    async fn check_all_free(
+        &self,
+        table: &Records,
+        key: &[u8],
+        changes: &[Change<'_>],
+    ) -> Result<Option<OperationError>, OperationError> {
+        for change in changes.iter().filter(|change| change.gained && change.index.is_unique()) {
+            let owner = self.owner_of(change.index, &change.entry).await?;
+            if owner.is_none_or(|owner| *owner == *key) {
+                continue;
+            }
+            let (table, index) = (table.name().to_string(), change.index.name().to_owned());
+            let key = EncodedKey::of(change.index.entries(), &change.entry);
+            return Ok(Some(IndexError::UniqueViolation { table, index, key }.into()));
+        }
+        Ok(None)
+    }
+
+    async fn write_with_entries(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        changes: &[Change<'_>],
+    ) -> Result<bool, OperationError> {
+        let mut halfway = Halfway(self, false);
+        for change in changes {
+            let (index, entry) = (change.index, &change.entry);
+            let written = match change.gained {
+                true => Intent::Put(index.entry_value(key)),
+                false => Intent::Delete,
+            };
+            if !self.write_record(index.entries(), entry, written).await? && !change.gained {
+                let (table, index) = (table.name().to_string(), index.name().to_owned());
+                return Err(IndexError::IndexInconsistent { table, index }.into());
+            }
+            self.worker().counters().index_entries.add(1);
+        }
+        let written = self.write_record(table, key, intent).await?;
+        halfway.1 = true;
+        Ok(written)
+    }
+}

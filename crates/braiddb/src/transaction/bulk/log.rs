@@ -1,0 +1,143 @@
+//! What a bulk operation has written and not logged yet, and its parts in the log.
+//!
+//! Invariant: records are logged in the order of the writes, as each is added in one stretch with its write, and each part takes
+//! the first ones.
+
+use std::collections::VecDeque;
+
+use super::Transaction;
+use crate::log::{self, Lsn, RecordKind};
+use crate::rid::{Rid, TableId};
+use crate::transaction::checkpoints::InParts;
+use crate::transaction::engine::Durability;
+use crate::transaction::error::OperationError;
+
+/// A record that is to be logged.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    table: TableId,
+    /// Bytes of its key, and of its value; none: it is deleted.
+    key: usize,
+    value: Option<usize>,
+}
+
+impl Record {
+    fn log_bytes(&self) -> usize {
+        log::record_bytes(self.key, self.value.unwrap_or(0))
+    }
+}
+
+/// The log of a bulk operation.
+#[derive(Debug, Default)]
+pub(in crate::transaction) struct BulkLog {
+    records: VecDeque<Record>,
+    /// Keys and values, from `start` on.
+    bytes: Vec<u8>,
+    start: usize,
+    /// Bytes that the records take in the log.
+    log_bytes: usize,
+    /// Where its parts begin, and what keeps them for recovery.
+    first_part: Option<Lsn>,
+    noted: Option<InParts>,
+}
+
+impl BulkLog {
+    /// Adds a record.
+    pub(super) fn add(&mut self, table: TableId, key: &[u8], value: Option<&[u8]>) {
+        let record = Record { table, key: key.len(), value: value.map(<[u8]>::len) };
+        self.records.push_back(record);
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value.unwrap_or(&[]));
+        self.log_bytes += record.log_bytes();
+    }
+
+    /// How many records the next part has, of `most` bytes unless a single one takes more; and its bytes.
+    fn part(&self, most: usize) -> (usize, usize) {
+        let (mut count, mut total) = (0, 0);
+        for record in &self.records {
+            let next = total + record.log_bytes();
+            if count > 0 && log::block_bytes(next) > most {
+                break;
+            }
+            (count, total) = (count + 1, next);
+        }
+        (count, log::block_bytes(total))
+    }
+
+    /// Forgets the first records, which were logged.
+    fn pass(&mut self, count: usize) {
+        for record in self.records.drain(..count) {
+            self.start += record.key + record.value.unwrap_or(0);
+            self.log_bytes -= record.log_bytes();
+        }
+        if self.records.is_empty() {
+            (self.start, _) = (0, self.bytes.clear());
+        }
+    }
+}
+
+impl Transaction {
+    /// Logs what a bulk operation has written, if that is as much as a block.
+    ///
+    /// # Errors
+    /// The log's; `Refused` if it cannot grow.
+    pub(super) async fn log_blocks_of_bulk(&self) -> Result<(), OperationError> {
+        let least = self.engine().log.common_block_bytes();
+        self.log_bulk(least).await
+    }
+
+    /// Logs all that a bulk operation has written and not logged; where its parts begin, if it has any.
+    ///
+    /// # Errors
+    /// As above.
+    pub(in crate::transaction) async fn log_rest_of_bulk(
+        &self,
+    ) -> Result<Option<Lsn>, OperationError> {
+        self.log_bulk(1).await?;
+        Ok(self.writes().borrow().bulk.as_ref().and_then(|bulk| bulk.log.first_part))
+    }
+
+    /// Logs what there is, as long as it is so many bytes at least.
+    async fn log_bulk(&self, least: usize) -> Result<(), OperationError> {
+        let engine = self.engine();
+        if engine.durability == Durability::Volatile {
+            return Ok(());
+        }
+        loop {
+            let most = engine.log.common_block_bytes();
+            let admitted = {
+                let writes = self.writes().borrow();
+                let Some(bulk) = &writes.bulk else { return Ok(()) };
+                if bulk.log.log_bytes < least || bulk.log.records.is_empty() {
+                    return Ok(());
+                }
+                bulk.log.part(most).1
+            };
+            self.admit(admitted).await?;
+            // Another operation of the transaction may have logged some meanwhile.
+            let writes = &mut *self.writes().borrow_mut();
+            let log = &mut writes.bulk.as_mut().expect("looked at above").log;
+            let (count, bytes) = log.part(admitted);
+            if count == 0 || bytes > admitted {
+                continue;
+            }
+            let noted = || engine.checkpoints.log_in_parts(|| engine.log.tail());
+            log.noted.get_or_insert_with(noted);
+            let mut block = engine.log.reserve(self.worker().number(), bytes);
+            let mut at = log.start;
+            for record in log.records.iter().take(count) {
+                let value = at + record.key..at + record.key + record.value.unwrap_or(0);
+                let kind = match record.value {
+                    Some(_) => RecordKind::PutByKey,
+                    None => RecordKind::DeleteByKey,
+                };
+                let key = &log.bytes[at..value.start];
+                at = value.end;
+                block.append(record.table, kind, Rid::new(0), key, &log.bytes[value]);
+            }
+            let first = *log.first_part.get_or_insert(block.lsn());
+            block.finish_part(first);
+            log.pass(count);
+        }
+    }
+}

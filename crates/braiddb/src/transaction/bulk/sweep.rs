@@ -1,0 +1,181 @@
+//! Marks of bulk operations that are to be taken off their pages: at once, if the operation was aborted; when everybody
+//! sees what it did, and that is durable, if it committed. A task of some worker passes over the table.
+//!
+//! Invariant: a table is listed from when its epoch is decided until that is settled, and as long as a pass over it is to be
+//! made.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::log::Lsn;
+use crate::page::{PagedTable, SweepPosition};
+use crate::record::Records;
+use crate::sched::{self, Cause, Job};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, clock};
+use crate::transaction::engine::Engine;
+use crate::transaction::worker::WorkerTransactions;
+
+/// After what time it is tried again, if a page could not be loaded.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Leaves that are as much as a task does without giving way to others.
+const LEAVES_PER_STEP: u32 = 4;
+
+/// A table with marks.
+#[derive(Debug)]
+struct Listed {
+    table: Arc<Records>,
+    /// Whether pages are to be looked at: where records were made only, marks do no harm.
+    has_pass: bool,
+    not_before: Option<Instant>,
+}
+
+impl Listed {
+    fn paged(&self) -> &PagedTable {
+        self.table.paged().expect("bulk operations are on paged tables")
+    }
+}
+
+/// The tables with marks that are to be swept.
+#[derive(Debug, Default)]
+pub(in crate::transaction) struct BulkSweeps {
+    listed: Mutex<Vec<Listed>>,
+    any: AtomicBool,
+    under_way: AtomicBool,
+}
+
+impl BulkSweeps {
+    /// Lists a table, the newest epoch of which was just decided.
+    pub(super) fn expect(&self, table: Arc<Records>, has_pass: bool) {
+        let mut listed = self.listed.lock();
+        match listed.iter_mut().find(|one| Arc::ptr_eq(&one.table, &table)) {
+            // A pass that is to be made takes off these marks too.
+            Some(one) => one.has_pass |= has_pass,
+            None => listed.push(Listed { table, has_pass, not_before: None }),
+        }
+        // Release pairs with the Acquire in `is_waiting`, of a worker that looks at each of its turns.
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether tables are listed.
+    pub(in crate::transaction) fn is_waiting(&self) -> bool {
+        // Acquire pairs with the Release in `expect`.
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// The next table that a pass is to be made over now. Those that need none are settled, and not listed any more.
+    fn take(&self, engine: &Engine) -> Option<Listed> {
+        let horizon = engine.horizon.oldest(engine.log.tail()).min(engine.log.durable());
+        let mut listed = self.listed.lock();
+        listed.retain(|one| one.has_pass || !settle_if_due(one.paged(), horizon));
+        let is_due = |one: &Listed| {
+            let now = one.not_before.is_none_or(|at| at <= clock::now());
+            let paged = one.paged();
+            let is_aborted = paged.bulk().epochs.aborted().is_some();
+            now && (is_aborted || settle_if_due(paged, horizon))
+        };
+        let due = listed.iter().position(is_due);
+        let taken = due.map(|position| listed.swap_remove(position));
+        if listed.is_empty() {
+            // Release: as in `expect`, under the lock.
+            self.any.store(false, Ordering::Release);
+        }
+        taken
+    }
+}
+
+/// Settles the newest epoch of a table if it was committed before `horizon`, which all see then; whether it is settled.
+fn settle_if_due(paged: &PagedTable, horizon: Lsn) -> bool {
+    let epochs = &paged.bulk().epochs;
+    let Some((epoch, stamp)) = epochs.newest() else { return true };
+    let is_due = stamp.lsn().is_some_and(|lsn| lsn < horizon);
+    if is_due {
+        epochs.settle(epoch);
+    }
+    is_due
+}
+
+impl WorkerTransactions {
+    /// The task that sweeps, if a table is listed, and it is not there. Where nothing is due it ends at once.
+    pub(in crate::transaction) fn bulk_sweep_job(&self) -> Option<Job> {
+        let engine = self.engine();
+        let sweeps = &engine.bulk_sweeps;
+        if !sweeps.is_waiting() || engine.checkpoints.stopping() {
+            return None;
+        }
+        // Acquire pairs with the Release at the end of the one before.
+        if sweeps.under_way.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let Some(first) = sweeps.take(engine) else {
+            // Release pairs with the Acquire above.
+            sweeps.under_way.store(false, Ordering::Release);
+            return None;
+        };
+        Some(Box::new(move || Box::pin(sweep_all(first))))
+    }
+}
+
+async fn sweep_all(first: Listed) {
+    let worker = WorkerTransactions::current();
+    let engine = worker.engine().clone();
+    let sweeps = &engine.bulk_sweeps;
+    let mut next = Some(first);
+    while let Some(mut one) = next {
+        // One that is aborted later has made marks behind where this has come to.
+        let aborted = one.paged().bulk().epochs.aborted();
+        match sweep(&worker, one.paged()).await {
+            Ok(true) => {
+                if let Some(epoch) = aborted {
+                    one.paged().bulk().epochs.settle(epoch);
+                }
+            }
+            // The database is closing, and what is on pages goes with it.
+            Ok(false) => break,
+            Err(error) => {
+                tracing::warn!("what bulk operations left on pages is not taken off yet: {error}");
+                one.not_before = Some(clock::now() + AGAIN);
+                sweeps.listed.lock().push(one);
+                // Release: as in `expect`.
+                sweeps.any.store(true, Ordering::Release);
+            }
+        }
+        next = sweeps.take(&engine);
+    }
+    // Release pairs with the Acquire where it begins.
+    sweeps.under_way.store(false, Ordering::Release);
+}
+
+/// Passes over all leaves of a table; `false` if the database is closing before that is done.
+async fn sweep(
+    worker: &WorkerTransactions,
+    paged: &PagedTable,
+) -> Result<bool, crate::page::PageError> {
+    let engine = worker.engine();
+    let mut position = Some(SweepPosition::default());
+    let mut leaves = 0_u32;
+    while let Some(at) = position {
+        if leaves.is_multiple_of(LEAVES_PER_STEP) {
+            sched::yield_now(Cause::Memory).await;
+        }
+        if engine.checkpoints.stopping() {
+            return Ok(false);
+        }
+        leaves += 1;
+        position = paged.sweep_leaf(&at, &engine.status).await?;
+        worker.discard_buried(paged);
+        worker.counters().bulk_leaves_swept.add(1);
+    }
+    Ok(true)
+}
+
+impl WorkerTransactions {
+    /// Has the pieces of values removed that nobody sees any more, and that somebody came by who could not say so.
+    #[inline]
+    pub(in crate::transaction) fn discard_buried(&self, paged: &PagedTable) {
+        let Some(values) = paged.large() else { return };
+        for large in values.take_buried() {
+            self.discard(values.clone(), large);
+        }
+    }
+}

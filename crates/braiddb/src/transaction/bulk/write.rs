@@ -1,0 +1,100 @@
+//! Writes of a bulk operation to a table without indexes.
+
+use std::cell::Cell;
+
+use super::Transaction;
+use crate::page::{BulkRefused, BulkWritten, PagedTable};
+use crate::reclaim;
+use crate::record::Records;
+use crate::sched;
+use crate::transaction::engine::Durability;
+use crate::transaction::error::OperationError;
+use crate::transaction::large::slot_value;
+use crate::transaction::paged::{Near, check_fits};
+use crate::transaction::write::Intent;
+
+impl Transaction {
+    /// Carries out a write of the bulk operation that the transaction is.
+    ///
+    /// # Errors
+    /// As for `write`.
+    pub(in crate::transaction) async fn write_bulk(
+        &self,
+        table: &Records,
+        paged: &PagedTable,
+        key: &[u8],
+        intent: Intent<'_>,
+        epoch: u64,
+    ) -> Result<bool, OperationError> {
+        check_fits(paged, key)?;
+        // A closure may go on after an error of this, and would lose records.
+        self.log_blocks_of_bulk().await.map_err(|error| self.fail_halfway(error))?;
+        let mut draft = self.draft(paged, intent.value()).await?;
+        let mut near = Near::new();
+        loop {
+            let operation = reclaim::enter();
+            let is_near = near.is_held();
+            if !is_near {
+                sched::count_steps(1).await;
+            }
+            let value = intent.value().map(|value| slot_value(value, draft.as_ref()));
+            let told = Cell::new(None);
+            let applies = |exists, committed| {
+                told.set(committed);
+                intent.applies(exists)
+            };
+            let view = || self.view();
+            let written =
+                paged.write_bulk(key, value, epoch, is_near, view, &operation, applies).await;
+            near.let_go();
+            if let Some(lsn) = told.get() {
+                self.note_lsn(lsn);
+            }
+            match written {
+                // From here on nothing suspends.
+                Ok(BulkWritten::Done { gone, covers }) => {
+                    if let Some(gone) = gone {
+                        let values = paged.large().expect("a write led to a value").clone();
+                        self.worker().discard(values, gone);
+                    }
+                    self.note_bulk_write(table, key, intent, covers);
+                    draft.inspect(|draft| draft.set_written(true));
+                    return Ok(true);
+                }
+                Ok(BulkWritten::Not) => {
+                    return match intent {
+                        Intent::Insert(_) => Err(OperationError::KeyExists),
+                        Intent::Update(_) => Err(OperationError::KeyNotFound),
+                        Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
+                    };
+                }
+                Err(BulkRefused::TooLong) => {
+                    drop(operation);
+                    let value = intent.value().expect("a deletion leaves none");
+                    draft = Some(self.write_draft(paged, value).await?);
+                }
+                Err(BulkRefused::Conflict) => return Err(self.conflict_at(table, key)),
+                Err(BulkRefused::NotNow(why)) => {
+                    drop(operation);
+                    near.bring(self, paged, why).await?;
+                }
+            }
+        }
+    }
+
+    fn note_bulk_write(&self, table: &Records, key: &[u8], intent: Intent<'_>, covers: bool) {
+        let writes = &mut *self.writes().borrow_mut();
+        writes.overwrites += 1;
+        let bulk = writes.bulk.as_mut().expect("it is a bulk operation");
+        let one = bulk.tables.iter_mut().find(|one| one.table.id == table.id);
+        let one = one.expect("one of its tables");
+        one.is_written = true;
+        one.covers |= covers;
+        bulk.written += 1;
+        bulk.deletes_only &= intent.value().is_none();
+        if self.engine().durability != Durability::Volatile {
+            bulk.log.add(table.id, key, intent.value());
+        }
+        self.worker().counters().bulk_records.add(1);
+    }
+}
