@@ -37,7 +37,7 @@ pub(super) fn run(
     let crashes =
         Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).chain(Bug::PAGES).map(|bug| (bug, false));
     let scheduled = Bug::CERTIFICATION.into_iter().chain(Bug::INDEXES).chain(Bug::CONCURRENCY);
-    let scheduled = scheduled.chain(Bug::PAGING).chain(Bug::FEEDS);
+    let scheduled = scheduled.chain(Bug::PAGING).chain(Bug::FEEDS).chain(Bug::BULK);
     let all = scheduled.map(|bug| (bug, true)).chain(crashes);
     let called = |bug: &Bug| name.is_empty() || format!("{bug:?}").eq_ignore_ascii_case(name);
     let chosen: Vec<_> = all.filter(|(bug, _)| called(bug)).collect();

@@ -46,6 +46,8 @@ pub(super) struct Tally {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    /// Bulk operations that were committed.
+    pub(super) bulk_operations: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
     pub(super) flips: u64,
     /// Of these, those that an error named; the others hit what means nothing.
@@ -87,6 +89,7 @@ impl Tally {
         self.evicted += other.evicted;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.bulk_operations += other.bulk_operations;
         self.flips += other.flips;
         self.flips_reported += other.flips_reported;
         self.poisoned += other.poisoned;
@@ -169,6 +172,9 @@ fn generation(
     Ok(())
 }
 
+/// Bulk operations after the transactions of a generation with paged tables.
+const BULK_OPERATIONS: u64 = 6;
+
 /// The moment after everything, which is no crash.
 const CLOSED: &str = "the end, after closing";
 
@@ -202,8 +208,15 @@ fn serve(
     };
     let seed = random.u64(..);
     let observer = Observer::new(db, &tables, witness, nests);
-    if !work::run(db, disk, observer, seed, first..first + plan.transactions)? {
+    let end = first + plan.transactions;
+    if !work::run(db, disk, observer, seed, first..end)? {
         return Err(stuck());
+    }
+    if !tables.paged().is_empty() {
+        let numbers = end..end + BULK_OPERATIONS;
+        if !work::run_bulk(db, disk, (&tables, witness), seed, numbers) {
+            return Err(stuck());
+        }
     }
     let stats = db.stats();
     tally.segments_freed += stats.log.segments_freed;
@@ -211,6 +224,7 @@ fn serve(
     tally.evicted += stats.versions_evicted;
     tally.pages_evicted += stats.pages.evicted;
     tally.page_faults += stats.pages.faults;
+    tally.bulk_operations += stats.bulk_operations;
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
     ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());

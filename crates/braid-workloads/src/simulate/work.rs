@@ -9,8 +9,9 @@ use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
 use braiddb::{Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
 
+use super::crash::Witness;
 use super::observer::{self, Observer};
-use super::oracle::{Contents, Number, Taken};
+use super::oracle::{Contents, Number, Oracle, Taken};
 
 /// How much the transactions work on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,14 @@ impl Tables {
             marks: tx.open_or_create_table_with("marks", kind(marks)).await?,
             journal: tx.open_or_create_table_with("journal", kind(journal)).await?,
         })
+    }
+
+    /// Those that have their records on pages.
+    pub(super) fn paged(&self) -> Vec<Table<[u8], [u8]>> {
+        let Paged { turns, marks, journal } = self.scale.paged;
+        let turns = turns.then(|| self.turns.encoded());
+        let marks = marks.then(|| self.marks.encoded());
+        turns.into_iter().chain(marks).chain(journal.then(|| self.journal.encoded())).collect()
     }
 
     /// The keys that transactions take turns on.
@@ -282,20 +291,8 @@ pub(super) fn run(
             }
             Ok(did)
         },
-        move |number, result: Result<Outcome<Activity>, Error>| {
-            witness.answer(|oracle| match result {
-                Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
-                    oracle.committed_writer(number, commit_lsn, taken);
-                }
-                Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
-                Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
-                Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
-                // Its own error, or one that says that nothing of it is there.
-                Err(error) => {
-                    oracle.aborted(number);
-                    observer::answered_by(oracle, number, &error);
-                }
-            });
+        move |number, result| {
+            witness.answer(|oracle| note(oracle, number, result));
             *counted.lock().expect("nobody panics with it") -= 1;
             Ok(())
         },
@@ -306,6 +303,55 @@ pub(super) fn run(
         source.wait()?;
     }
     Ok(over)
+}
+
+/// Tells the oracle how a transaction ended.
+fn note(oracle: &mut Oracle, number: Number, result: Result<Outcome<Activity>, Error>) {
+    match result {
+        Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
+            oracle.committed_writer(number, commit_lsn, taken);
+        }
+        Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
+        Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
+        Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
+        // Its own error, or one that says that nothing of it is there.
+        Err(error) => {
+            oracle.aborted(number);
+            observer::answered_by(oracle, number, &error);
+        }
+    }
+}
+
+/// Runs bulk operations on those tables that are on pages, one after the other, each of which does what some
+/// transactions do; as [`run`].
+pub(super) fn run_bulk(
+    db: &Database,
+    disk: &SimulatedDisk,
+    (tables, witness): (&Tables, &Witness),
+    seed: u64,
+    numbers: std::ops::Range<Number>,
+) -> bool {
+    for number in numbers {
+        let (inner, told) = (tables.clone(), witness.clone());
+        let body = async move |tx: &Transaction| {
+            let random = fastrand::Rng::with_seed(seed ^ number << 20);
+            let did = inner.run(tx, random, number).await?;
+            if let Activity::Wrote(taken) = &did {
+                told.with(|oracle| oracle.writes(taken));
+            }
+            Ok(did)
+        };
+        let mut run = db.try_run_bulk_with(RunOptions::default(), tables.paged(), body);
+        let mut context = Context::from_waker(Waker::noop());
+        let polls = (0..3).find_map(|_| {
+            let polled = run.as_mut().poll(&mut context);
+            disk.settle();
+            if let Poll::Ready(result) = polled { Some(result) } else { None }
+        });
+        let Some(result) = polls else { return false };
+        witness.answer(|oracle| note(oracle, number, result));
+    }
+    true
 }
 
 pub(super) fn parse(value: &[u8]) -> Option<(u64, Number)> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -41,6 +41,8 @@ pub(super) enum Mix {
 /// One transaction in so many blocks its worker's thread, for so many microseconds: longer than it takes until others take
 /// over what was sent to that worker.
 const BLOCKING: u64 = 16;
+/// One in so many is a bulk operation, if there are tables on pages.
+const BULK: u64 = 4;
 const BLOCKED: u64 = 30_000;
 
 /// One schedule in so many is of histories.
@@ -176,7 +178,9 @@ impl Clients {
             Ok((Activity::Read(seen), _)) => oracle.committed_reader(seen),
             Ok((Activity::Observed, _)) => oracle.answered(number),
             Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => oracle.aborted(number),
-            Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => oracle.aborted(number),
+            Err(
+                Error::Conflict { .. } | Error::NotSerializable { .. } | Error::BulkUnderWay { .. },
+            ) => oracle.aborted(number),
             Err(error) => {
                 oracle.commit_unknown(number);
                 drop(oracle);
@@ -196,6 +200,7 @@ impl Clients {
             }
             Error::Conflict { .. }
             | Error::NotSerializable { .. }
+            | Error::BulkUnderWay { .. }
             | Error::CheckpointUnderWay
             | Error::Overloaded => true,
             _ => false,
@@ -247,6 +252,13 @@ impl Clients {
     fn write(&self, _random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         let blocks = number.is_multiple_of(BLOCKING);
+        if self.is_bulk(number) {
+            let (options, paged) = (RunOptions::default(), self.tables.paged());
+            let run = self.db.try_run_bulk_with(options, paged, async move |tx| {
+                tables.run(tx, choices(seed, number), number).await
+            });
+            return self.note(number, pollster(run));
+        }
         let run = self.db.run_with(RunOptions::default(), async move |tx| {
             if blocks {
                 pause(BLOCKED);
@@ -254,6 +266,11 @@ impl Clients {
             tables.run(tx, choices(seed, number), number).await
         });
         self.note(number, pollster(run));
+    }
+
+    /// Whether a transaction is a bulk operation on those tables that are on pages.
+    fn is_bulk(&self, number: Number) -> bool {
+        number % BULK == 1 && !self.tables.paged().is_empty()
     }
 
     fn read_in_snapshot(&self, random: &mut Rng) {
@@ -297,11 +314,17 @@ impl Clients {
     fn give_up(&self, random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
-        let mut run = pin!(self.db.run_with(RunOptions::default(), async move |tx| {
+        let (options, paged) = (RunOptions::default(), tables.paged());
+        let body = async move |tx: &Transaction| {
             let did = tables.run(tx, choices(seed, number), number).await;
             Pause(false).await;
             did
-        }));
+        };
+        let mut run: Pin<Box<dyn Future<Output = Result<Outcome<Activity>, Error>>>> =
+            match self.is_bulk(number) {
+                true => self.db.try_run_bulk_with(options, paged, body),
+                false => Box::pin(self.db.run_with(options, body)),
+            };
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..random.u32(1..12) {
             if let Poll::Ready(result) = run.as_mut().poll(&mut context) {

@@ -20,6 +20,8 @@ pub(super) struct Histories {
     index: Option<Index<u64, u64, u64>>,
     history: Arc<Mutex<History>>,
     certifier: Certifier,
+    /// Whether the table is on pages, and has bulk operations.
+    paged: bool,
     /// Whether a transaction may be committed or not, so that the history is not known whole.
     unknown: AtomicBool,
 }
@@ -30,8 +32,9 @@ impl Histories {
         index: Option<Index<u64, u64, u64>>,
         history: Arc<Mutex<History>>,
         certifier: Certifier,
+        paged: bool,
     ) -> Self {
-        Self { table, index, history, certifier, unknown: AtomicBool::new(false) }
+        Self { table, index, history, certifier, paged, unknown: AtomicBool::new(false) }
     }
 
     /// Holds the history against the order that was told.
@@ -119,7 +122,14 @@ impl Clients {
             }
             Ok::<_, Error>((tx.snapshot_lsn(), answers))
         };
-        let ended = match random.u8(..3) {
+        let draw = random.u8(..3);
+        let ended = match draw {
+            // Drawn for tables on pages only, so that what the seed draws is the same for others.
+            _ if self.histories.paged && random.u8(..4) == 0 => {
+                let (options, table) = (RunOptions::default(), self.histories.table.clone());
+                let ran = pollster(self.db.try_run_bulk_with(options, table, body));
+                ran.map(|outcome| (outcome.value.0, outcome.commit_lsn, outcome.value.1))
+            }
             0 => pollster(async {
                 let options = RunOptions::default().read_only(read_only);
                 let tx = self.db.begin_with(options).await?;
@@ -139,7 +149,13 @@ impl Clients {
             Ok((snapshot, lsn, answers)) => {
                 self.histories.history.lock().expect(NO_PANIC).add(snapshot, lsn, answers);
             }
-            Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => {}
+            Err(
+                Error::Conflict { .. }
+                | Error::NotSerializable { .. }
+                | Error::BulkUnderWay { .. }
+                // One that would have rolled back to a savepoint.
+                | Error::InBulk(_),
+            ) => {}
             Err(error) => {
                 // Relaxed: looked at when the clients are over.
                 self.histories.unknown.store(true, Ordering::Relaxed);

@@ -50,6 +50,9 @@ pub(super) struct Counts {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    /// Bulk operations that were committed, and leaves that were looked at for what they had left.
+    pub(super) bulk_operations: u64,
+    pub(super) bulk_leaves_swept: u64,
     /// Transactions that another worker took over from one that was blocked.
     pub(super) taken_over: u64,
     /// Transactions that change feeds gave, and how often a slot was advanced.
@@ -79,6 +82,8 @@ impl Counts {
         self.committed_beside_pages += other.committed_beside_pages;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.bulk_operations += other.bulk_operations;
+        self.bulk_leaves_swept += other.bulk_leaves_swept;
         self.taken_over += other.taken_over;
         self.followed += other.followed;
         self.slots_advanced += other.slots_advanced;
@@ -327,7 +332,7 @@ impl Schedule {
             tables,
             records,
             mix,
-            histories: Histories::new(noted, index, witness.history.clone(), certifier),
+            histories: Histories::new(noted, index, witness.history.clone(), certifier, paged),
             indexed,
             feeds,
             keys: self.keys,
@@ -413,6 +418,8 @@ impl Schedule {
             evicted: stats.versions_evicted,
             pages_evicted: stats.pages.evicted,
             page_faults: stats.pages.faults,
+            bulk_operations: stats.bulk_operations,
+            bulk_leaves_swept: stats.bulk_leaves_swept,
             taken_over: stats.workers.iter().map(|worker| worker.taken_over).sum(),
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,
