@@ -70,8 +70,10 @@ impl BulkLog {
             self.start += record.key + record.value.unwrap_or(0);
             self.log_bytes -= record.log_bytes();
         }
-        if self.records.is_empty() {
-            (self.start, _) = (0, self.bytes.clear());
+        // What was logged goes once it is half of what is kept: each byte is moved once at most.
+        if self.start * 2 >= self.bytes.len() {
+            self.bytes.drain(..self.start);
+            self.start = 0;
         }
     }
 }
@@ -138,6 +140,24 @@ impl Transaction {
             let first = *log.first_part.get_or_insert(block.lsn());
             block.finish_part(first);
             log.pass(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_logged_is_not_kept_though_something_is_always_left() {
+        let mut log = BulkLog::default();
+        for number in 0..100_000_u64 {
+            log.add(TableId(1), &number.to_be_bytes(), Some(&[7; 92]));
+            if log.records.len() == 101 {
+                log.pass(100);
+                assert_eq!(log.bytes[log.start..][..8], number.to_be_bytes());
+                assert!(log.bytes.len() <= 2 * 101 * 100, "{} bytes", log.bytes.len());
+            }
         }
     }
 }
