@@ -101,7 +101,7 @@ impl Disk {
         self.leader.start(lsn);
         // Relaxed: the threads that will look are started later.
         self.started.store(lsn.0, Ordering::Relaxed);
-        self.segments.set_prepared(lsn);
+        self.segments.start_prepared(lsn);
         // Where the reserve cannot be had, the log has room for those who make some.
         let purpose = match self.segments.hold_reserve() {
             Ok(()) => Purpose::Change,

@@ -416,6 +416,13 @@ impl Segments {
         self.segment_bytes() - lsn.0 % self.segment_bytes()
     }
 
+    /// Says that the log goes on at `lsn`, and no space is prepared yet. At the start of a segment there may be
+    /// nothing before: compaction has freed it.
+    pub(super) fn start_prepared(&self, lsn: Lsn) {
+        assert!(lsn <= self.end(), "the log goes on where its files are");
+        self.prepared.advance(lsn);
+    }
+
     /// Says that space is prepared up to `end`.
     pub(super) fn set_prepared(&self, end: Lsn) {
         assert!(self.locate(Lsn(end.0 - 1)).is_some(), "prepared space has its file");

@@ -110,6 +110,48 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
     });
 }
 
+/// The log ends where a segment does, and a checkpoint begins there: then compaction frees all before it.
+#[test]
+fn a_log_goes_on_at_the_start_of_a_segment_without_one_before() {
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bench = Bench::open(directory.path()).unwrap();
+        let end = Lsn(3 * SMALL_SEGMENT);
+        while bench.log.tail() < end {
+            // Large ones, as long as one fits; the last ones take a sector each.
+            let rest = (end.0 - bench.log.tail().0) as usize;
+            bench.commit(b"key", &vec![1; rest.saturating_sub(4 << 10).min(60_000)]);
+            bench.flush();
+        }
+        assert_eq!(bench.log.durable(), end);
+        let files = bench.log.files().unwrap();
+        while !files.has(end) {
+            bench.step();
+        }
+        let before = files.unheld_before(end, end);
+        before.iter().for_each(|index| assert!(files.free_segment(*index, end, 100).unwrap()));
+        assert_eq!(before.last(), Some(&2));
+        drop((files, bench));
+
+        for life in 0..2 {
+            let (log, mut reader) = Log::open(options(directory.path())).unwrap();
+            reader.start_at(end);
+            let mut found = 0;
+            while let Some(block) = reader.next_block().unwrap() {
+                found += block.records().count();
+            }
+            assert_eq!(found, life);
+            log.resume_at(reader.end()).unwrap();
+            let device = open_device(DeviceKind::Auto).unwrap();
+            let flush = FlushState::default();
+            let mut bench = Bench { log, flush, device, found: Vec::new() };
+            bench.commit(b"key", b"value");
+            bench.flush();
+            assert_eq!(bench.log.durable(), bench.log.tail());
+        }
+    });
+}
+
 #[test]
 fn parts_skips_and_large_blocks_keep_their_kinds() {
     with_limit(PART_SECONDS, |_| {
