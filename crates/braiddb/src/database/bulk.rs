@@ -227,14 +227,13 @@ impl Database {
     }
 }
 
-impl From<CannotBegin> for Error {
-    fn from(why: CannotBegin) -> Self {
-        match why {
-            CannotBegin::IndexBusy(table) => Error::IndexBusy { table: table.to_string() },
-            CannotBegin::Gone(table) => Error::TableNotFound(table.to_string()),
-            CannotBegin::Log(error) => error.into(),
-            CannotBegin::Closing => Error::Closed,
-        }
+/// Why an operation does not begin, as its caller is told.
+fn cannot_begin(why: CannotBegin) -> Error {
+    match why {
+        CannotBegin::IndexBusy(table) => Error::IndexBusy { table: table.to_string() },
+        CannotBegin::Gone(table) => Error::TableNotFound(table.to_string()),
+        CannotBegin::Log(error) => error.into(),
+        CannotBegin::Closing => Error::Closed,
     }
 }
 
@@ -249,7 +248,7 @@ where
 {
     let worker = WorkerTransactions::current();
     let failed = |error: Error| Failed::Engine(error);
-    let gates = worker.close_gates(tables).await.map_err(|why| failed(why.into()))?;
+    let gates = worker.close_gates(tables).await.map_err(|why| failed(cannot_begin(why)))?;
     let mode = options.mode(worker.engine().isolation);
     let begun = worker.begin_bulk(mode, gates).map_err(|_| failed(Error::Overloaded))?;
     begun.name_conflicts();
