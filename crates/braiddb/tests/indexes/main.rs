@@ -1,6 +1,8 @@
 //! Secondary indexes: what they find, what they refuse, and that they are exactly what the table is, beside
 //! writers, across aborts, panics, openings, and while they are created and dropped.
 
+#![allow(clippy::duplicate_mod, reason = "the same tests, of tables of each kind")]
+
 mod attack;
 #[path = "../common/mod.rs"]
 mod common;
