@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use super::begins::Begins;
 use super::context::{Transaction, TransactionContext};
 use super::counters::WorkerCounters;
@@ -23,6 +25,7 @@ use super::reading::Reads;
 use super::recent::RecentChange;
 use super::timers::Timers;
 use crate::log::Lsn;
+use crate::record::RecordsRef;
 use crate::sched::Waiter;
 use crate::version::TransactionName;
 
@@ -188,16 +191,25 @@ impl WorkerTransactions {
         Ok(Box::new(TransactionContext::new(number, name)))
     }
 
-    /// Ends a transaction: its begin stamp holds nothing back any more.
-    pub(super) fn end(&self, mut context: Box<TransactionContext>) {
-        context.writes.get_mut().clear();
-        for table in context.joined.get_mut().drain(..) {
+    /// A transaction is over: it writes none of these paged tables any more.
+    fn leave_gates(&self, joined: &mut SmallVec<[RecordsRef; 4]>) {
+        for table in joined.drain(..) {
             // SAFETY: tables live as long as the engine; one that the transaction created in vain is retired, and not
             // freed as long as this thread does not turn.
             let paged = unsafe { table.get() }.paged().expect("only paged tables are joined");
             paged.bulk().gate.leave(self.number);
         }
-        context.bulk_epochs.get_mut().clear();
+    }
+
+    /// Ends a transaction: its begin stamp holds nothing back any more.
+    pub(super) fn end(&self, mut context: Box<TransactionContext>) {
+        context.writes.get_mut().clear();
+        if !context.joined.get_mut().is_empty() {
+            self.leave_gates(context.joined.get_mut());
+        }
+        if !context.bulk_epochs.get_mut().is_empty() {
+            context.bulk_epochs.get_mut().clear();
+        }
         context.reads.clear();
         assert!(context.created.get_mut().is_empty(), "opened by the commit, or taken back");
         assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");

@@ -115,7 +115,15 @@ impl Transaction {
     }
 
     /// Says what became of the bulk operation that the transaction is, if it is one, by its tables' stamps.
+    #[inline]
     pub(super) fn decide_bulk(&self, stamp: Stamp) {
+        if self.is_bulk() {
+            self.decide_tables(stamp);
+        }
+    }
+
+    #[cold]
+    fn decide_tables(&self, stamp: Stamp) {
         let mut writes = self.writes().borrow_mut();
         let Some(bulk) = &mut writes.bulk else { return };
         let engine = self.engine();
