@@ -106,6 +106,7 @@ impl Tally {
 /// The first thing lost, halved, out of order or stuck.
 pub(super) fn run(seed: u64, plan: Plan) -> Result<Tally> {
     fastrand::seed(seed);
+    work::SEED.set(seed);
     let mut tally = Tally::default();
     let disk = SimulatedDisk::new(seed);
     let scale = Scale::long(seed);
@@ -284,7 +285,7 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
             break;
         }
         // It became due by what was replayed.
-        disk.settle();
+        work::settle(disk);
         report = db.check();
     }
     let report = report?;

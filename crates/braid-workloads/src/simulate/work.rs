@@ -1,9 +1,11 @@
 //! The transactions that run on the simulated disk.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
@@ -247,6 +249,25 @@ impl Tables {
     }
 }
 
+thread_local! {
+    /// The seed that this thread runs.
+    pub(super) static SEED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Waits until the worker sleeps and nothing is under way. One that never does ends the program: its database
+/// cannot be closed.
+pub(super) fn settle(disk: &SimulatedDisk) {
+    /// A seed takes some seconds in all.
+    const LIMIT: Duration = Duration::from_secs(300);
+    if !disk.settles_within(LIMIT) {
+        let (seed, files) = (SEED.get(), disk.files());
+        eprintln!(
+            "seed {seed}: the worker has been at work for {LIMIT:?} without an end; files: {files:?}"
+        );
+        std::process::exit(1);
+    }
+}
+
 /// Runs one transaction; `None` if it waits though nothing is under way that could wake it.
 pub(super) fn once<T: Send + 'static>(
     db: &Database,
@@ -259,7 +280,7 @@ pub(super) fn once<T: Send + 'static>(
         if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
             return Some(result);
         }
-        disk.settle();
+        settle(disk);
     }
     None
 }
@@ -297,7 +318,7 @@ pub(super) fn run(
             Ok(())
         },
     )?;
-    disk.settle();
+    settle(disk);
     let over = *left.lock().expect("nobody panics with it") == 0;
     if over {
         source.wait()?;
@@ -345,7 +366,7 @@ pub(super) fn run_bulk(
         let mut context = Context::from_waker(Waker::noop());
         let polls = (0..3).find_map(|_| {
             let polled = run.as_mut().poll(&mut context);
-            disk.settle();
+            settle(disk);
             if let Poll::Ready(result) = polled { Some(result) } else { None }
         });
         let Some(result) = polls else { return false };

@@ -154,7 +154,10 @@ impl WorkerDriver {
 impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
         let waits = !self.worker.commits.borrow().is_empty();
-        let wanted = waits || self.worker.engine().durability == Durability::Relaxed;
+        let engine = self.worker.engine();
+        // Marks of a bulk operation are taken off when it is durable, and another may wait for that.
+        let wanted =
+            waits || engine.durability == Durability::Relaxed || engine.bulk_sweeps.is_waiting();
         let pending = self.flush(device, wanted);
         let (more, housekeeping_due) = self.collect(idle);
         let admitted = self.worker.reads.unblock(idle);

@@ -19,6 +19,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Operations, SimulatedDevice};
 pub use faults::{CrashCounts, FaultCounts, Faults};
@@ -26,7 +27,7 @@ use nodes::Nodes;
 
 use super::{Device, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, clock};
 
 /// A simulated disk with one directory. Clones are handles of the same disk.
 #[derive(Clone)]
@@ -159,10 +160,21 @@ impl SimulatedDisk {
     /// Waits until the worker of the database on this disk, if there is one, sleeps and nothing is
     /// under way.
     pub fn settle(&self) {
+        while !self.settles_within(Duration::from_secs(3600)) {}
+    }
+
+    /// As [`Self::settle`], for as long as `limit`; `false` if the worker is at work still.
+    #[must_use]
+    pub fn settles_within(&self, limit: Duration) -> bool {
+        let until = clock::now() + limit;
         let mut state = self.0.state.lock();
         while state.attached && (!state.asleep || state.notified) {
-            self.0.settled.wait(&mut state);
+            let left = until.saturating_duration_since(clock::now());
+            if self.0.settled.wait_for(&mut state, left).timed_out() {
+                return false;
+            }
         }
+        true
     }
 
     /// Locks the directory; `None` if it is locked.

@@ -6,6 +6,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
+use std::time::Duration;
 
 use super::schedule::{Point, part, point};
 
@@ -123,9 +124,30 @@ impl Condvar {
         std::mem::forget(acquire(guard.resource, || lock.try_lock()));
     }
 
+    /// As [`Self::wait`], for as long as `limit`; that of a schedule's thread does not count.
+    #[track_caller]
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> Waited {
+        if part().is_some() {
+            self.wait(guard);
+            return Waited { timed_out: false };
+        }
+        Waited { timed_out: self.0.wait_for(&mut guard.guard, limit).timed_out() }
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
         announce(resource_of(self));
+    }
+}
+
+/// How a wait with a limit ended.
+pub(crate) struct Waited {
+    timed_out: bool,
+}
+
+impl Waited {
+    pub(crate) fn timed_out(&self) -> bool {
+        self.timed_out
     }
 }
 
