@@ -62,6 +62,8 @@ pub enum Bug {
     LoadWaitersNotWoken,
     BulkNotCertified,
     OldBulkMarksLeft,
+    ParentNotDirtyAfterSplit,
+    EmptiedLeafTakenForEmpty,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.
@@ -108,11 +110,13 @@ impl Bug {
     ];
 
     /// Those of pages that leave memory and are loaded: schedules of several workers find them.
-    pub const PAGING: [Self; 4] = [
+    pub const PAGING: [Self; 6] = [
         Self::PlaceBeforeImage,
         Self::PageLeavesThoughChanged,
         Self::PageNotCheckedAfterFault,
         Self::LoadWaitersNotWoken,
+        Self::ParentNotDirtyAfterSplit,
+        Self::EmptiedLeafTakenForEmpty,
     ];
 
     /// Those that only a serializable transaction suffers from.

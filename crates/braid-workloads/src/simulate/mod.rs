@@ -129,7 +129,8 @@ impl Command {
         writeln!(
             std::io::stdout(),
             "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, reused {}, \
-             versions evicted {}; pages evicted {}, loaded {}; runs ended by errors {}, openings refused {}",
+             versions evicted {}; pages evicted {}, loaded {}, of which inner {}; runs ended by errors {}, \
+             openings refused {}",
             crashes.kept,
             crashes.dropped,
             crashes.torn,
@@ -139,6 +140,7 @@ impl Command {
             tally.evicted,
             tally.pages_evicted,
             tally.page_faults,
+            tally.inner_page_faults,
             tally.poisoned,
             tally.not_opened
         )?;

@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 use super::crash::Witness;
 use super::oracle::{KeyState, Number, Observation, Oracle};
-use super::work::{ABORTED_ON_PURPOSE, Activity, Tables, mark, parse};
+use super::work::{ABORTED_ON_PURPOSE, Activity, Tables, parse};
 
 /// Interactive transactions at a time: each waits for its turn on the worker beside the transaction
 /// that runs its steps.
@@ -108,11 +108,11 @@ impl Observer {
                 let value = tx.get(&self.tables.turns, &key).await?;
                 see(key, KeyState::Taker(value.and_then(parse).map(|(_, by)| by)));
             }
-            1 => see(key, KeyState::Marked(tx.get(marks, &mark(key)).await?.is_some())),
-            2 => see(key, KeyState::Marked(tx.contains(marks, &mark(key)).await?)),
+            1 => see(key, KeyState::Marked(tx.get(marks, &self.tables.mark(key)).await?.is_some())),
+            2 => see(key, KeyState::Marked(tx.contains(marks, &self.tables.mark(key)).await?)),
             3 => {
                 let keys = [key, self.key(random)];
-                let names = keys.map(mark);
+                let names = keys.map(|key| self.tables.mark(key));
                 let found = tx.multi_get(marks, names.iter().map(String::as_str)).await?;
                 for (key, found) in keys.into_iter().zip(found) {
                     see(key, KeyState::Marked(found.is_some()));
@@ -146,7 +146,7 @@ impl Observer {
             found.push(name);
         }
         for key in self.tables.keys() {
-            see(key, KeyState::Marked(found.contains(&mark(key))));
+            see(key, KeyState::Marked(found.contains(&self.tables.mark(key))));
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Observer {
         let found = if last { tx.last(marks).await? } else { tx.first(marks).await? };
         let found = found.map(|(name, _)| name);
         for key in self.tables.keys() {
-            let name = mark(key);
+            let name = self.tables.mark(key);
             let beyond =
                 found.as_ref().is_none_or(|end| if last { name > *end } else { name < *end });
             if beyond || found.as_ref() == Some(&name) {
@@ -180,7 +180,7 @@ impl Observer {
         random: &mut Rng,
         see: impl Fn(u64, KeyState),
     ) -> Result<(), Error> {
-        let (marks, name) = (&self.tables.marks, mark(key));
+        let (marks, name) = (&self.tables.marks, self.tables.mark(key));
         let written = match random.u32(0..3) {
             0 => {
                 let there = tx.delete(marks, &name).await?;

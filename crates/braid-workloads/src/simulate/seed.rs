@@ -46,6 +46,7 @@ pub(super) struct Tally {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    pub(super) inner_page_faults: u64,
     /// Bulk operations that were committed.
     pub(super) bulk_operations: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
@@ -89,6 +90,7 @@ impl Tally {
         self.evicted += other.evicted;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.inner_page_faults += other.inner_page_faults;
         self.bulk_operations += other.bulk_operations;
         self.flips += other.flips;
         self.flips_reported += other.flips_reported;
@@ -225,6 +227,7 @@ fn serve(
     tally.evicted += stats.versions_evicted;
     tally.pages_evicted += stats.pages.evicted;
     tally.page_faults += stats.pages.faults;
+    tally.inner_page_faults += stats.pages.inner_faults;
     tally.bulk_operations += stats.bulk_operations;
     let closed = db.close();
     tally.poisoned += u64::from(closed.is_err());
@@ -309,7 +312,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_ring_bytes(64 << 20)
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
-        // Fewer than there are pages, soon; more than there are inner pages, of records and of large values.
+        // Fewer than there are pages, soon; some more than one operation needs.
         .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
 }
 

@@ -105,6 +105,12 @@ impl Tables {
         turns.into_iter().chain(marks).chain(journal.then(|| self.journal.encoded())).collect()
     }
 
+    /// The name of the mark of a key: longer than what an index node compares at once. On pages it is nearly as long as a key may be: so there are inner pages.
+    pub(super) fn mark(&self, key: u64) -> String {
+        let bytes = if self.scale.paged.marks { 450 } else { 0 };
+        format!("mark {:.<bytes$}of key number {key}", key % 4)
+    }
+
     /// The keys that transactions take turns on.
     pub(super) fn keys(&self) -> std::ops::Range<u64> {
         0..self.scale.keys
@@ -166,7 +172,7 @@ impl Tables {
                 )));
             }
             pause().await;
-            let mark = tx.get(&self.marks, &mark(*key)).await?;
+            let mark = tx.get(&self.marks, &self.mark(*key)).await?;
             if mark != (turn % 2 == 1).then_some(turn) {
                 let problem = format!("key {key} is at turn {turn}, and its mark is {mark:?}");
                 return Err(message(problem));
@@ -213,9 +219,9 @@ impl Tables {
                 tx.update(&self.turns, &key, &value).await?;
             }
             if turn % 2 == 1 {
-                tx.insert(&self.marks, &mark(key), &turn).await?;
+                tx.insert(&self.marks, &self.mark(key), &turn).await?;
             } else {
-                tx.delete(&self.marks, &mark(key)).await?;
+                tx.delete(&self.marks, &self.mark(key)).await?;
             }
             taken.push((key, turn));
         }
@@ -381,11 +387,6 @@ pub(super) fn parse(value: &[u8]) -> Option<(u64, Number)> {
 
 fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-}
-
-/// A key of the marks: longer than what an index node compares at once.
-pub(super) fn mark(key: u64) -> String {
-    format!("mark of key number {key}")
 }
 
 pub(super) fn unmark(mark: &str) -> u64 {

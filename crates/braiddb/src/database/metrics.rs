@@ -285,6 +285,8 @@ impl Recording<'_> {
             orphaned,
             faults,
             evicted,
+            inner_faults,
+            inner_evicted,
             written,
             writes,
             zone_bytes,
@@ -299,6 +301,10 @@ impl Recording<'_> {
         self.measure("braid_pages_orphaned", Unit::Count, help, orphaned as f64);
         self.count("braid_page_faults_total", "Pages loaded from disk.", faults);
         self.count("braid_pages_evicted_total", "Pages that left memory.", evicted);
+        let help = "Pages that lead to others, loaded from disk.";
+        self.count("braid_inner_page_faults_total", help, inner_faults);
+        let help = "Pages that lead to others, which left memory.";
+        self.count("braid_inner_pages_evicted_total", help, inner_evicted);
         self.count("braid_pages_written_total", "Pages written to disk.", written);
         self.count("braid_page_writes_total", "Writes that this took.", writes);
         let help = "Bytes on disk that belong to pages.";

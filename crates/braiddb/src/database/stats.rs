@@ -199,6 +199,10 @@ pub struct PageStats {
     pub faults: u64,
     /// Times that a page left memory.
     pub evicted: u64,
+    /// Of [`Self::faults`], those of pages that lead to others.
+    pub inner_faults: u64,
+    /// Of [`Self::evicted`], those of pages that lead to others.
+    pub inner_evicted: u64,
     /// Pages that were written to disk.
     pub written: u64,
     /// Writes that this took: pages are written several at a time.
@@ -274,6 +278,8 @@ impl Database {
             orphaned: pages.orphaned,
             faults: pages.loaded,
             evicted: pages.evicted,
+            inner_faults: pages.inner_loaded,
+            inner_evicted: pages.inner_evicted,
             written: pages.written,
             writes: pages.writes,
             zone_bytes: pages.zone_bytes,

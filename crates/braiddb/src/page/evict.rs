@@ -2,8 +2,8 @@
 //!
 //! There is no thread for it: who needs a frame and finds none free moves the clock's hand over the frames.
 //! A page that was of use since the hand last came by stays; one whose image is on disk leaves at once; of
-//! others some are collected, and written together (`write_back`), and leave when that is done. Inner pages stay
-//! for now, so descents that do not suspend find all of them.
+//! others some are collected, and written together (`write_back`), and leave when that is done. Inner pages leave as
+//! leaves do: each descent notes that those on its way are of use, so they stay as long as what is below them is.
 //!
 //! Invariants: a page leaves under the pager's lock only, and none does that is held (`gather`). A page that leaves
 //! gives its mapping table to the orphans before the map says its place.
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::frame::{LatchedPage, ResidentPage};
+use super::layout::{Page, SlotFlags};
 use super::map::{PageId, Place, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
 use super::write_back::Batch;
@@ -158,7 +159,7 @@ impl PageSpace {
     fn meet<'s>(&'s self, page: ResidentPage<'s>, pager: &Pager, search: &Search<'_>) -> Met<'s> {
         // Hints at first; what counts is seen under a version.
         let Some(id) = page.held() else { return Met::Nothing };
-        if page.shape().level > 0 || search.keep.contains(&id) || page.frame.is_being_written() {
+        if search.keep.contains(&id) || page.frame.is_being_written() {
             return Met::Nothing;
         }
         if page.frame.take_use() || pager.holds(id) {
@@ -166,7 +167,7 @@ impl PageSpace {
         }
         // Not waited for: who has it latched may be about to take the pager's lock.
         let Some(version) = page.frame.latch.version_now() else { return Met::Busy };
-        if page.held() != Some(id) || page.shape().level > 0 {
+        if page.held() != Some(id) {
             return Met::Busy;
         }
         if page.frame.is_dirty() {
@@ -189,7 +190,7 @@ impl PageSpace {
         let mut pages = std::mem::take(&mut pager.dirty).into_iter().filter_map(|number| {
             let page = self.frame(number);
             let version = page.frame.latch.version_now()?;
-            let id = page.held().filter(|_| page.shape().level == 0)?;
+            let id = page.held()?;
             let is_due = page.frame.is_dirty() && !page.frame.is_used() && !pager.holds(id);
             (is_due && !page.frame.is_being_written()).then_some((page.frame, number, version))
         });
@@ -248,12 +249,10 @@ impl PageSpace {
         }
     }
 
-    /// Whether there is a leaf in memory that is not one of these.
-    pub(super) fn has_leaf_but(&self, keep: &[PageId]) -> bool {
-        let is_one = |number: &u32| {
-            let page = self.frame(*number);
-            page.held().is_some_and(|id| !keep.contains(&id)) && page.shape().level == 0
-        };
+    /// Whether there is a page in memory that is not one of these.
+    pub(super) fn has_page_but(&self, keep: &[PageId]) -> bool {
+        let is_one =
+            |number: &u32| self.frame(*number).held().is_some_and(|id| !keep.contains(&id));
         let mut position = 0;
         loop {
             let (end, some) = self.transit.live_before(position);
@@ -267,9 +266,9 @@ impl PageSpace {
         }
     }
 
-    /// Takes the chains off the mapping table of a page that nobody needs any more, if the page is not in memory; whether
-    /// it is so.
-    pub(super) fn prune_absent(&self, id: PageId) -> bool {
+    /// Takes the chains off the mapping table of a page that nobody needs any more, if the page is not in memory; `None` if it
+    /// is, else whether nothing is left on the page by that.
+    pub(super) fn prune_absent(&self, id: PageId) -> Option<bool> {
         let is_absent = || matches!(self.map.get(id), Whereabouts::Loading | Whereabouts::Place(_));
         self.orphans.prune(id, is_absent)
     }
@@ -277,20 +276,29 @@ impl PageSpace {
     /// Lets a page leave whose image is in `place`, and is the page as it is.
     pub(super) fn leave<'s>(&'s self, mut latched: LatchedPage<'s>, place: Place) -> FreeFrame<'s> {
         let id = latched.id();
-        let word = latched.take_mapping();
+        let (word, all_deleted) = (latched.take_mapping(), has_deleted_only(latched.page));
         let late = is_planted(Bug::OrphanAfterPlace);
         if !late {
-            self.orphans.put(id, word);
+            self.orphans.put(id, word, all_deleted);
         }
         self.map.set(id, Whereabouts::Place(place));
-        // Relaxed: a statistic.
+        // Relaxed: statistics.
         self.counters.evicted.fetch_add(1, statistic::Ordering::Relaxed);
+        if latched.page.level() > 0 {
+            self.counters.inner_evicted.fetch_add(1, statistic::Ordering::Relaxed);
+        }
         let frame = self.empty(latched);
         if late {
-            self.orphans.put(id, word);
+            self.orphans.put(id, word, all_deleted);
         }
         frame
     }
+}
+
+/// Whether all slots of a page are of deleted records.
+fn has_deleted_only(page: Page<'_>) -> bool {
+    let is_deleted = |place| page.flags(place).has(SlotFlags::DELETED);
+    page.level() == 0 && (0..page.count()).all(is_deleted)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -299,7 +307,7 @@ mod tests {
     use crate::common::{PART_SECONDS, with_limit};
     use crate::io::SimulatedDisk;
     use crate::log::{Log, LogOptions};
-    use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+    use crate::page::layout::{LEAST_PAGE_BYTES, Slot};
     use crate::page::tree::{PageTree, Room};
     use crate::rid::TableId;
     use crate::sched::run_now;

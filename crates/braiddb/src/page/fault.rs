@@ -258,8 +258,11 @@ impl PageSpace {
             let reason = damage.to_string();
             return Err(LogError::DamagedPage { path, offset, reason }.into());
         }
-        // Relaxed: a statistic.
+        // Relaxed: statistics.
         self.counters.loaded.fetch_add(1, Ordering::Relaxed);
+        if latched.page.level() > 0 {
+            self.counters.inner_loaded.fetch_add(1, Ordering::Relaxed);
+        }
         let mut shard = self.loads.shard(id).lock();
         let listed = shard.remove(&id).expect("listed as long as it is loading");
         if listed.freed {

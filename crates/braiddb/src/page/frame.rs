@@ -203,7 +203,8 @@ impl<'s> LatchedPage<'s> {
         }
     }
 
-    fn raise_version(&mut self) {
+    /// Readers of the version before will start again.
+    pub(in crate::page) fn raise_version(&mut self) {
         if !self.is_changed {
             self.is_changed = true;
             self.latched.changed();

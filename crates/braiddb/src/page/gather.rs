@@ -6,12 +6,15 @@
 //! mark, no page; only images that were read, which others publish as well. For these its caller has admitted it
 //! ([`Admitted`]), as many bytes as it may need at once, before any is asked for: so none waits for more while it has some.
 //!
-//! That this comes to an end: an attempt made with all that is known to be needed finds that, and more leaves or frames if
+//! What is needed of a tree at once is the way from its root, page by page: each attempt meets the next page of it that is
+//! absent, and those that it met before stay with it. So a leaf and the page above it do not evict each other for ever.
+//!
+//! That this comes to an end: an attempt made with all that is known to be needed finds that, and more pages or frames if
 //! it needs more; those are a few. It waits for images, which come, and stay as long as it wants them;
 //! for writes, which end, and of which there are only so many as pages were changed; and for those
 //! who hold pages, who do not suspend. What it waited for may be gone again when all is there only if others have
 //! published pages, or taken frames, and each of these had an attempt of its own with what it needs. So if there are frames for what one
-//! operation needs beside the inner pages, one of them gets on. That it is not always another
+//! operation needs, one of them gets on. That it is not always another
 //! is not said: after so many attempts there is an error.
 
 use std::any::Any;
@@ -32,6 +35,8 @@ use crate::sync::statistic::Ordering;
 
 /// Attempts after which an operation that needs pages fails.
 const MOST_ATTEMPTS: u32 = 10_000;
+/// Times that an operation forgets what it met, as there are too few frames for all of it, and some may be of no use any more.
+const MOST_NARROWED: u32 = 8;
 
 /// Room for the images that an operation may need at once: given back when it has gathered, and all reads that it began
 /// are over.
@@ -48,14 +53,21 @@ pub(crate) struct Needs {
     most_pages: usize,
     frames: usize,
     attempts: u32,
-    /// There were too few frames for all that it was known to need, of which some may be of no use any more.
-    is_narrowed: bool,
+    /// Times that there were too few frames for all that it was known to need, of which some may be of no use any more.
+    narrowed: u32,
 }
 
 impl Needs {
     /// Nothing yet; so many pages at once at most.
     pub(crate) fn new(most_pages: usize) -> Self {
-        Self { pages: Pages::new(), most_pages, frames: 0, attempts: 0, is_narrowed: false }
+        Self { pages: Pages::new(), most_pages, frames: 0, attempts: 0, narrowed: 0 }
+    }
+
+    /// The same, and so many pages more.
+    pub(crate) fn and(&self, more: usize) -> Self {
+        let most_pages = self.most_pages.saturating_add(more);
+        let (attempts, narrowed) = (self.attempts, self.narrowed);
+        Self { pages: self.pages.clone(), most_pages, frames: 0, attempts, narrowed }
     }
 
     fn count_attempt(&mut self, space: &PageSpace) -> Result<(), PageError> {
@@ -70,7 +82,8 @@ impl Needs {
         (self.pages.len() + more).min(self.most_pages)
     }
 
-    fn add(&mut self, interrupted: &[Interrupted]) {
+    /// Adds what interrupted the last attempt.
+    pub(crate) fn add(&mut self, interrupted: &[Interrupted]) {
         self.frames = 0;
         for why in interrupted {
             match *why {
@@ -123,12 +136,11 @@ impl PageSpace {
     #[cold]
     pub(in crate::page) fn retry<'s, R: 's>(
         self: &'s Arc<Self>,
+        mut needs: Needs,
         interrupted: Interrupted,
         mut attempt: impl FnMut() -> Result<R, Interrupted> + 's,
     ) -> Pin<Box<dyn Future<Output = Result<R, PageError>> + 's>> {
         Box::pin(async move {
-            // What one leaf is needed for: who finds that it is another by now needs the other.
-            let mut needs = Needs::new(1);
             let mut interrupted = interrupted;
             loop {
                 let _held = self.gather(&mut needs, &[interrupted], None).await?;
@@ -191,11 +203,11 @@ impl PageSpace {
                     return Err(failed.expect("looked at above"));
                 }
                 Gathered::Nothing if self.transit.wait_since(seen, needed).await => {}
-                Gathered::Nothing if self.has_leaf_but(&needs.pages) => {
+                Gathered::Nothing if self.has_page_but(&needs.pages) => {
                     sched::yield_now(Cause::Undecided).await;
                 }
-                Gathered::Nothing if needs.pages.len() > 1 && !needs.is_narrowed => {
-                    needs.is_narrowed = true;
+                Gathered::Nothing if needs.pages.len() > 1 && needs.narrowed < MOST_NARROWED => {
+                    needs.narrowed += 1;
                     needs.pages.truncate(1);
                 }
                 // More than the budget allows, rather than nothing.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
+use super::gather::Needs;
 use super::layout::{Slot, SlotFlags, WORD_BYTES};
 use super::now::NotNow;
 use super::space::PageSpace;
@@ -190,17 +191,15 @@ impl LargeValues {
     /// When a page cannot be had.
     pub(crate) async fn remove_piece(&self, large: LargeRef, piece: u32) -> Result<(), PageError> {
         let key = key(large.number, piece);
-        let (is_empty, is_sparse) = {
+        let is_sparse = {
             let mut leaf = self.tree().latch(&key, Room::NONE).await?;
             if let Slot::At(place) = leaf.find(&key) {
                 leaf.remove(place);
             }
-            (leaf.count() == 0, leaf.is_sparse())
+            leaf.is_sparse()
         };
-        if is_empty {
-            self.tree().merge_empty(&key).await?;
-        } else if is_sparse {
-            self.tree().merge_near(&key);
+        if is_sparse {
+            self.tree().merge_waiting(&key).await?;
         }
         Ok(())
     }
@@ -215,6 +214,11 @@ impl LargeValues {
         LargeReader { values: self, cursor, wanted, next: 0, bytes: Vec::new() }
     }
 
+    /// What an operation on one leaf needs at once.
+    pub(crate) fn needs(&self) -> Needs {
+        self.tree().needs(0)
+    }
+
     /// Bytes of a page.
     pub(crate) fn page_bytes(&self) -> usize {
         self.tree().space().page_bytes()
@@ -223,7 +227,7 @@ impl LargeValues {
 
 impl Drop for LargeValues {
     fn drop(&mut self) {
-        self.tree.take().expect("dropped once").free_all(|_| {});
+        self.tree.take().expect("dropped once").free_all(None);
     }
 }
 

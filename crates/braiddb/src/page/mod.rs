@@ -3,7 +3,7 @@
 //! A page is found by its id, which one word leads to the frame that holds it (`map`, `frame`, `space`), or to its
 //! place on disk, from which it is loaded when it is needed (`fault`, `gather`), and to which it goes when another is
 //! (`evict`, `write_back`, `zone`); what is on it is in `layout`, `tree` makes maps of pages, `versions` is what lies beside a record while
-//! somebody may need it, `large` has the values that are too long for a page, and `table` puts all that together.
+//! somebody may need it, `large` has the values that are too long for a page, `table` puts all that together, and `tidy` takes away what is left.
 
 #![expect(dead_code, reason = "not all of it is used yet, as the LSN and the cut of an image")]
 
@@ -22,6 +22,7 @@ mod now;
 mod replay;
 mod space;
 mod table;
+mod tidy;
 mod transit;
 mod tree;
 mod value;
@@ -38,6 +39,7 @@ pub(crate) use large::{LargeValues, Progress};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};
 pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, Written};
+pub(crate) use tidy::Untidy;
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};
 pub(crate) use zone::remove_zones;

@@ -40,7 +40,7 @@ impl PagedTable {
             (value.is_none() && leaf.is_sparse(), before)
         };
         if is_sparse {
-            self.tree().merge_near(key);
+            self.tree().merge_waiting(key).await?;
         }
         let Some((large, before)) = self.large().zip(before) else { return Ok(()) };
         for piece in 0..large.pieces(before) {

@@ -10,7 +10,8 @@ use super::frame::{Frame, LatchedPage, ResidentPage};
 use super::layout::{self, Page, WORD_BYTES};
 use super::map::{PageId, PageMap, Whereabouts};
 use super::transit::{Transit, UnderWay};
-use super::versions::Orphans;
+use super::tree::PagesToFree;
+use super::versions::{Mapping, Orphans};
 use super::write_back::FailedWrites;
 use super::zone::Zones;
 use crate::log::WeakLogFiles;
@@ -33,6 +34,8 @@ pub(crate) struct PageSpace {
     pub(super) transit: Transit,
     pub(super) loads: Loads,
     pub(super) orphans: Orphans,
+    /// What is to be given back of trees that nobody uses any more.
+    pub(super) to_free: ModelMutex<Vec<PagesToFree>>,
     /// Where pages go that leave memory; without, all stay.
     pub(super) zones: Option<Arc<Zones>>,
     pub(super) failed_writes: FailedWrites,
@@ -46,6 +49,9 @@ pub(crate) struct PageSpace {
 pub(super) struct PageCounters {
     pub(super) loaded: statistic::AtomicU64,
     pub(super) evicted: statistic::AtomicU64,
+    /// Of these, inner pages.
+    pub(super) inner_loaded: statistic::AtomicU64,
+    pub(super) inner_evicted: statistic::AtomicU64,
     pub(super) written: statistic::AtomicU64,
     pub(super) writes: statistic::AtomicU64,
     /// Frames that were needed when all that may have memory held pages, since that was last taken notice of.
@@ -66,6 +72,9 @@ pub(crate) struct PageStats {
     pub(crate) loaded: u64,
     /// Pages that left memory.
     pub(crate) evicted: u64,
+    /// Of these, inner pages.
+    pub(crate) inner_loaded: u64,
+    pub(crate) inner_evicted: u64,
     /// Images that were written, and in how many pieces.
     pub(crate) written: u64,
     pub(crate) writes: u64,
@@ -113,6 +122,7 @@ impl PageSpace {
             transit: Transit::new(frames),
             loads: Loads::new(),
             orphans: Orphans::new(),
+            to_free: ModelMutex::new(Vec::new()),
             zones,
             failed_writes: FailedWrites::new(),
             counters: PageCounters::default(),
@@ -189,11 +199,6 @@ impl PageSpace {
         self.transit.park(number);
     }
 
-    /// Counts inner pages that came to be, or fewer, if negative.
-    pub(in crate::page) fn count_inner(&self, change: i32) {
-        self.transit.count_inner(change);
-    }
-
     /// Frames there are.
     pub(super) fn frames(&self) -> u64 {
         self.frames.count() as u64
@@ -221,6 +226,8 @@ impl PageSpace {
             orphaned: self.orphans.count(),
             loaded: counted(&self.counters.loaded),
             evicted: counted(&self.counters.evicted),
+            inner_loaded: counted(&self.counters.inner_loaded),
+            inner_evicted: counted(&self.counters.inner_evicted),
             written: counted(&self.counters.written),
             writes: counted(&self.counters.writes),
             zone_bytes: self.zones.as_ref().map_or(0, |zones| zones.bytes()),
@@ -230,6 +237,11 @@ impl PageSpace {
     /// Whether pages have somewhere to go.
     pub(crate) fn may_leave(&self) -> bool {
         self.zones.is_some()
+    }
+
+    /// Whether images could not be written a short while ago, as on a full disk.
+    pub(crate) fn has_failed_lately(&self) -> bool {
+        self.failed_writes.are_recent()
     }
 
     /// Removes the files of pages that are not in memory, when nobody uses any page any more.
@@ -324,6 +336,21 @@ impl PageSpace {
     pub(in crate::page) fn frames_in_use(&self) -> u64 {
         let frames = (0..self.frames.count()).filter(|number| self.frames.at(*number).holds_page());
         frames.count() as u64
+    }
+}
+
+impl Drop for PageSpace {
+    fn drop(&mut self) {
+        if self.to_free.lock().is_empty() {
+            return;
+        }
+        // SAFETY: all trees are gone; of those that gave all of their pages back, nothing hangs anywhere; what does is of
+        // those whose pages are on the list, which keeps what counts it.
+        let free = |word| unsafe { Mapping::free(word) };
+        for number in 0..self.frames_taken() {
+            free(self.frame(number as u32).mapping());
+        }
+        self.orphans.take_all(free);
     }
 }
 

@@ -20,6 +20,7 @@ use super::large::LargeValues;
 use super::layout::{Slot, SlotFlags};
 use super::now::{Interruptions, NotNow};
 use super::space::PageSpace;
+use super::tidy::prune_on;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
 use super::value::{CopiedValue, SlotValue};
 use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
@@ -342,29 +343,6 @@ impl PagedTable {
         leaf.set_reserved_bytes(bytes);
     }
 
-    /// Takes back what aborted transactions wrote to a record, and what is left of settled ones beside it.
-    ///
-    /// # Errors
-    /// When the record's page is not in memory: see [`Self::mend`].
-    pub(crate) fn roll_back(&self, key: &[u8], status: &StatusTable) -> Result<(), Interrupted> {
-        let mut leaf = self.tree().try_latch(key, Room::NONE)?;
-        self.roll_back_on(&mut leaf, key, status);
-        prune_on(&mut leaf);
-        // SAFETY: latched.
-        let bytes = unsafe { reserved_bytes(leaf.mapping()) };
-        leaf.set_reserved_bytes(bytes);
-        Ok(())
-    }
-
-    /// What waits until what interrupted an operation on the table is mended. It does not keep the table.
-    pub(crate) fn mend(
-        &self,
-        interrupted: Interrupted,
-    ) -> impl Future<Output = Result<(), PageError>> + use<> {
-        let space = self.tree().space().clone();
-        async move { space.gather(&mut Needs::new(1), &[interrupted], None).await.map(drop) }
-    }
-
     /// Waits until what interrupted an operation on tables is there, with what it needed before. What it does next, without
     /// suspending, as long as it keeps what this returns, does not meet that again. The caller has admitted
     /// [as many images](Self::image_bytes) as this may keep, and holds no operation guard.
@@ -380,33 +358,14 @@ impl PagedTable {
         self.tree().space().gather(needs, interrupted, admitted).await
     }
 
+    /// What an operation on one record needs at once: who finds that it is on another leaf by now needs that one.
+    pub(crate) fn needs(&self) -> Needs {
+        self.tree().needs(0)
+    }
+
     /// Bytes of the images that [`Self::gather`] may have in memory at a time.
     pub(crate) fn image_bytes(&self, needs: &Needs, interrupted: &[Interrupted]) -> u64 {
         (needs.pages_with(interrupted) * self.tree().space().page_bytes()) as u64
-    }
-
-    /// Takes the chains off the leaf of `key` that nobody needs any more, and the slots of deleted records.
-    pub(crate) fn prune(&self, key: &[u8]) {
-        loop {
-            let is_sparse = match self.tree().try_latch(key, Room::NONE) {
-                Ok(mut leaf) => {
-                    prune_on(&mut leaf);
-                    leaf.is_sparse()
-                }
-                Err(Interrupted::Absent(id)) => {
-                    // The slots of deleted records stay on the page until it is loaded.
-                    if self.tree().space().prune_absent(id) {
-                        return;
-                    }
-                    continue;
-                }
-                Err(why) => unreachable!("without need of room it is not interrupted by {why:?}"),
-            };
-            if is_sparse {
-                self.tree().merge_near(key);
-            }
-            return;
-        }
     }
 
     /// A cursor over a range of keys.
@@ -422,11 +381,7 @@ impl PagedTable {
 
 impl Drop for PagedTable {
     fn drop(&mut self) {
-        self.tree.take().expect("dropped once").free_all(|word| {
-            // SAFETY: nobody uses the table any more; what its transactions made they have retired, or the
-            // garbage lists, which are gone.
-            unsafe { Mapping::free(word) };
-        });
+        self.tree.take().expect("dropped once").free_all(Some(self.memory.clone()));
     }
 }
 
@@ -493,36 +448,6 @@ impl<'o> Copied<'o> {
             SeenValue::Before(before) => before.map(SlotValue::copied),
         };
         Ok(PagedRecord { value, told: Told { committed, own, below_newer } })
-    }
-}
-
-/// Takes empty chains off a leaf, with the slots of deleted records.
-fn prune_on(leaf: &mut LatchedLeaf<'_>) {
-    let word = leaf.mapping();
-    let mut gone = Vec::<KeyBuffer>::new();
-    // SAFETY: latched.
-    let left = unsafe {
-        Mapping::prune(word, |key| {
-            let mut copy = KeyBuffer::new();
-            copy.extend_from_slice(key);
-            gone.push(copy);
-        })
-    };
-    if gone.is_empty() {
-        return;
-    }
-    leaf.set_mapping(left);
-    for key in gone {
-        let Slot::At(place) = leaf.find(&key) else {
-            unreachable!("a record with a chain has a slot")
-        };
-        let flags = leaf.flags(place);
-        // What a bulk operation has marked stays for those who see what was before.
-        if flags.has(SlotFlags::DELETED) && !flags.is_marked() {
-            leaf.remove(place);
-        } else {
-            leaf.set_flags(place, flags.without(SlotFlags::VERSIONED));
-        }
     }
 }
 

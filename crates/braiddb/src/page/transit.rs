@@ -3,8 +3,7 @@
 //! for the end of any of them, or until more frames may have memory.
 //!
 //! How many frames may have memory is a limit that the memory budget moves (`transaction/page_share.rs`). While there are more, those
-//! that come free are *parked*: their memory is given back. Inner pages, which stay in memory, and some leaves always
-//! have frames: beyond the budget, if need be, as indexes of other tables.
+//! that come free are *parked*: their memory is given back. Some pages always have frames: beyond the budget, if need be.
 //!
 //! Invariants: a frame below `next` holds a page, is its taker's, is free or is parked; not more than one of these.
 //! Those that are not parked are in `live`, each at its position there: the clock's hand (`evict`) comes by these only.
@@ -20,8 +19,8 @@ const MOST_WRITES: usize = 16;
 /// Numbers of frames that are copied under the lock at a time.
 const SOME: usize = 64;
 
-/// Frames that there are for leaves, whatever the memory budget says: as many as a few operations need.
-const LEAST_LEAVES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
+/// Frames that may have memory, whatever the memory budget says: as many as a few operations need.
+const LEAST_FRAMES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
 
 /// The free frames of a space, and what is under way.
 #[derive(Debug)]
@@ -39,9 +38,8 @@ struct State {
     /// The least number of a frame that was never taken, of so many.
     next: u32,
     frames: u32,
-    /// How many may have memory, and inner pages, for which there are always as many.
+    /// How many may have memory.
     limit: u32,
-    inner: u32,
     under_way: usize,
     /// Of which are writes of pages, and of how many pages.
     writes: usize,
@@ -66,7 +64,6 @@ impl Transit {
             next: 0,
             frames,
             limit: frames,
-            inner: 0,
             under_way: 0,
             writes: 0,
             pages_written: 0,
@@ -203,12 +200,6 @@ impl Transit {
         there_are
     }
 
-    /// Counts inner pages, all of which are in memory.
-    pub(super) fn count_inner(&self, change: i32) {
-        let mut state = self.0.lock();
-        state.inner = state.inner.checked_add_signed(change).expect("counted as they came to be");
-    }
-
     /// Frames that were taken once; the others never held a page.
     pub(super) fn frames_taken(&self) -> u64 {
         self.0.lock().next.into()
@@ -270,7 +261,7 @@ impl Transit {
 impl State {
     /// How many frames may have memory.
     fn limit(&self) -> u32 {
-        self.limit.max(self.inner.saturating_add(LEAST_LEAVES)).min(self.frames)
+        self.limit.max(LEAST_FRAMES).min(self.frames)
     }
 
     fn with_memory(&self) -> u32 {

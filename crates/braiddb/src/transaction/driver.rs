@@ -128,6 +128,10 @@ impl WorkerDriver {
         if let Some(job) = self.worker.bulk_sweep_job() {
             self.handles.get(self.worker.number()).give(job);
         }
+        let (tidy, tidy_at) = self.worker.tidy_job();
+        if let Some(job) = tidy {
+            self.handles.get(self.worker.number()).give(job);
+        }
         let mut sweep_at = engine.sweeps.due_at();
         if sweep_at.is_some() {
             if engine.checkpoints.stopping() {
@@ -145,7 +149,7 @@ impl WorkerDriver {
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        let due = [eviction.at, shrinking.at, take_back_at, discard_at, sweep_at];
+        let due = [eviction.at, shrinking.at, take_back_at, discard_at, tidy_at, sweep_at];
         let due = due.into_iter().flatten().min();
         (garbage_left || eviction.at_once || shrinking.at_once, due)
     }

@@ -353,6 +353,11 @@ impl Engine {
         self.pages.get().map(|pages| pages.stats()).unwrap_or_default()
     }
 
+    /// The pages of paged tables, once there is one.
+    pub(super) fn pages(&self) -> Option<&Arc<PageSpace>> {
+        self.pages.get()
+    }
+
     /// Bytes that the pages of paged tables take in memory.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.pages.get().map_or(0, |pages| pages.memory_bytes() + pages.fixed_bytes())

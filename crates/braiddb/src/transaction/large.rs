@@ -25,8 +25,8 @@ use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
 use crate::log::{LogError, Lsn};
 use crate::page::{
-    Admitted, Held, Interrupted, LargeRef, LargeValues, Needs, NotNow, PageError, PagedTable,
-    Progress, SlotValue,
+    Admitted, Held, Interrupted, LargeRef, LargeValues, NotNow, PageError, PagedTable, Progress,
+    SlotValue,
 };
 use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
@@ -137,7 +137,7 @@ impl Transaction {
                 if piece % PIECES_PER_STEP == 0 {
                     sched::count_steps(PIECES_PER_STEP).await;
                 }
-                let mut near = Near::new();
+                let mut near = Near::of_pieces(&draft.values);
                 loop {
                     let put = draft.values.put_piece(large, value, piece, near.is_held()).await;
                     near.let_go();
@@ -168,7 +168,7 @@ impl Transaction {
             let values = paged.large().expect("made before anything leads to a value");
             let (mut permit, mut ahead) = (None::<Rc<ReadPermit>>, 0);
             let mut reader = values.reader(large, most);
-            let mut held = None::<Held>;
+            let (mut needs, mut held) = (values.needs(), None::<Held>);
             loop {
                 if held.is_none() {
                     sched::count_steps(PIECES_PER_STEP).await;
@@ -203,8 +203,10 @@ impl Transaction {
                 let is_alone = all.is_empty();
                 all.push(why);
                 let admitted = || Some(admitted.clone() as Admitted);
-                held = match paged.gather(&mut Needs::new(all.len()), &all, admitted()).await {
+                let mut with_ahead = needs.and(all.len() - 1);
+                held = match paged.gather(&mut with_ahead, &all, admitted()).await {
                     Ok(held) => {
+                        needs.add(&[why]);
                         ahead = (2 * ahead).clamp(1, MOST_AHEAD);
                         Some(held)
                     }
@@ -212,7 +214,7 @@ impl Transaction {
                     // What is wrong with those ahead is told to who needs them.
                     Err(_) => {
                         ahead = 0;
-                        Some(paged.gather(&mut Needs::new(1), &[why], admitted()).await?)
+                        Some(paged.gather(&mut needs, &[why], admitted()).await?)
                     }
                 };
             }

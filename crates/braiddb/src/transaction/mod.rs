@@ -51,6 +51,7 @@ mod tables;
 mod take_back;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod tidy;
 mod timers;
 mod turnstile;
 mod worker;

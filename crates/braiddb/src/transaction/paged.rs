@@ -21,8 +21,8 @@ use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, ChangeRef, CopiedValue, Decision, Held, Interrupted, Met, Needs, NotNow,
-    PagedRecord, PagedTable, Refusal, Written,
+    Admitted, Base, ChangeRef, CopiedValue, Decision, Held, Interrupted, LargeValues, Met, Needs,
+    NotNow, PagedRecord, PagedTable, Refusal, Written,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -348,7 +348,8 @@ impl Transaction {
 /// What an operation on one leaf needs that has met a page which is not in memory.
 #[derive(Debug)]
 pub(super) struct Near {
-    needs: Needs,
+    /// None as long as nothing was met.
+    needs: Option<Needs>,
     /// What is there now, until the next attempt is made, without suspending.
     held: Option<Held>,
 }
@@ -356,8 +357,16 @@ pub(super) struct Near {
 impl Near {
     /// Nothing yet.
     pub(super) fn new() -> Self {
-        // Who finds that it is another leaf by now needs the other.
-        Self { needs: Needs::new(1), held: None }
+        Self { needs: None, held: None }
+    }
+
+    /// The same, of an operation on what is in pieces.
+    pub(super) fn of_pieces(values: &LargeValues) -> Self {
+        Self { needs: Some(values.needs()), held: None }
+    }
+
+    fn needs(&mut self, paged: &PagedTable) -> &mut Needs {
+        self.needs.get_or_insert_with(|| paged.needs())
     }
 
     /// Whether all is there, and the next attempt is not to suspend.
@@ -383,7 +392,7 @@ impl Near {
         match why {
             NotNow::Failed(error) => Err(error.into()),
             NotNow::Interrupted(why) => {
-                self.held = Some(transaction.gather(paged, &mut self.needs, &[why]).await?);
+                self.held = Some(transaction.gather(paged, self.needs(paged), &[why]).await?);
                 Ok(())
             }
         }
@@ -402,12 +411,13 @@ impl Near {
         ahead: &[Interrupted],
     ) -> Result<bool, OperationError> {
         if let (NotNow::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead) {
-            let mut needs = Needs::new(1 + ahead.len());
+            let mut needs = self.needs(paged).and(ahead.len());
             // The last is kept if there are frames for one only.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
             all.push(*absent);
             if let Ok(held) = transaction.gather(paged, &mut needs, &all).await {
                 self.held = Some(held);
+                self.needs(paged).add(&[*absent]);
                 return Ok(true);
             }
         }

@@ -223,7 +223,9 @@ impl WorkerTransactions {
             if let Some(key) = chain.key_if_empty() {
                 // SAFETY: tables live as long as the engine.
                 let paged = unsafe { table.get() }.paged().expect("changes are of paged tables");
-                paged.prune(key);
+                if let Some(what) = paged.prune(key) {
+                    self.have_tidied(table, key, what);
+                }
             }
             // SAFETY: of this engine.
             unsafe { chain.release(&engine.memory) };

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::recent::RecentChange;
 use super::worker::WorkerTransactions;
+use crate::page::{Held, Needs};
 use crate::record::{Records, RecordsRef};
 use crate::sched::Job;
 use crate::sync::clock;
@@ -39,12 +40,13 @@ impl WorkerTransactions {
         // SAFETY: tables live as long as the engine, or as the changes on the list, which are not retired yet.
         let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
         let paged = table.paged().expect("a write to a paged table");
-        let is_rolled_back = paged.roll_back(key, &engine.status).is_ok();
-        if is_rolled_back {
-            // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no list any more.
-            unsafe { one.change.retire_aborted(&engine.memory) };
+        let Ok(untidy) = paged.roll_back(key, &engine.status) else { return false };
+        if let Some(what) = untidy {
+            self.have_tidied(one.table, key, what);
         }
-        is_rolled_back
+        // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no list any more.
+        unsafe { one.change.retire_aborted(&engine.memory) };
+        true
     }
 
     /// The task that takes changes back, if there are some, and it is not there; and when it is to be asked for
@@ -64,6 +66,7 @@ impl WorkerTransactions {
     /// Takes the changes of a table off the list that is about to be dropped with all its pages, and is closed to all.
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
+        self.forget_untidy(table);
         self.aborted.borrow_mut().retain(|one| {
             let is_of_table = one.table == RecordsRef::new(table);
             if is_of_table {
@@ -77,15 +80,24 @@ impl WorkerTransactions {
 
 async fn take_all_back() {
     let worker = WorkerTransactions::current();
+    // What the first on the list needs at once, and what of it is there until it has been tried again.
+    let mut there = None::<(Needs, Held)>;
     loop {
         let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
         // SAFETY: it was on the list, so its table is there, and it is not retired.
         let interrupted = unsafe {
             let (table, (_, key)) = (one.table.get(), one.change.record());
             let paged = table.paged().expect("a write to a paged table");
-            match paged.roll_back(key, &worker.engine().status) {
-                Ok(()) => None,
-                Err(interrupted) => Some(paged.mend(interrupted)),
+            let rolled_back = paged.roll_back(key, &worker.engine().status);
+            let needs = there.take().map(|(needs, _held)| needs);
+            match rolled_back {
+                Ok(untidy) => {
+                    if let Some(what) = untidy {
+                        worker.have_tidied(one.table, key, what);
+                    }
+                    None
+                }
+                Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.needs()), why)),
             }
         };
         let Some(mended) = interrupted else {
@@ -95,15 +107,18 @@ async fn take_all_back() {
         };
         // On the list while this waits: the table may be dropped.
         worker.aborted.borrow_mut().push_front(one);
-        if let Err(error) = mended.await {
-            // Others go first the next time: their pages may be there to be had.
-            let mut aborted = worker.aborted.borrow_mut();
-            if let Some(first) = aborted.pop_front() {
-                aborted.push_back(first);
+        match mended.await {
+            Ok(mended) => there = Some(mended),
+            Err(error) => {
+                // Others go first the next time: their pages may be there to be had.
+                let mut aborted = worker.aborted.borrow_mut();
+                if let Some(first) = aborted.pop_front() {
+                    aborted.push_back(first);
+                }
+                tracing::warn!("what aborted transactions wrote is not taken back yet: {error}");
+                worker.take_back_at.set(Some(clock::now() + AGAIN));
+                break;
             }
-            tracing::warn!("what aborted transactions wrote is not taken back yet: {error}");
-            worker.take_back_at.set(Some(clock::now() + AGAIN));
-            break;
         }
     }
     worker.taking_back.set(false);

@@ -23,6 +23,7 @@ use super::large::Discarded;
 use super::page_share::PageWatch;
 use super::reading::Reads;
 use super::recent::RecentChange;
+use super::tidy::UntidyLeaf;
 use super::timers::Timers;
 use crate::log::Lsn;
 use crate::record::RecordsRef;
@@ -56,6 +57,10 @@ pub(crate) struct WorkerTransactions {
     pub(super) discarded: RefCell<VecDeque<Discarded>>,
     pub(super) discarding: Cell<bool>,
     pub(super) discard_at: Cell<Option<Instant>>,
+    /// Leaves to which something is to be done by who can wait for pages; whether a task does it; and when it is to be tried again.
+    pub(super) untidy: RefCell<VecDeque<UntidyLeaf>>,
+    pub(super) tidying: Cell<bool>,
+    pub(super) tidy_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
     pub(super) reads: Rc<Reads>,
     /// Turns of housekeeping so far.
@@ -98,6 +103,9 @@ impl WorkerTransactions {
             discarded: RefCell::default(),
             discarding: Cell::new(false),
             discard_at: Cell::new(None),
+            untidy: RefCell::default(),
+            tidying: Cell::new(false),
+            tidy_at: Cell::new(None),
             commits: RefCell::default(),
             reads,
             turns: Cell::new(0),

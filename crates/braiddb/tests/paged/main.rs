@@ -4,6 +4,7 @@ mod budget;
 mod bulk;
 #[path = "../common/mod.rs"]
 mod common;
+mod deep_indexes;
 mod large;
 mod large_attack;
 mod loads;

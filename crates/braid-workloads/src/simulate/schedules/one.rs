@@ -50,6 +50,7 @@ pub(super) struct Counts {
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
+    pub(super) inner_page_faults: u64,
     /// Bulk operations that were committed, and leaves that were looked at for what they had left.
     pub(super) bulk_operations: u64,
     pub(super) bulk_leaves_swept: u64,
@@ -82,6 +83,7 @@ impl Counts {
         self.committed_beside_pages += other.committed_beside_pages;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
+        self.inner_page_faults += other.inner_page_faults;
         self.bulk_operations += other.bulk_operations;
         self.bulk_leaves_swept += other.bulk_leaves_swept;
         self.taken_over += other.taken_over;
@@ -418,6 +420,7 @@ impl Schedule {
             evicted: stats.versions_evicted,
             pages_evicted: stats.pages.evicted,
             page_faults: stats.pages.faults,
+            inner_page_faults: stats.pages.inner_faults,
             bulk_operations: stats.bulk_operations,
             bulk_leaves_swept: stats.bulk_leaves_swept,
             taken_over: stats.workers.iter().map(|worker| worker.taken_over).sum(),

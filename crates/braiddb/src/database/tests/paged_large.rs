@@ -11,7 +11,6 @@ use crate::page::LargeRef;
 
 /// Longest a test may take, in seconds.
 const LIMIT: u64 = 300;
-/// Inner pages stay in memory, of records and of pieces.
 const FRAMES: u32 = 16;
 /// Bytes of a piece.
 const PIECE: usize = 960;

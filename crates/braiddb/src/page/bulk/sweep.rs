@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::Marks;
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::Needs;
 use crate::page::layout::KeyBytes;
 use crate::page::table::PagedTable;
 use crate::page::tree::Room;
@@ -31,7 +30,7 @@ impl PagedTable {
         status: &StatusTable,
     ) -> Result<Option<SweepPosition>, PageError> {
         let (key, tree) = (&position.0[..], self.tree());
-        let mut needs = Needs::new(1 + MOST_AHEAD);
+        let mut needs = self.needs();
         let mut held = None;
         let (next, is_sparse) = loop {
             let why = match tree.try_latch(key, Room::NONE) {
@@ -49,19 +48,21 @@ impl PagedTable {
                 Err(why) => why,
             };
             drop(held.take());
-            let mut all: SmallVec<[Interrupted; 8]> = SmallVec::new();
             if matches!(why, Interrupted::Absent(_)) {
                 let cursor = tree.cursor(Bound::Included(key), Bound::Unbounded, false);
                 let most = MOST_AHEAD.min(tree.space().most_ahead());
-                all.extend(cursor.leaves_ahead(most).into_iter().rev().map(Interrupted::Absent));
-            }
-            all.push(why);
-            held = match tree.space().gather(&mut needs, &all, None).await {
-                Ok(held) => Some(held),
-                Err(error) if all.len() == 1 => return Err(error),
+                let ahead = cursor.leaves_ahead(most).into_iter().rev();
+                let mut all: SmallVec<[Interrupted; 8]> = ahead.map(Interrupted::Absent).collect();
+                let mut more = needs.and(all.len());
+                all.push(why);
                 // What is wrong with those ahead is told when it comes to them.
-                Err(_) => Some(tree.space().gather(&mut Needs::new(1), &[why], None).await?),
-            };
+                if let Ok(there) = tree.space().gather(&mut more, &all, None).await {
+                    held = Some(there);
+                    needs.add(&[why]);
+                    continue;
+                }
+            }
+            held = Some(tree.space().gather(&mut needs, &[why], None).await?);
         };
         drop(held);
         if is_sparse {

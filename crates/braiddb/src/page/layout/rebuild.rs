@@ -42,6 +42,18 @@ impl<W: PageWord> Page<'_, W> {
         self.used_words() <= self.capacity() / 2
     }
 
+    /// Whether there is nothing on the page that another could not lead to as well: no slot, no child but the first.
+    pub(in crate::page) fn has_nothing(self) -> bool {
+        self.count() <= usize::from(self.level() > 0)
+    }
+
+    /// Whether so little is on the page that it is worth to load a neighbour to merge it with. Not at each entry that goes: the
+    /// neighbours may be full.
+    pub(in crate::page) fn is_nearly_empty(self) -> bool {
+        let is_due = self.has_nothing() || self.count().is_power_of_two();
+        is_due && self.used_words() <= self.capacity() / 8
+    }
+
     /// Words that an entry takes on a page whose keys share so many bytes.
     fn entry_words(self, place: usize, prefix: usize) -> usize {
         let entry = self.entry(place);
@@ -199,7 +211,7 @@ impl<W: PageWord> Page<'_, W> {
             + whole
             + reserved_bytes.div_ceil(WORD_BYTES);
         // What is empty goes wherever it fits.
-        let either_empty = self.count() == 0 || right.count() == 0;
+        let either_empty = self.has_nothing() || right.has_nothing();
         let (part, of) = MERGED_MOST;
         words + fences_words(&low, high) <= self.capacity()
             && (either_empty || words * of <= self.capacity() * part)

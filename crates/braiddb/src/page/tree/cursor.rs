@@ -15,7 +15,7 @@ use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
-use crate::page::gather::{Held, Needs};
+use crate::page::gather::Held;
 use crate::page::layout::{KeyBytes, Page};
 use crate::page::map::{PageId, Whereabouts};
 
@@ -85,7 +85,7 @@ impl PageCursor<'_> {
         most: usize,
         mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<Option<R>, PageError> {
-        let mut needs = Needs::new(1);
+        let mut needs = self.tree.needs(0);
         let mut held = None::<Held>;
         loop {
             match self.peek_if_near(most, held.is_some(), &mut look).await {

@@ -88,7 +88,9 @@ impl PageTree {
     ) -> Result<R, PageError> {
         match self.read_if_near(key, &mut look).await {
             Ok(result) => Ok(result),
-            Err(why) => self.space.retry(why, || self.try_read_now(key, &mut look)).await,
+            Err(why) => {
+                self.space.retry(self.needs(0), why, || self.try_read_now(key, &mut look)).await
+            }
         }
     }
 
@@ -184,9 +186,9 @@ impl PageTree {
             {
                 self.check(page, level - 1, target)?;
             }
+            page.frame.note_use();
             let shape = page.shape();
             if shape.level == 0 {
-                page.frame.note_use();
                 return Ok((id, page, version));
             }
             let child = page.page.child(target.child_place(page.page, shape));
@@ -211,6 +213,7 @@ impl PageTree {
                 path.push(Step { page, version, place: 0 });
                 return Ok(path);
             }
+            page.frame.note_use();
             let place = target.child_place(page.page, shape);
             let id = page.page.child(place);
             page.validate(version)?;

@@ -17,7 +17,7 @@ impl PageTree {
     pub(crate) async fn latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, PageError> {
         match self.latch_if_near(key, room).await {
             Ok(latched) => Ok(latched),
-            Err(why) => self.space.retry(why, || self.try_latch(key, room)).await,
+            Err(why) => self.space.retry(self.needs(0), why, || self.try_latch(key, room)).await,
         }
     }
 

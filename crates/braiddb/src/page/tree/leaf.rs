@@ -295,6 +295,11 @@ impl<'t> LatchedLeaf<'t> {
         self.page.set_reserved_bytes(bytes);
     }
 
+    /// Whether next to nothing is on it.
+    pub(in crate::page) fn is_nearly_empty(&self) -> bool {
+        self.page.page.is_nearly_empty()
+    }
+
     /// Whether [`PageTree::merge_near`] is worth a look, after a removal.
     pub(in crate::page) fn is_sparse(&self) -> bool {
         let count = self.count();

@@ -2,67 +2,82 @@
 //!
 //! A merge latches the parent, the left page and the right one. The right one's entries go to the left
 //! one, which takes over the range; the right one leaves the space. Neighbours that are not in memory are
-//! left alone, but by who waits for them: a leaf that is emptied is to go then too, or there would be ever more of
-//! them, and of the inner pages that lead to them, where keys do not come again.
+//! left alone, unless next to nothing is on the page: who can wait for them is told then, or there would be ever more of
+//! such pages where keys do not come again.
 
-use super::PageTree;
 use super::attached;
 use super::descend::Step;
+use super::{PageTree, start_again};
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::Needs;
+use crate::page::gather::{Held, Needs};
 use crate::page::map::PageId;
 
-/// An empty leaf and its neighbour.
-const PAIR: usize = 2;
+/// Pages beside the way to a page: its neighbours.
+const NEIGHBOURS: usize = 2;
 
 impl PageTree {
+    /// What a merge needs at once.
+    pub(in crate::page) fn needs_to_merge(&self) -> Needs {
+        self.needs(NEIGHBOURS)
+    }
+
     /// Merges the leaf in whose range `key` is with a neighbour, if they fit well onto one page; then its
     /// parent, which has lost a child, and so on. Does not suspend.
     pub(crate) fn merge_near(&self, key: &[u8]) {
-        // A leaf that is not in memory stays.
-        _ = self.merge_now(key);
+        // What is not in memory stays.
+        _ = self.merge_from(key, &mut 0);
     }
 
-    /// As [`Self::merge_near`], where the leaf is empty: waits for it and a neighbour to be in memory.
+    /// The same, and waits for pages to be in memory, if next to nothing is on one that is to be merged.
     ///
     /// # Errors
     /// When they cannot be; then it stays.
     #[cold]
-    pub(crate) async fn merge_empty(&self, key: &[u8]) -> Result<(), PageError> {
-        let mut needs = Needs::new(PAIR);
-        let mut held = None;
-        while let Err(why) = self.merge_now(key) {
+    pub(crate) async fn merge_waiting(&self, key: &[u8]) -> Result<(), PageError> {
+        let (mut needs, mut level) = (self.needs_to_merge(), 0);
+        let mut held = None::<Held>;
+        while let Err(why) = self.merge_from(key, &mut level) {
             drop(held.take());
             held = Some(self.space.gather(&mut needs, &[why], None).await?);
         }
         Ok(())
     }
 
+    /// Merges the page of a level in whose range `key` is, and those above, as far as that is worth it, and says with which
+    /// it would go on. Does not suspend.
+    ///
     /// # Errors
-    /// When the leaf is not in memory, or is empty and its neighbours are not.
-    fn merge_now(&self, key: &[u8]) -> Result<(), Interrupted> {
-        let mut level = 0;
+    /// When a page on the way is not in memory; when next to nothing is on a page, and a neighbour is not. Never `Restart`.
+    pub(crate) fn merge_from(&self, key: &[u8], level: &mut u8) -> Result<(), Interrupted> {
         let merged = loop {
-            match self.try_merge(key, level) {
-                Ok(true) => level += 1,
+            match self.try_merge(key, *level) {
+                Ok(true) => *level += 1,
                 Ok(false) => break Ok(()),
-                Err(Interrupted::Restart) => {}
+                Err(Interrupted::Restart) => start_again(),
                 Err(why) => break Err(why),
             }
         };
-        while matches!(self.try_lower_root(), Ok(true) | Err(Interrupted::Restart)) {}
-        merged
+        let lowered = loop {
+            match self.try_lower_root() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(Interrupted::Restart) => start_again(),
+                Err(why) => break Err(why),
+            }
+        };
+        merged.and(lowered)
     }
 
     /// Whether the page of a level in whose range `key` is was merged with a neighbour.
     ///
     /// # Errors
-    /// When what it met has changed; when a page on the way is not in memory; when it is empty, and a neighbour is not.
+    /// When what it met has changed; when a page on the way is not in memory; when next to nothing is on it, and a neighbour
+    /// is not.
     pub(super) fn try_merge(&self, key: &[u8], level: u8) -> Result<bool, Interrupted> {
         let path = self.path(key, level)?;
-        let page = path.last().expect("a path ends in a page").page;
+        let page = path.last().expect("a path ends in a page").page.page;
         let Some(above) = path.len().checked_sub(2) else { return Ok(false) };
-        if !page.page.is_sparse() {
+        if !page.is_sparse() {
             return Ok(false);
         }
         let (parent, mut absent) = (path[above], None);
@@ -74,7 +89,15 @@ impl PageTree {
             }
         }
         match absent {
-            Some(why) if page.page.count() == 0 => Err(why),
+            Some(why) if page.is_nearly_empty() => Err(why),
+            None if page.has_nothing() && parent.page.page.count() == 1 => {
+                // Its neighbours have another parent. It is looked at again when they have the same.
+                if !self.try_merge(key, level + 1)? {
+                    return Ok(false);
+                }
+                _ = self.try_merge(key, level + 2);
+                Err(Interrupted::Restart)
+            }
             _ => Ok(false),
         }
     }

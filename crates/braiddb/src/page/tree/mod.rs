@@ -17,6 +17,7 @@ mod attached;
 mod check;
 mod cursor;
 mod descend;
+mod free;
 mod insert;
 mod leaf;
 mod merge;
@@ -35,11 +36,13 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 pub(in crate::page) use cursor::PageCursor;
+pub(in crate::page) use free::PagesToFree;
 pub(in crate::page) use leaf::{LatchedLeaf, LeafView, Room};
 pub(crate) use stored::Stored;
 use stored::StoredRecords;
 
-use super::error::{Interrupted, PageError};
+use super::error::PageError;
+use super::gather::Needs;
 use super::layout::{self, Format};
 use super::map::PageId;
 use super::space::PageSpace;
@@ -78,7 +81,7 @@ impl PageTree {
         let root = {
             let new = match space.take(1) {
                 Ok(new) => new,
-                Err(why) => space.retry(why, || space.take(1)).await?,
+                Err(why) => space.retry(Needs::new(0), why, || space.take(1)).await?,
             };
             let root = new.into_latched(space.cut());
             let page = root.id().number();
@@ -131,9 +134,6 @@ impl PageTree {
         // Relaxed: statistics and hints.
         let pages = &self.pages[usize::from(level)];
         let count = pages.fetch_add(change as u64, Ordering::Relaxed).wrapping_add(change as u64);
-        if level > 0 {
-            self.space.count_inner(change as i32);
-        }
         let (bytes, bit) = (count * self.space.page_bytes() as u64, 1 << level);
         let was_cold = self.is_cold(level);
         if bytes > CACHED_BYTES && !was_cold {
@@ -150,40 +150,15 @@ impl PageTree {
         counts.take_while(|count| *count > 0).collect()
     }
 
-    /// Gives all pages of the tree back, to which nobody else comes any more, and what hangs on their frames to
-    /// `free`.
-    pub(crate) fn free_all(self, mut free: impl FnMut(u64)) {
-        self.free_below(self.root, &mut free);
-        let inner: u64 = self.pages_by_level().iter().skip(1).sum();
-        self.space.count_inner(-(inner as i32));
+    /// Levels, of which the leaves are one.
+    fn levels(&self) -> usize {
+        // Relaxed: a hint.
+        self.pages.iter().take_while(|pages| pages.load(Ordering::Relaxed) > 0).count()
     }
 
-    fn free_below(&self, id: PageId, free: &mut impl FnMut(u64)) {
-        loop {
-            // Others may let leaves leave meanwhile, or load them, who came by an old way.
-            match self.try_free_below(id, free) {
-                Ok(()) => return,
-                Err(Interrupted::Absent(_)) => {
-                    if self.space.free_absent(id, &mut *free) {
-                        return;
-                    }
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn try_free_below(&self, id: PageId, free: &mut impl FnMut(u64)) -> Result<(), Interrupted> {
-        let page = self.space.resident(id)?;
-        let version = page.version(id)?;
-        let mut latched = page.acquire(version)?;
-        if page.page.level() > 0 {
-            for place in 0..page.page.count() {
-                self.free_below(PageId::new(page.page.child(place)), free);
-            }
-        }
-        free(latched.take_mapping());
-        self.space.free(latched);
-        Ok(())
+    /// What an operation needs at once: the way from the root to a page, and so many pages beside it. Not less, if the root
+    /// is split meanwhile.
+    pub(in crate::page) fn needs(&self, beside: usize) -> Needs {
+        Needs::new(self.levels() + 1 + beside)
     }
 }

@@ -1,9 +1,11 @@
 //! Looking at a leaf without suspensions.
 
+use super::descend::Target;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
 use crate::page::error::Interrupted;
 use crate::page::layout::Slot;
+use crate::page::map::PageId;
 
 impl PageTree {
     /// As [`read`](Self::read), without suspensions.
@@ -27,6 +29,30 @@ impl PageTree {
             match result {
                 Err(Interrupted::Restart) => start_again(),
                 result => return result,
+            }
+        }
+    }
+
+    /// The leaf in whose range `key` is, which need not be in memory.
+    ///
+    /// # Errors
+    /// When a page above it is not, or the root; never `Restart`.
+    pub(in crate::page) fn leaf_id(&self, key: &[u8]) -> Result<PageId, Interrupted> {
+        let target = Target::Key(key);
+        loop {
+            let found = self.path_to(target, 1).and_then(|path| {
+                let last = path.last().expect("a path ends in a page");
+                let (page, shape) = (last.page.page, last.page.shape());
+                let id = match shape.level {
+                    0 => self.root,
+                    _ => PageId::new(page.child(target.child_place(page, shape))),
+                };
+                last.page.validate(last.version)?;
+                Ok(id)
+            });
+            match found {
+                Err(Interrupted::Restart) => start_again(),
+                found => return found,
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::page::error::Interrupted;
 use crate::page::frame::{LatchedPage, ResidentPage};
 use crate::page::layout::{Format, KeyBytes, PageCopy, SplitPoint};
 use crate::page::space::NewPage;
+use crate::planted::{Bug, is_planted};
 
 /// What there is no room for.
 #[derive(Debug)]
@@ -104,7 +105,11 @@ impl PageTree {
         if !parent.page.has_room_for_separator(&point.separator) {
             return Ok(Some(point.separator));
         }
-        parent.changed(cut);
+        if is_planted(Bug::ParentNotDirtyAfterSplit) && parent.place().is_some() {
+            parent.raise_version();
+        } else {
+            parent.changed(cut);
+        }
         left.changed(cut);
         let (id, low, high) = (new.id(), left.page.low_fence(), left.page.high_fence());
         let right = new.into_latched(cut);

@@ -19,8 +19,16 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 /// The mapping tables, by page.
 #[derive(Debug)]
 pub(in crate::page) struct Orphans {
-    shards: Box<[ModelMutex<BTreeMap<PageId, u64>>]>,
+    shards: Box<[ModelMutex<BTreeMap<PageId, Orphan>>]>,
     count: AtomicU64,
+}
+
+/// The mapping table of a page that is not in memory.
+#[derive(Clone, Copy, Debug)]
+struct Orphan {
+    word: u64,
+    /// Whether all slots of the page are of deleted records: then nothing is on it when these have no chains any more.
+    all_deleted: bool,
 }
 
 impl Orphans {
@@ -31,7 +39,7 @@ impl Orphans {
         }
     }
 
-    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, u64>> {
+    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, Orphan>> {
         &self.shards[id.number() as usize % SHARDS]
     }
 
@@ -41,12 +49,13 @@ impl Orphans {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes over the mapping table of a page that is about to leave memory, and is latched.
-    pub(in crate::page) fn put(&self, id: PageId, word: u64) {
+    /// Takes over the mapping table of a page that is about to leave memory, and is latched; with whether all of its slots
+    /// are of deleted records.
+    pub(in crate::page) fn put(&self, id: PageId, word: u64, all_deleted: bool) {
         if word == 0 {
             return;
         }
-        let before = self.shard(id).lock().insert(id, word);
+        let before = self.shard(id).lock().insert(id, Orphan { word, all_deleted });
         assert!(before.is_none(), "a page leaves memory once");
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -55,28 +64,40 @@ impl Orphans {
     /// the page is in memory.
     pub(in crate::page) fn take(&self, id: PageId, publish: impl FnOnce(u64)) {
         let mut shard = self.shard(id).lock();
-        let word = shard.remove(&id);
-        publish(word.unwrap_or(0));
-        if word.is_some() {
+        let orphan = shard.remove(&id);
+        publish(orphan.map_or(0, |orphan| orphan.word));
+        if orphan.is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Takes the chains off the mapping table of a page that nobody needs any more, if `is_absent` says that the page
-    /// is not in memory; whether it was so.
-    pub(in crate::page) fn prune(&self, id: PageId, is_absent: impl FnOnce() -> bool) -> bool {
+    /// is not in memory; `None` if it does not say so, else whether nothing is left on the page by that.
+    pub(in crate::page) fn prune(
+        &self,
+        id: PageId,
+        is_absent: impl FnOnce() -> bool,
+    ) -> Option<bool> {
         let mut shard = self.shard(id).lock();
         if !is_absent() {
-            return false;
+            return None;
         }
-        if let Some(word) = shard.get_mut(&id) {
-            // SAFETY: the table is changed under this lock only, as long as it is here; it was loaded under it.
-            *word = unsafe { Mapping::prune(*word, |_| {}) };
-            if *word == 0 {
-                shard.remove(&id);
-                self.count.fetch_sub(1, Ordering::Relaxed);
-            }
+        let Some(Orphan { word, all_deleted }) = shard.get_mut(&id) else { return Some(false) };
+        // SAFETY: the table is changed under this lock only, as long as it is here; it was loaded under it.
+        *word = unsafe { Mapping::prune(*word, |_| {}) };
+        let nothing_left = *word == 0 && *all_deleted;
+        if *word == 0 {
+            shard.remove(&id);
+            self.count.fetch_sub(1, Ordering::Relaxed);
         }
-        true
+        Some(nothing_left)
+    }
+
+    /// Takes all of them, when nobody uses any page any more.
+    pub(in crate::page) fn take_all(&self, mut free: impl FnMut(u64)) {
+        for shard in &self.shards {
+            std::mem::take(&mut *shard.lock()).values().for_each(|orphan| free(orphan.word));
+        }
+        self.count.store(0, Ordering::Relaxed);
     }
 }
