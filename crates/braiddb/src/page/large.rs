@@ -297,6 +297,11 @@ impl LargeReader<'_> {
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 
+    /// Bytes that were read so far.
+    pub(crate) fn bytes_read(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The value, read to its end.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes

@@ -169,6 +169,7 @@ impl Transaction {
             let (mut permit, mut ahead) = (None::<Rc<ReadPermit>>, 0);
             let mut reader = values.reader(large, most);
             let (mut needs, mut held) = (values.needs(), None::<Held>);
+            let mut read_before = 0;
             loop {
                 if held.is_none() {
                     sched::count_steps(PIECES_PER_STEP).await;
@@ -203,6 +204,10 @@ impl Transaction {
                 let is_alone = all.is_empty();
                 all.push(why);
                 let admitted = || Some(admitted.clone() as Admitted);
+                // Leaves that have been read are of no use any more; while none is, what was met stays needed.
+                if reader.bytes_read() > read_before {
+                    (needs, read_before) = (values.needs(), reader.bytes_read());
+                }
                 let mut with_ahead = needs.and(all.len() - 1);
                 held = match paged.gather(&mut with_ahead, &all, admitted()).await {
                     Ok(held) => {
