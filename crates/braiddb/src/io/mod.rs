@@ -16,7 +16,7 @@ mod simulated;
 #[cfg(not(any(test, braid_simulation)))]
 #[path = "unsimulated.rs"]
 mod simulated;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod transfer;
 mod uring;

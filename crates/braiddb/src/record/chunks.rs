@@ -239,21 +239,19 @@ mod model {
     /// Two threads that grow the same run at once see one word, zero at first.
     #[test]
     fn model_of_two_that_grow_at_once_gives_one_chunk() {
-        with_limit(PART_SECONDS, |_| {
-            loom::model(|| {
-                let chunks = Arc::new(Chunks::default());
-                let add = |chunks: &Chunks| {
-                    chunks.grow(3).unwrap();
-                    chunks.word(3).fetch_add(1, Ordering::Relaxed)
-                };
-                let other = {
-                    let chunks = chunks.clone();
-                    thread::spawn(move || add(&chunks))
-                };
-                let mine = add(&chunks);
-                let theirs = other.join().unwrap();
-                assert_eq!(mine + theirs, 1, "both counted on the same word, from zero");
-            });
+        loom::model(|| {
+            let chunks = Arc::new(Chunks::default());
+            let add = |chunks: &Chunks| {
+                chunks.grow(3).unwrap();
+                chunks.word(3).fetch_add(1, Ordering::Relaxed)
+            };
+            let other = {
+                let chunks = chunks.clone();
+                thread::spawn(move || add(&chunks))
+            };
+            let mine = add(&chunks);
+            let theirs = other.join().unwrap();
+            assert_eq!(mine + theirs, 1, "both counted on the same word, from zero");
         });
     }
 }
