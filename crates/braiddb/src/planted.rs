@@ -27,7 +27,6 @@ pub enum Bug {
     GivenUpWaitCounted,
     EvictionBesidePruning,
     LosingInsertFreesAtOnce,
-    CommitLsnClearedEarly,
     CommittingTakenForActive,
     StaleNameNotLookedUpAgain,
     NewerVersionWrittenOver,
@@ -70,6 +69,7 @@ pub enum Bug {
     #[cfg(test)]
     ChainLookedUpAfterValidation,
     ValidatedWithoutFence,
+    CommitLsnClearedEarly,
     OrphanAfterPlace,
     ChangeFreedAtOnce,
     ChangePushedWithoutLatch,
@@ -147,13 +147,12 @@ impl Bug {
     pub const BULK: [Self; 2] = [Self::BulkNotCertified, Self::OldBulkMarksLeft];
 
     /// Those that schedules of several workers find.
-    pub const CONCURRENCY: [Self; 17] = [
+    pub const CONCURRENCY: [Self; 16] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
         Self::GivenUpWaitCounted,
         Self::EvictionBesidePruning,
         Self::LosingInsertFreesAtOnce,
-        Self::CommitLsnClearedEarly,
         Self::CommittingTakenForActive,
         Self::StaleNameNotLookedUpAgain,
         Self::NewerVersionWrittenOver,

@@ -2,12 +2,14 @@
 //! stamps beside the horizon, and pruning beside workers that act on the horizon. They drive the
 //! real types.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use loom::thread;
 
 use super::{Horizon, Outcome, Readers, StatusTable};
 use crate::log::Lsn;
+use crate::planted::{Bug, VARIABLE};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A reader on another worker asks of a transaction whose context has committed a second one meanwhile.
@@ -40,6 +42,20 @@ fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
         assert_eq!(status.outcome(first), Outcome::Stale);
         assert_eq!(status.outcome(second), Outcome::Committed(Lsn(16)));
     });
+}
+
+/// The model above misses a context whose LSN is cleared before the name is stale.
+#[test]
+fn model_of_a_reused_context_finds_an_lsn_that_is_cleared_early() {
+    let model =
+        "version::model::model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn";
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", model])
+        .env(VARIABLE, (Bug::CommitLsnClearedEarly as usize).to_string())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("running 1 test"), "{told}");
 }
 
 /// A worker that had nothing to publish begins a transaction, while another one acts on the horizon.
