@@ -179,3 +179,97 @@ fn a_trace_is_written_for_viewers() {
         assert_eq!(is("M").count(), names + 2);
     });
 }
+
+/// What a caller waits for no more ends; what the database's end drops is told to be dropped, and its slot is idle from
+/// then on.
+#[test]
+fn waits_end_where_transactions_are_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db =
+            Database::in_memory(Options::default().workers(1).trace(1 << 16)).unwrap().watched();
+        let table: Records = block_on(db.open_or_create_table("records")).unwrap();
+        let never = || db.run(async |_| -> Result<(), Error> { std::future::pending().await });
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        // What is sent after it is over once it has begun, and waits.
+        let put = || block_on(db.put(&table, &1, &1)).unwrap();
+        let mut given_up = Box::pin(never());
+        assert!(given_up.as_mut().poll(&mut context).is_pending());
+        put();
+        drop(given_up);
+        let mut closed = Box::pin(never());
+        assert!(closed.as_mut().poll(&mut context).is_pending());
+        put();
+        let before = db.trace();
+        let waits = |slice: &&TraceSlice| slice.activity == Activity::Waits(WaitCause::Foreign);
+        assert!(before.slices().iter().filter(waits).count() >= 1, "one waits still");
+        db.close().unwrap();
+        assert!(matches!(block_on(closed), Err(Error::Closed)));
+        let trace = db.trace();
+        let dropped = |slice: &&TraceSlice| slice.activity == Activity::Dropped;
+        let dropped: Vec<_> = trace.slices().iter().filter(dropped).collect();
+        let [dropped] = dropped[..] else { panic!("one was dropped: {dropped:?}") };
+        for (lane, slices) in lanes(&trace) {
+            assert_one_after_the_other(&slices);
+            let Some(slot) = lane.1 else { continue };
+            let last = slices.last().unwrap();
+            let ends = [Activity::Ends, Activity::Dropped];
+            assert!(ends.contains(&last.activity), "slot {slot} ends with {last:?}");
+            for pair in slices.windows(2) {
+                if pair[1].activity == Activity::Dropped {
+                    assert_eq!(pair[0].activity, Activity::Waits(WaitCause::Foreign));
+                    assert_eq!(end(&pair[0]), dropped.begin);
+                }
+            }
+        }
+    });
+}
+
+/// Traces taken by several threads while transactions come and go and the database is closed.
+#[test]
+fn traces_are_bounded_and_in_order_while_the_database_is_closed() {
+    const MOST: usize = 500;
+    with_limit(LIMIT_SECONDS, |_| {
+        for round in 0..5 {
+            let options = Options::default().workers(2).trace(MOST);
+            let db = Database::in_memory(options).unwrap().watched();
+            let over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                            assert_bounded(&db.trace(), MOST);
+                        }
+                    });
+                }
+                let client = scope.spawn(|| {
+                    let table: Records = block_on(db.open_or_create_table("records")).unwrap();
+                    let mut written = 0_u64;
+                    while block_on(db.put(&table, &(written % 7), &written)).is_ok() {
+                        written += 1;
+                    }
+                    written
+                });
+                while db.stats().committed < 200 * round + 1 {
+                    std::thread::yield_now();
+                }
+                db.close().unwrap();
+                client.join().unwrap();
+                over.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            let trace = db.trace();
+            assert!(!trace.slices().is_empty());
+            assert_bounded(&trace, MOST);
+            assert_eq!(trace, db.trace(), "nothing comes after the end");
+        }
+    });
+}
+
+fn assert_bounded(trace: &Trace, most: usize) {
+    for worker in 0..2 {
+        let noted = |slice: &&TraceSlice| {
+            slice.worker == worker && !matches!(slice.activity, Activity::Waits(_))
+        };
+        assert!(trace.slices().iter().filter(noted).count() <= most);
+    }
+    lanes(trace).values().for_each(|slices| assert_one_after_the_other(slices));
+}

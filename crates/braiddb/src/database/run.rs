@@ -5,28 +5,22 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_channel::oneshot;
 
 use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
+use super::retry::{Lost, Retries};
+use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::rid::TableId;
 use crate::sched::{
-    self, CallerRuntime, Cause, Contained, ContainedFuture, Panic, UntilRecorded, contain,
-    drop_contained,
+    self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
 };
-use crate::sync::{self, clock};
-use crate::transaction::{
-    AbortCause, NamedKeys, NextAttempt, OperationError, TakenTurnstile, TurnedAway,
-    WorkerTransactions,
-};
+use crate::transaction::{AbortCause, NextAttempt, WorkerTransactions};
 
 impl Database {
     /// Runs `body` as one transaction on some worker, and commits it.
@@ -206,15 +200,20 @@ impl Database {
         // A handle of its own: the future may be sent away, and outlive the one it came from.
         let db = self.clone();
         async move {
-            let runtime = CallerRuntime::current();
+            let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(&options));
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
             db.spawn(move || {
                 Box::pin(async move {
                     let attempts = pin!(async move {
-                        // Dropped before the caller gets the result.
-                        let body = Contained::new(body);
-                        attempts(options, &*body).await
+                        let span = span.enter();
+                        let result = {
+                            // Dropped before the caller gets the result.
+                            let body = Contained::new(body);
+                            attempts(options, &*body).await
+                        };
+                        span.end(&result);
+                        result
                     });
                     let attempts = pin!(runtime.run(attempts));
                     Request::new(attempts, reply).await;
@@ -338,12 +337,10 @@ where
         return Err(Failed::Engine(Error::Overloaded));
     };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
-    let (mut failed_certifications, mut turnstile, mut turned_away) =
-        (0, None, TurnedAway::default());
+    let mut retries = Retries::new(&worker);
     let failed = loop {
         begun.note_lsn(depends_on);
-        turned_away.let_pass_at_last(&begun);
-        turnstile.iter().for_each(|turnstile: &TakenTurnstile<'_>| turnstile.let_pass(&begun));
+        retries.let_pass(&begun);
         if attempt == options.max_attempts {
             begun.name_conflicts();
         }
@@ -387,18 +384,7 @@ where
         }
         let next = NextAttempt::keep(&worker);
         sched::count_failed_attempt();
-        match lost {
-            Lost::ToWrite(_) => back_off(&worker, attempt).await,
-            Lost::ToBulk(_, table) => worker.wait_for_gate(table).await,
-            Lost::ToTurnstile => worker.wait_for_turnstile(&mut turned_away).await,
-            // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
-            Lost::Certification(_) => {
-                failed_certifications += 1;
-                if turnstile.is_none() {
-                    turnstile = worker.engine().take_turnstile(failed_certifications);
-                }
-            }
-        }
+        retries.stand_back(lost, attempt).await;
         attempt += 1;
         begun = next.begin(mode);
     };
@@ -418,69 +404,6 @@ pub(super) async fn once_durable<E>(
         return Failed::Engine(error.into());
     }
     failed.into_inner()
-}
-
-/// Why an attempt is to be made again.
-enum Lost {
-    /// Another transaction wrote a record first.
-    ToWrite(Option<Box<NamedKeys>>),
-    /// Another transaction has the turnstile.
-    ToTurnstile,
-    /// A bulk operation has this table.
-    ToBulk(Arc<str>, TableId),
-    /// What was read had changed.
-    Certification(Box<NamedKeys>),
-}
-
-impl Lost {
-    /// What an attempt was lost to that failed of `error`.
-    ///
-    /// # Errors
-    /// `error`, if it is not to be made again.
-    fn to(error: OperationError) -> Result<Self, OperationError> {
-        match error {
-            OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
-            OperationError::TurnedAway => Ok(Lost::ToTurnstile),
-            OperationError::BulkUnderWay(table, id) => Ok(Lost::ToBulk(table, id)),
-            OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
-            error => Err(error),
-        }
-    }
-
-    /// What the caller is told after the last attempt.
-    fn into_error(self, attempts: u32) -> Error {
-        match self {
-            Lost::ToWrite(record) => Error::conflict(attempts, record),
-            Lost::ToTurnstile => Error::conflict(attempts, None),
-            Lost::ToBulk(table, _) => Error::BulkUnderWay { table: table.to_string() },
-            Lost::Certification(changed) => {
-                Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
-            }
-        }
-    }
-}
-
-/// Lets others run for a random while that doubles with each attempt: for rounds of the worker at first, then
-/// for a time, up to a quarter of a second. So a transaction stands back for some seconds in all before it gives
-/// up, and takes no processor time meanwhile.
-pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
-    const MOST_ROUNDS: u32 = 1 << 12;
-    const MOST_TIME: Duration = Duration::from_millis(256);
-    let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-    // What happens in a simulation must not depend on time, but for that of a controlled schedule.
-    let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
-    if most_rounds <= MOST_ROUNDS || knows_no_time {
-        for _ in 0..fastrand::u32(0..most_rounds.min(MOST_ROUNDS)) {
-            sched::yield_now(Cause::Undecided).await;
-        }
-        return;
-    }
-    let most = Duration::from_millis(u64::from(most_rounds / MOST_ROUNDS)).min(MOST_TIME);
-    let until = clock::now() + most.mul_f64(fastrand::f64());
-    let timer = worker.timers.set(until, sched::current_waiter().await);
-    while !timer.is_over() {
-        sched::park(Cause::BackOff).await;
-    }
 }
 
 /// Sends a caller its result, and runs its waker. The caller may just have dropped its future: then the

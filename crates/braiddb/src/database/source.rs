@@ -11,6 +11,7 @@ use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
 use super::run::{Failed, attempts};
+use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain};
 use crate::sync::OnceLock;
@@ -256,7 +257,11 @@ impl Database {
                     let (input, body) = (drawn.input(), &*drawn.procedure.body);
                     let body = async |tx: &Transaction| body(tx, input).await;
                     let options = drawn.procedure.options.clone();
-                    drawn.procedure.runtime.run(pin!(attempts(options, body))).await
+                    let span = TransactionSpan::begin(&options).enter();
+                    let attempts = pin!(attempts(options, body));
+                    let result = drawn.procedure.runtime.run(attempts).await;
+                    span.end(&result);
+                    result
                 };
                 drawn.into_inner().reply(result.map_err(Failed::into_error));
             })

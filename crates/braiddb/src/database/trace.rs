@@ -46,6 +46,8 @@ pub enum Activity {
     Ends,
     /// The transaction waited for this, and then for its turn.
     Waits(Cause),
+    /// The transaction was dropped while it waited, as the database was closed or had failed.
+    Dropped,
     /// The worker issued transfers, flushed the log, collected garbage, or looked for what there is to do.
     Housekeeping,
     /// The worker slept: none of its transactions could go on.
@@ -58,6 +60,7 @@ impl Activity {
         match self {
             Self::Runs => "runs",
             Self::Ends => "ends",
+            Self::Dropped => "dropped",
             Self::Waits(Cause::Memory) => "cache line",
             Self::Waits(Cause::Undecided) => "another's decision",
             Self::Waits(Cause::Storage) => "storage",
@@ -73,7 +76,7 @@ impl Activity {
 
     fn category(self) -> &'static str {
         match self {
-            Self::Runs | Self::Ends => "run",
+            Self::Runs | Self::Ends | Self::Dropped => "run",
             Self::Waits(_) => "wait",
             Self::Housekeeping | Self::Sleeps => "worker",
         }
@@ -191,6 +194,12 @@ impl Trace {
             match doing {
                 Doing::Turn => add(None, begin, end, Activity::Housekeeping),
                 Doing::Sleep => add(None, begin, end, Activity::Sleeps),
+                Doing::Drop { slot } => {
+                    if let Some((since, cause)) = waiting.remove(&slot) {
+                        add(Some(slot), since, begin, Activity::Waits(cause));
+                    }
+                    add(Some(slot), begin, end, Activity::Dropped);
+                }
                 Doing::Poll { slot, end: poll_end } => {
                     if let Some((since, cause)) = waiting.remove(&slot) {
                         add(Some(slot), since, begin, Activity::Waits(cause));

@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 
 use super::counters::SchedulerCounters;
 use super::mailbox::Mailbox;
+use super::observe::Observers;
 use super::panics::Failure;
 use super::storage::Transfers;
 use super::waiter::Waiter;
@@ -90,6 +91,8 @@ pub(super) struct WorkerLocal {
     pub(super) engine_panicked: Cell<bool>,
     /// What is dropped once that panic is recorded; see `UntilRecorded`.
     pub(super) until_recorded: RefCell<Vec<Box<dyn Any>>>,
+    /// Who is told of polls.
+    pub(super) observers: Observers,
 }
 
 impl WorkerLocal {
@@ -118,6 +121,7 @@ impl WorkerLocal {
             failure,
             engine_panicked: Cell::new(false),
             until_recorded: RefCell::default(),
+            observers: Observers::default(),
         }
     }
 

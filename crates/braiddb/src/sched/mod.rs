@@ -12,6 +12,7 @@ mod executor;
 mod group;
 mod local;
 mod mailbox;
+mod observe;
 mod panics;
 mod policy;
 mod queues;
@@ -37,6 +38,7 @@ pub(crate) use executor::{
 };
 pub use local::Cause;
 pub(crate) use local::on_worker;
+pub(crate) use observe::{Observed, Observer, observe};
 pub(crate) use panics::{
     Contained, ContainedFuture, Failure, Panic, UntilRecorded, contain, drop_contained,
     engine_call, engine_code, hold_after_failure,
@@ -48,8 +50,8 @@ pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, wri
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
-    Interleaved, count_failed_attempt, count_steps, is_upkeep, park, prefetch, run_now,
-    suspend_memory, touch, upkeep, yield_now,
+    Interleaved, count_failed_attempt, count_steps, failed_attempts, is_upkeep, park, prefetch,
+    run_now, suspend_memory, suspended_for, touch, upkeep, yield_now,
 };
 pub(crate) use trace::{Doing, PollEnd, Slice};
 pub(crate) use waiter::{

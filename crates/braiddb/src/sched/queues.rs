@@ -200,7 +200,11 @@ impl<F: Future<Output = ()>> Queues<F> {
     ///
     /// One look is not enough: a part of a task that has been woken may be on its way through a user's executor, on
     /// another thread.
-    pub(super) fn drop_foreign(&mut self, local: &WorkerLocal) -> usize {
+    pub(super) fn drop_foreign(
+        &mut self,
+        local: &WorkerLocal,
+        mut dropped: impl FnMut(u32),
+    ) -> usize {
         let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let is_foreign = slot.is_at_rest() && !local.has_waits(index as u32);
@@ -219,6 +223,7 @@ impl<F: Future<Output = ()>> Queues<F> {
             let slot = &mut self.slots[index as usize];
             typed += usize::from(slot.is_typed());
             let state = slot.state;
+            dropped(index);
             slot.empty();
             if let TaskState::Waiting(cause) = state {
                 *self.waiting(cause) -= 1;
@@ -228,9 +233,12 @@ impl<F: Future<Output = ()>> Queues<F> {
         typed
     }
 
-    /// Drops all tasks, after the engine has failed: they tell those who wait for them.
-    pub(super) fn drop_all(&mut self) {
-        for slot in &mut self.slots {
+    /// Drops all tasks, after the engine has failed: they tell those who wait for them. Each is told of before.
+    pub(super) fn drop_all(&mut self, mut dropped: impl FnMut(u32)) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if !slot.is_free() {
+                dropped(index as u32);
+            }
             contain_destructor(|| slot.empty());
         }
     }

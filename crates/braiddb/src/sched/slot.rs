@@ -84,6 +84,10 @@ impl<F: Future<Output = ()>> Slot<F> {
         unsafe { std::ptr::from_mut(&mut self.task).write(make()) };
     }
 
+    pub(super) fn is_free(&self) -> bool {
+        self.state == TaskState::Free
+    }
+
     pub(super) fn is_typed(&self) -> bool {
         matches!(self.task, Task::Typed(_))
     }

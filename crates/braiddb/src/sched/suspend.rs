@@ -84,6 +84,16 @@ pub(crate) fn count_failed_attempt() {
     });
 }
 
+/// Attempts that tasks of this worker made in vain since it last had a turn.
+pub(crate) fn failed_attempts() -> u64 {
+    local(|local| local.map_or(0, |local| local.failed_attempts.get()))
+}
+
+/// For what the part of a task has suspended that was just polled.
+pub(crate) fn suspended_for() -> Cause {
+    local(|local| local.map_or(Cause::Foreign, |local| local.cause.get()))
+}
+
 /// Lets others run, and comes back soon. Off the workers, gives way to other threads.
 pub(crate) fn yield_now(cause: Cause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");

@@ -19,6 +19,8 @@ const MOST_NOTED: usize = 1024;
 pub(crate) enum Doing {
     /// Polled the task in a slot, until it suspended or was over.
     Poll { slot: u32, end: PollEnd },
+    /// Dropped the task in a slot, which waited.
+    Drop { slot: u32 },
     /// A turn at housekeeping.
     Turn,
     /// Slept in the kernel, until something came or completed.
@@ -102,6 +104,13 @@ impl Tracer {
     /// Lets others see what was noted.
     pub(super) fn hand_on(&mut self) {
         self.trace.keep(&mut self.noted);
+    }
+}
+
+/// What was noted when the engine failed is what is asked for most.
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.hand_on();
     }
 }
 

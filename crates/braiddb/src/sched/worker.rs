@@ -97,6 +97,7 @@ impl<'w> Worker<'w> {
         let mailbox = group.mailboxes[local.worker as usize].clone();
         let watch = Watch::new(local.worker as usize, group.mailboxes.len(), clock::now());
         let queues = Some(Queues::new(mailbox.clone()));
+        local.observers.set_traced(tracer.is_some());
         Self {
             local,
             group,
@@ -177,7 +178,8 @@ impl<'w> Worker<'w> {
         let Run { mut queues, source, .. } = run;
         drop_contained(source);
         if exit == Exit::Failed {
-            queues.drop_all();
+            queues.drop_all(dropping(&mut self.tracer));
+            self.tracer.iter_mut().for_each(Tracer::hand_on);
         } else {
             self.queues = Some(queues.convert());
         }
@@ -193,6 +195,15 @@ impl<'w> Worker<'w> {
             || self.steps_since_turn >= STEPS_PER_TURN
     }
 
+    /// Before a poll of which something is to be told: when it began, if that is noted.
+    #[cold]
+    fn begin_poll(&self, slot: u32) -> Option<Instant> {
+        if let Some(observer) = self.local.observers.of(slot) {
+            observer.before_poll();
+        }
+        self.begin_slice()
+    }
+
     /// When the slice of time begins that is to be noted, if that is done.
     #[inline(always)]
     fn begin_slice(&self) -> Option<Instant> {
@@ -206,13 +217,17 @@ impl<'w> Worker<'w> {
         }
     }
 
+    /// After such a poll, or one that came to be such a one.
     #[cold]
-    fn end_poll(&mut self, begin: Instant, slot: u32, polled: Poll<()>) {
+    fn end_poll(&mut self, begin: Option<Instant>, slot: u32, polled: Poll<()>) {
+        if let Some(observer) = self.local.observers.of(slot) {
+            observer.after_poll();
+        }
         let end = match polled {
             Poll::Ready(()) => PollEnd::Over,
             Poll::Pending => PollEnd::Suspended(self.local.cause.get()),
         };
-        self.end_slice(Some(begin), Doing::Poll { slot, end });
+        self.end_slice(begin, Doing::Poll { slot, end });
     }
 
     fn width(&self) -> usize {
@@ -220,6 +235,15 @@ impl<'w> Worker<'w> {
             (Policy::Sequential, _) => 1,
             (_, Width::Fixed(width)) => width,
             (_, Width::Auto) => self.tuner.width().min(self.contention.bound()),
+        }
+    }
+}
+
+/// Notes of slots that their tasks are dropped, if that is done.
+fn dropping(tracer: &mut Option<Tracer>) -> impl FnMut(u32) {
+    move |slot| {
+        if let Some(tracer) = tracer {
+            tracer.note(clock::now(), Doing::Drop { slot });
         }
     }
 }
@@ -299,9 +323,9 @@ impl<S: Source> Run<'_, '_, S> {
             if let Some(chance) = &mut self.worker.chance {
                 local.interleave.set(chance.bool());
             }
-            let begin = self.worker.begin_slice();
+            let begin = if local.observers.any() { self.worker.begin_poll(index) } else { None };
             let polled = self.queues.poll(index, local);
-            if let Some(begin) = begin {
+            if local.observers.any() {
                 self.worker.end_poll(begin, index, polled);
             }
             let stays = match polled {
@@ -453,6 +477,17 @@ impl<S: Source> Run<'_, '_, S> {
     #[inline(always)]
     fn collect_resumed(&mut self) {
         self.worker.local.transfers.go_on();
+        if !self.worker.local.resumed.borrow().is_empty() {
+            self.stage_resumed();
+        }
+        if self.worker.mailbox.doorbell.is_rung() {
+            self.collect_wakes();
+        }
+    }
+
+    // Neither is inlined: there is a worker loop for each type of source.
+    #[inline(never)]
+    fn stage_resumed(&mut self) {
         while !self.worker.local.resumed.borrow().is_empty() {
             // Taken out: a waker of a part is a user's code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
@@ -461,11 +496,9 @@ impl<S: Source> Run<'_, '_, S> {
             }
             self.worker.local.give_back(resumed);
         }
-        if self.worker.mailbox.doorbell.is_rung() {
-            self.collect_wakes();
-        }
     }
 
+    #[inline(never)]
     fn collect_wakes(&mut self) {
         while let Some(index) = self.worker.mailbox.wakes.pop() {
             self.queues.stage(index);

@@ -12,7 +12,7 @@ use super::snapshot::SnapshotScan;
 use super::tables::KnownTables;
 use super::token::ChangeToken;
 use super::wanted::Wanted;
-use crate::database::run::back_off;
+use crate::database::retry::back_off;
 use crate::database::workers::Workers;
 use crate::database::{Database, Error, Result};
 use crate::log::{LogHold, LogWatch, Lsn};

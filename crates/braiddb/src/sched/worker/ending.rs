@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::panics::drop_contained;
 use super::super::source::Source;
-use super::{Exit, Run, Worker};
+use super::{Exit, Run, Worker, dropping};
 use crate::sync::atomic::Ordering;
 use crate::sync::clock;
 
@@ -62,7 +62,9 @@ impl<S: Source> Run<'_, '_, S> {
         self.collect_resumed();
         if now >= drop_at {
             self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
-            self.typed_open -= self.queues.drop_foreign(self.worker.local);
+            let local = self.worker.local;
+            let dropped = dropping(&mut self.worker.tracer);
+            self.typed_open -= self.queues.drop_foreign(local, dropped);
             self.collect_resumed();
         }
     }

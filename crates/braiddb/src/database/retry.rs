@@ -1,0 +1,128 @@
+//! Why an attempt at a transaction is made again, and what is waited for before.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::Error;
+use crate::rid::TableId;
+use crate::sched::{self, Cause};
+use crate::sync::{self, clock};
+use crate::transaction::{
+    NamedKeys, OperationError, TakenTurnstile, Transaction, TurnedAway, WorkerTransactions,
+};
+
+/// Why an attempt is to be made again.
+pub(super) enum Lost {
+    /// Another transaction wrote a record first.
+    ToWrite(Option<Box<NamedKeys>>),
+    /// Another transaction has the turnstile.
+    ToTurnstile,
+    /// A bulk operation has this table.
+    ToBulk(Arc<str>, TableId),
+    /// What was read had changed.
+    Certification(Box<NamedKeys>),
+}
+
+impl Lost {
+    /// What an attempt was lost to that failed of `error`.
+    ///
+    /// # Errors
+    /// `error`, if it is not to be made again.
+    pub(super) fn to(error: OperationError) -> Result<Self, OperationError> {
+        match error {
+            OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
+            OperationError::TurnedAway => Ok(Lost::ToTurnstile),
+            OperationError::BulkUnderWay(table, id) => Ok(Lost::ToBulk(table, id)),
+            OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
+            error => Err(error),
+        }
+    }
+
+    /// What the caller is told after the last attempt.
+    pub(super) fn into_error(self, attempts: u32) -> Error {
+        match self {
+            Lost::ToWrite(record) => Error::conflict(attempts, record),
+            Lost::ToTurnstile => Error::conflict(attempts, None),
+            Lost::ToBulk(table, _) => Error::BulkUnderWay { table: table.to_string() },
+            Lost::Certification(changed) => {
+                Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
+            }
+        }
+    }
+}
+
+/// The attempts at a transaction that were made in vain.
+pub(super) struct Retries<'w> {
+    worker: &'w Rc<WorkerTransactions>,
+    failed_certifications: u32,
+    turnstile: Option<TakenTurnstile<'w>>,
+    turned_away: TurnedAway,
+}
+
+impl<'w> Retries<'w> {
+    /// None yet.
+    pub(super) fn new(worker: &'w Rc<WorkerTransactions>) -> Self {
+        let turned_away = TurnedAway::default();
+        Self { worker, failed_certifications: 0, turnstile: None, turned_away }
+    }
+
+    /// Lets the next attempt pass the turnstile, if it has that, or was turned away too often.
+    #[inline]
+    pub(super) fn let_pass(&mut self, transaction: &Transaction) {
+        self.turned_away.let_pass_at_last(transaction);
+        if let Some(turnstile) = &self.turnstile {
+            turnstile.let_pass(transaction);
+        }
+    }
+
+    /// Waits until another attempt is worth it. Boxed, and not inlined: what is compiled for each closure has but a call
+    /// of it, and its state no room for it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn stand_back(
+        &mut self,
+        lost: Lost,
+        attempt: u32,
+    ) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(async move {
+            match lost {
+                Lost::ToWrite(_) => back_off(self.worker, attempt).await,
+                Lost::ToBulk(_, table) => self.worker.wait_for_gate(table).await,
+                Lost::ToTurnstile => self.worker.wait_for_turnstile(&mut self.turned_away).await,
+                // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
+                Lost::Certification(_) => {
+                    self.failed_certifications += 1;
+                    if self.turnstile.is_none() {
+                        let engine = self.worker.engine();
+                        self.turnstile = engine.take_turnstile(self.failed_certifications);
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Lets others run for a random while that doubles with each attempt: for rounds of the worker at first, then
+/// for a time, up to a quarter of a second. So a transaction stands back for some seconds in all before it gives
+/// up, and takes no processor time meanwhile.
+pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
+    const MOST_ROUNDS: u32 = 1 << 12;
+    const MOST_TIME: Duration = Duration::from_millis(256);
+    let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
+    // What happens in a simulation must not depend on time, but for that of a controlled schedule.
+    let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
+    if most_rounds <= MOST_ROUNDS || knows_no_time {
+        for _ in 0..fastrand::u32(0..most_rounds.min(MOST_ROUNDS)) {
+            sched::yield_now(Cause::Undecided).await;
+        }
+        return;
+    }
+    let most = Duration::from_millis(u64::from(most_rounds / MOST_ROUNDS)).min(MOST_TIME);
+    let until = clock::now() + most.mul_f64(fastrand::f64());
+    let timer = worker.timers.set(until, sched::current_waiter().await);
+    while !timer.is_over() {
+        sched::park(Cause::BackOff).await;
+    }
+}
