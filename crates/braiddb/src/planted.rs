@@ -26,7 +26,6 @@ pub enum Bug {
     OtherWorkersNotWoken,
     GivenUpWaitCounted,
     EvictionBesidePruning,
-    LosingInsertFreesAtOnce,
     CommittingTakenForActive,
     StaleNameNotLookedUpAgain,
     NewerVersionWrittenOver,
@@ -147,12 +146,11 @@ impl Bug {
     pub const BULK: [Self; 2] = [Self::BulkNotCertified, Self::OldBulkMarksLeft];
 
     /// Those that schedules of several workers find.
-    pub const CONCURRENCY: [Self; 16] = [
+    pub const CONCURRENCY: [Self; 15] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
         Self::GivenUpWaitCounted,
         Self::EvictionBesidePruning,
-        Self::LosingInsertFreesAtOnce,
         Self::CommittingTakenForActive,
         Self::StaleNameNotLookedUpAgain,
         Self::NewerVersionWrittenOver,

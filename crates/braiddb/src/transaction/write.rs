@@ -254,13 +254,6 @@ impl Transaction {
             return Ok(true);
         }
         self.writes().borrow_mut().void(position);
-        if is_planted(Bug::LosingInsertFreesAtOnce) {
-            table.array().clear(rid);
-            table.rids().give_back(rid);
-            // SAFETY: none: that is the bug.
-            unsafe { version.free(table.memory()) };
-            return Ok(false);
-        }
         // SAFETY: installed above on nothing, and void in the write set; the index never led to it.
         unsafe { table.take_back(rid, version, None) };
         // SAFETY: unlinked above, and in no list.
