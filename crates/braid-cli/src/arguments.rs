@@ -230,7 +230,7 @@ pub enum Verb {
     #[cfg(not(braid_simulation))]
     Torture(braid_workloads::torture::Command),
     /// Let a checker of isolation look for cycles among what many transactions were told.
-    #[cfg(not(braid_simulation))]
+    #[cfg(all(feature = "histories", not(braid_simulation)))]
     Histories(braid_workloads::histories::Command),
     /// Crash a simulated disk at its operations, and check what is recovered.
     #[cfg(braid_simulation)]

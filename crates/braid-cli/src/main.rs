@@ -124,7 +124,7 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
             torture.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)
         }
-        #[cfg(not(braid_simulation))]
+        #[cfg(all(feature = "histories", not(braid_simulation)))]
         Verb::Histories(histories) => {
             histories.run(arguments.json)?;
             Ok(ExitCode::SUCCESS)

@@ -8,11 +8,12 @@
 //! all the others. What measures and tells, and what drives the engine, is public for `braid-peers`, which compares
 //! Braid with other databases.
 //!
-//! `bench paper` is compiled for tests, and with the feature `papers`: it takes a tenth of the command's size.
+//! `bench paper` and `histories` are compiled for tests, and with the features `papers` and `histories`: they take a tenth of the
+//! command's size, and few need them.
 
 #![cfg_attr(
-    not(any(test, feature = "papers")),
-    allow(dead_code, reason = "some parts only the figures of papers use")
+    not(any(test, all(feature = "papers", feature = "histories"))),
+    allow(dead_code, reason = "some parts only the figures of papers use, or histories")
 )]
 
 #[cfg(not(braid_simulation))]
@@ -23,7 +24,7 @@ pub mod engine;
 pub mod error;
 #[cfg(not(braid_simulation))]
 pub mod harness;
-#[cfg(not(braid_simulation))]
+#[cfg(all(any(test, feature = "histories"), not(braid_simulation)))]
 pub mod histories;
 pub mod history;
 #[cfg(not(braid_simulation))]

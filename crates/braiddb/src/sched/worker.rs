@@ -230,6 +230,22 @@ impl<'w> Worker<'w> {
         self.end_slice(begin, Doing::Poll { slot, end });
     }
 
+    /// What was sent to this worker, or to any, and is to be begun next.
+    fn next_job(&mut self) -> Option<BoxedTask> {
+        let mailbox = &self.mailbox;
+        // Looked at first: that is cheaper than to find nothing.
+        while !mailbox.messages.is_empty()
+            && let Some(message) = mailbox.messages.pop()
+        {
+            match message {
+                Message::Job(job) => return Some(job()),
+                Message::Source(source) => self.waiting_sources.push_back(source),
+            }
+        }
+        let job = if mailbox.jobs.is_empty() { None } else { mailbox.jobs.pop() };
+        job.map(|job| job())
+    }
+
     fn width(&self) -> usize {
         match (self.options.policy, self.options.hot_width) {
             (Policy::Sequential, _) => 1,
@@ -433,7 +449,7 @@ impl<S: Source> Run<'_, '_, S> {
     fn next_task(&mut self, may_be_typed: bool) -> Option<NextTask<S::Input>> {
         let most = self.worker.options.max_open;
         if self.queues.running() < most
-            && let Some(job) = self.next_job()
+            && let Some(job) = self.worker.next_job()
         {
             return Some(NextTask::Job(job));
         }
@@ -450,21 +466,6 @@ impl<S: Source> Run<'_, '_, S> {
                 None
             }
         }
-    }
-
-    fn next_job(&mut self) -> Option<BoxedTask> {
-        let mailbox = &self.worker.mailbox;
-        // Looked at first: that is cheaper than to find nothing.
-        while !mailbox.messages.is_empty()
-            && let Some(message) = mailbox.messages.pop()
-        {
-            match message {
-                Message::Job(job) => return Some(job()),
-                Message::Source(source) => self.worker.waiting_sources.push_back(source),
-            }
-        }
-        let job = if mailbox.jobs.is_empty() { None } else { mailbox.jobs.pop() };
-        job.map(|job| job())
     }
 
     /// Whether nothing is to be begun that was sent to this worker.
