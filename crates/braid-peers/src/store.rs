@@ -76,6 +76,9 @@ pub enum Kind {
     Braid,
     Lmdb,
     Redb,
+    #[cfg(feature = "rocksdb")]
+    #[value(name = "rocksdb")]
+    RocksDb,
     Fjall,
     Sqlite,
 }
@@ -87,6 +90,8 @@ impl Kind {
             Self::Braid => "Braid",
             Self::Lmdb => "LMDB",
             Self::Redb => "redb",
+            #[cfg(feature = "rocksdb")]
+            Self::RocksDb => "RocksDB",
             Self::Fjall => "fjall",
             Self::Sqlite => "SQLite",
         }
@@ -99,6 +104,8 @@ impl Kind {
             Self::Braid => Box::new(Braid::open(setup)?),
             Self::Lmdb => Box::new(stores::lmdb::Lmdb::open(setup)?),
             Self::Redb => Box::new(stores::redb::Redb::open(setup)?),
+            #[cfg(feature = "rocksdb")]
+            Self::RocksDb => Box::new(stores::rocksdb::RocksDb::open(setup)?),
             Self::Fjall => Box::new(stores::fjall::Fjall::open(setup)?),
             Self::Sqlite => Box::new(stores::sqlite::Sqlite::open(setup)?),
         })

@@ -36,7 +36,10 @@ fn subjects(report: &Value) -> Vec<String> {
     measured.iter().map(name).collect()
 }
 
+#[cfg(not(feature = "rocksdb"))]
 const STORES: [&str; 5] = ["Braid", "LMDB", "redb", "fjall", "SQLite"];
+#[cfg(feature = "rocksdb")]
+const STORES: [&str; 6] = ["Braid", "LMDB", "redb", "RocksDB", "fjall", "SQLite"];
 
 #[test]
 fn memory() {

@@ -4,6 +4,8 @@ pub mod braid;
 pub mod fjall;
 pub mod lmdb;
 pub mod redb;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
 pub mod sqlite;
 
 use std::ops::Range;

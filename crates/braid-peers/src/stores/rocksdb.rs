@@ -1,0 +1,171 @@
+//! RocksDB, with optimistic transactions. Settings as its wiki advises ("Setup Options and Basic Tuning"): a block cache that
+//! holds the data where it fits into memory, else a third of memory; blocks of 16 KiB, filters of 10 bits a key, index and
+//! filter blocks in the cache; levels sized dynamically, LZ4, as many background jobs as cores. Filters are left out of the
+//! last level, as point reads hit. Reads of several keys are a MultiGet at a snapshot; what is modified is read for
+//! update, so that the commit is validated against all of it: serializable.
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, Direction, ErrorKind, IteratorMode,
+    OptimisticTransactionDB, OptimisticTransactionOptions, Options, ReadOptions, WriteOptions,
+};
+
+use super::{each_record, pieces};
+use crate::call::{Answer, Call, increment};
+use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+
+const BLOCK_BYTES: usize = 16 << 10;
+const FILTER_BITS: f64 = 10.0;
+
+pub struct RocksDb {
+    database: OptimisticTransactionDB,
+    setup: Setup,
+}
+
+impl RocksDb {
+    pub fn open(setup: &Setup) -> Result<Self, Failure> {
+        let mut blocks = BlockBasedOptions::default();
+        blocks.set_block_cache(&Cache::new_lru_cache(cache(setup)));
+        blocks.set_block_size(BLOCK_BYTES);
+        blocks.set_bloom_filter(FILTER_BITS, false);
+        blocks.set_cache_index_and_filter_blocks(true);
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_block_based_table_factory(&blocks);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        options.set_bytes_per_sync(1 << 20);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_optimize_filters_for_hits(true);
+        options.increase_parallelism(cores());
+        if let Some(budget) = setup.budget {
+            options.set_write_buffer_size(memtable(budget));
+        }
+        let database = OptimisticTransactionDB::open(&options, &setup.directory)?;
+        Ok(Self { database, setup: setup.clone() })
+    }
+
+    fn write_options(&self) -> WriteOptions {
+        let mut options = WriteOptions::default();
+        options.set_sync(self.setup.synced);
+        options
+    }
+}
+
+fn cores() -> i32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as i32)
+}
+
+fn cache(setup: &Setup) -> usize {
+    setup.budget.map_or_else(|| setup.ample_cache(), |budget| budget / 3) as usize
+}
+
+/// Several may be there at a time.
+fn memtable(budget: u64) -> usize {
+    (budget / 16).max(1 << 20) as usize
+}
+
+impl Store for RocksDb {
+    fn settings(&self) -> String {
+        let memtable = match self.setup.budget {
+            Some(budget) => format!("{} MiB", memtable(budget) >> 20),
+            None => "its default".to_owned(),
+        };
+        format!(
+            "a block cache of {} MiB, blocks of {} KiB, filters of {FILTER_BITS} bits a key but in the last level, LZ4, \
+             a memtable of {memtable}, {} background jobs, sync: {}",
+            cache(&self.setup) >> 20,
+            BLOCK_BYTES >> 10,
+            cores(),
+            self.setup.synced
+        )
+    }
+
+    fn load(&self, records: u64) -> Result<(), Failure> {
+        for piece in pieces(records) {
+            let mut batch = rocksdb::WriteBatchWithTransaction::<true>::default();
+            each_record(piece, self.setup.value_bytes, |key, value| {
+                batch.put(key.to_be_bytes(), value);
+                Ok::<_, Failure>(())
+            })?;
+            self.database.write(&batch)?;
+        }
+        self.database.flush()?;
+        self.database.compact_range(None::<&[u8]>, None::<&[u8]>);
+        Ok(self.database.flush_wal(true)?)
+    }
+
+    fn client(&self) -> Result<Box<dyn Client + '_>, Failure> {
+        Ok(Box::new(Caller { store: self, value: Vec::new() }))
+    }
+}
+
+struct Caller<'s> {
+    store: &'s RocksDb,
+    value: Vec<u8>,
+}
+
+impl Caller<'_> {
+    /// `None` after a conflict.
+    fn modify(&mut self, keys: &[u64]) -> Result<Option<Answer>, Failure> {
+        let mut answer = Answer::default();
+        let mut options = OptimisticTransactionOptions::default();
+        options.set_snapshot(true);
+        let tx = self.store.database.transaction_opt(&self.store.write_options(), &options);
+        let snapshot = tx.snapshot();
+        let mut reads = ReadOptions::default();
+        reads.set_snapshot(&snapshot);
+        for key in keys {
+            let value = tx.get_for_update_opt(key.to_be_bytes(), true, &reads)?;
+            let value = value.ok_or(Missing(*key))?;
+            answer.add(*key, &value);
+            self.value.clear();
+            self.value.extend_from_slice(&value);
+            increment(&mut self.value);
+            tx.put(key.to_be_bytes(), &self.value)?;
+        }
+        drop((reads, snapshot));
+        match tx.commit() {
+            Ok(()) => Ok(Some(answer)),
+            Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::TryAgain) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Client for Caller<'_> {
+    fn run(&mut self, call: &Call) -> Result<Reply, Failure> {
+        let database = &self.store.database;
+        let (mut answer, mut conflicts) = (Answer::default(), 0);
+        match call {
+            Call::Read(keys) => {
+                let snapshot = database.snapshot();
+                let mut reads = ReadOptions::default();
+                reads.set_snapshot(&snapshot);
+                let values =
+                    database.multi_get_opt(keys.iter().map(|key| key.to_be_bytes()), &reads);
+                for (key, value) in keys.iter().zip(values) {
+                    answer.add(*key, &value?.ok_or(Missing(*key))?);
+                }
+            }
+            Call::Modify(keys) => loop {
+                if let Some(committed) = self.modify(keys)? {
+                    answer = committed;
+                    break;
+                }
+                conflicts += 1;
+            },
+            Call::Scan { from, limit } => {
+                let snapshot = database.snapshot();
+                let from = from.to_be_bytes();
+                let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
+                for record in
+                    snapshot.iterator(IteratorMode::From(&from, Direction::Forward)).take(limit)
+                {
+                    let (key, value) = record?;
+                    answer.add(u64::from_be_bytes(key[..].try_into()?), &value);
+                }
+            }
+        }
+        Ok(Reply { answer, conflicts })
+    }
+}
