@@ -87,7 +87,7 @@ impl Store for RocksDb {
                 batch.put(key.to_be_bytes(), value);
                 Ok::<_, Failure>(())
             })?;
-            self.database.write(&batch)?;
+            self.database.write(batch)?;
         }
         self.database.flush()?;
         self.database.compact_range(None::<&[u8]>, None::<&[u8]>);
