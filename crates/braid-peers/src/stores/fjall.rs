@@ -6,7 +6,7 @@ use fjall::{
     KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, PersistMode, Readable,
 };
 
-use super::{each_record, pieces};
+use super::{each_record, memtable, memtable_words, pieces, until_committed};
 use crate::call::{Answer, Call, increment};
 use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
 
@@ -22,9 +22,8 @@ impl Fjall {
             OptimisticTxDatabase::builder(&setup.directory).cache_size(cache(setup)).open()?;
         let options = || {
             let options = KeyspaceCreateOptions::default().expect_point_read_hits(true);
-            // Several memtables may be there at a time.
-            match setup.budget {
-                Some(budget) => options.max_memtable_size(memtable(budget)),
+            match memtable(setup) {
+                Some(bytes) => options.max_memtable_size(bytes),
                 None => options,
             }
         };
@@ -41,19 +40,12 @@ fn cache(setup: &Setup) -> u64 {
     setup.budget.map_or_else(|| setup.ample_cache(), |budget| budget / 4)
 }
 
-fn memtable(budget: u64) -> u64 {
-    (budget / 16).max(1 << 20)
-}
-
 impl Store for Fjall {
     fn settings(&self) -> String {
-        let memtable = match self.setup.budget {
-            Some(budget) => format!("{} MiB", memtable(budget) >> 20),
-            None => "its default".to_owned(),
-        };
         format!(
-            "a cache of {} MiB, a memtable of {memtable}, point reads expected to hit, persist mode: {:?}",
+            "a cache of {} MiB, a memtable of {}, point reads expected to hit, persist mode: {:?}",
             cache(&self.setup) >> 20,
+            memtable_words(&self.setup),
             self.persist_mode()
         )
     }
@@ -105,7 +97,7 @@ impl Caller<'_> {
 impl Client for Caller<'_> {
     fn run(&mut self, call: &Call) -> Result<Reply, Failure> {
         let Fjall { database, records, .. } = self.store;
-        let (mut answer, mut conflicts) = (Answer::default(), 0);
+        let mut answer = Answer::default();
         match call {
             Call::Read(keys) => {
                 let tx = database.read_tx();
@@ -114,13 +106,7 @@ impl Client for Caller<'_> {
                     answer.add(*key, &value);
                 }
             }
-            Call::Modify(keys) => loop {
-                if let Some(committed) = self.modify(keys)? {
-                    answer = committed;
-                    break;
-                }
-                conflicts += 1;
-            },
+            Call::Modify(keys) => return until_committed(|| self.modify(keys)),
             Call::Scan { from, limit } => {
                 let tx = database.read_tx();
                 let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
@@ -130,6 +116,6 @@ impl Client for Caller<'_> {
                 }
             }
         }
-        Ok(Reply { answer, conflicts })
+        Ok(Reply { answer, conflicts: 0 })
     }
 }

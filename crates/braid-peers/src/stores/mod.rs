@@ -12,7 +12,8 @@ use std::ops::Range;
 
 use braid_workloads::random::key_of;
 
-use crate::call::fill;
+use crate::call::{Answer, fill};
+use crate::store::{Failure, Reply, Setup};
 
 /// Records that one loading transaction writes.
 const PIECE: u64 = 1_000;
@@ -34,4 +35,27 @@ fn each_record<E>(
         put(key_of(record), &value)?;
     }
     Ok(())
+}
+
+/// Makes attempts at a transaction, each of which gives `None` after a conflict, until one commits.
+fn until_committed(
+    mut attempt: impl FnMut() -> Result<Option<Answer>, Failure>,
+) -> Result<Reply, Failure> {
+    let mut conflicts = 0;
+    loop {
+        if let Some(answer) = attempt()? {
+            return Ok(Reply { answer, conflicts });
+        }
+        conflicts += 1;
+    }
+}
+
+/// Bytes of a memtable within a budget, if there is one: several may be there at a time.
+fn memtable(setup: &Setup) -> Option<u64> {
+    setup.budget.map(|budget| (budget / 16).max(1 << 20))
+}
+
+/// The same in words.
+fn memtable_words(setup: &Setup) -> String {
+    memtable(setup).map_or("its default".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
 }

@@ -9,7 +9,7 @@ use rocksdb::{
     OptimisticTransactionDB, OptimisticTransactionOptions, Options, ReadOptions, WriteOptions,
 };
 
-use super::{each_record, pieces};
+use super::{each_record, memtable, memtable_words, pieces, until_committed};
 use crate::call::{Answer, Call, increment};
 use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
 
@@ -37,8 +37,8 @@ impl RocksDb {
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_optimize_filters_for_hits(true);
         options.increase_parallelism(cores());
-        if let Some(budget) = setup.budget {
-            options.set_write_buffer_size(memtable(budget));
+        if let Some(bytes) = memtable(setup) {
+            options.set_write_buffer_size(bytes as usize);
         }
         let database = OptimisticTransactionDB::open(&options, &setup.directory)?;
         Ok(Self { database, setup: setup.clone() })
@@ -59,22 +59,14 @@ fn cache(setup: &Setup) -> usize {
     setup.budget.map_or_else(|| setup.ample_cache(), |budget| budget / 3) as usize
 }
 
-/// Several may be there at a time.
-fn memtable(budget: u64) -> usize {
-    (budget / 16).max(1 << 20) as usize
-}
-
 impl Store for RocksDb {
     fn settings(&self) -> String {
-        let memtable = match self.setup.budget {
-            Some(budget) => format!("{} MiB", memtable(budget) >> 20),
-            None => "its default".to_owned(),
-        };
         format!(
             "a block cache of {} MiB, blocks of {} KiB, filters of {FILTER_BITS} bits a key but in the last level, LZ4, \
-             a memtable of {memtable}, {} background jobs, sync: {}",
+             a memtable of {}, {} background jobs, sync: {}",
             cache(&self.setup) >> 20,
             BLOCK_BYTES >> 10,
+            memtable_words(&self.setup),
             cores(),
             self.setup.synced
         )
@@ -135,7 +127,7 @@ impl Caller<'_> {
 impl Client for Caller<'_> {
     fn run(&mut self, call: &Call) -> Result<Reply, Failure> {
         let database = &self.store.database;
-        let (mut answer, mut conflicts) = (Answer::default(), 0);
+        let mut answer = Answer::default();
         match call {
             Call::Read(keys) => {
                 let snapshot = database.snapshot();
@@ -147,13 +139,7 @@ impl Client for Caller<'_> {
                     answer.add(*key, &value?.ok_or(Missing(*key))?);
                 }
             }
-            Call::Modify(keys) => loop {
-                if let Some(committed) = self.modify(keys)? {
-                    answer = committed;
-                    break;
-                }
-                conflicts += 1;
-            },
+            Call::Modify(keys) => return until_committed(|| self.modify(keys)),
             Call::Scan { from, limit } => {
                 let snapshot = database.snapshot();
                 let from = from.to_be_bytes();
@@ -166,6 +152,6 @@ impl Client for Caller<'_> {
                 }
             }
         }
-        Ok(Reply { answer, conflicts })
+        Ok(Reply { answer, conflicts: 0 })
     }
 }

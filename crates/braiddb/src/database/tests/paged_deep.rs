@@ -8,11 +8,10 @@ use futures_util::future::join_all;
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
-use super::paged_disk::give_way;
+use super::paged_disk::{give_way, is_of_disk, wait_until};
 use super::polls::poll_at_most;
 use crate::common::{Watched, with_limit};
 use crate::io::{Faults, SimulatedDisk};
-use crate::log::LogError;
 use crate::page::PagedTable;
 use crate::transaction::Durability;
 
@@ -79,6 +78,24 @@ fn fill(db: &Database, table: &Records) -> Model {
     model
 }
 
+/// Inserts all records in one transaction.
+async fn insert_all(tx: &Transaction, table: &Records) -> Result<(), Error> {
+    for number in 0..RECORDS {
+        tx.insert(table, &key(number)[..], &value(number, 0)).await?;
+    }
+    Ok(())
+}
+
+/// Makes a table, inserts all records, and takes all of it back.
+fn take_back_table(db: &Database) {
+    let body = async move |tx: &Transaction| {
+        let paged = TableOptions::default().paged();
+        insert_all(tx, &tx.create_table_with("taken back", paged).await?).await?;
+        Err::<(), _>(Error::KeyNotFound)
+    };
+    assert!(matches!(db.run_blocking(body), Err(Error::KeyNotFound)));
+}
+
 fn check(db: &Database, table: &Records, model: &Model) {
     for reverse in [false, true] {
         let table = table.clone();
@@ -97,19 +114,6 @@ fn check(db: &Database, table: &Records, model: &Model) {
 fn with_paged<R>(db: &Database, look: impl FnOnce(&PagedTable) -> R) -> R {
     let tables = db.shared.engine.tables();
     look(tables.iter().find_map(|table| table.paged()).expect("a table is paged"))
-}
-
-/// Waits until something is so; the time limit of the test says when it takes too long.
-fn wait_until(db: &Database, is_so: impl Fn() -> bool) {
-    while !is_so() {
-        // The end of a transaction is what lets others be collected.
-        db.run_blocking(async |_: &Transaction| Ok::<_, Error>(())).unwrap();
-        std::thread::yield_now();
-    }
-}
-
-fn is_of_disk(error: &Error) -> bool {
-    matches!(error, Error::Log(error) if matches!(**error, LogError::Io { .. }))
 }
 
 /// Calls operations on one task's keys, each dropped after one more poll until it is ready; in transactions of which some
@@ -260,15 +264,7 @@ fn a_table_that_is_taken_back_leaves_no_pages() {
         let (disk, db, _) = open(6, 16);
         disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
         let before = db.stats().pages;
-        let body = async move |tx: &Transaction| {
-            let paged = TableOptions::default().paged();
-            let table: Records = tx.create_table_with("taken back", paged).await?;
-            for number in 0..RECORDS {
-                tx.insert(&table, &key(number)[..], &value(number, 0)).await?;
-            }
-            Err::<(), _>(Error::KeyNotFound)
-        };
-        assert!(matches!(db.run_blocking(body), Err(Error::KeyNotFound)));
+        take_back_table(&db);
         assert!(db.stats().pages.inner_evicted > 20, "{:?}", db.stats().pages);
         wait_until(&db, || {
             let pages = db.stats().pages;
@@ -286,15 +282,7 @@ fn a_database_can_be_closed_while_pages_of_a_table_are_given_back() {
         for seed in 0..4 {
             let (disk, db, _) = open(seed, 16);
             disk.set_faults(Faults { most_delay: 50, ..Faults::default() });
-            let body = async move |tx: &Transaction| {
-                let paged = TableOptions::default().paged();
-                let table: Records = tx.create_table_with("taken back", paged).await?;
-                for number in 0..RECORDS {
-                    tx.insert(&table, &key(number)[..], &value(number, 0)).await?;
-                }
-                Err::<(), _>(Error::KeyNotFound)
-            };
-            assert!(matches!(db.run_blocking(body), Err(Error::KeyNotFound)));
+            take_back_table(&db);
             db.close().unwrap();
         }
     });
@@ -342,12 +330,40 @@ fn leaves_of_records_that_were_taken_back_go() {
         disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
         let used = table.clone();
         let body = async move |tx: &Transaction| {
-            for number in 0..RECORDS {
-                tx.insert(&used, &key(number)[..], &value(number, 0)).await?;
-            }
+            insert_all(tx, &used).await?;
             Err::<(), _>(Error::KeyNotFound)
         };
         assert!(matches!(db.run_blocking(body), Err(Error::KeyNotFound)));
+        wait_until(&db, || with_paged(&db, PagedTable::pages_by_level) == [1]);
+        check(&db, &table, &Model::new());
+        db.close().unwrap();
+    });
+}
+
+/// The same of a bulk operation that deletes all records, and of one that inserts them and is taken back.
+#[test]
+fn leaves_that_bulk_operations_emptied_go() {
+    with_limit(LIMIT, |_| {
+        let (disk, db, table) = open(7, 16);
+        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        fill(&db, &table);
+        let before = with_paged(&db, PagedTable::pages_by_level);
+        assert!(before.len() >= 4, "{before:?}");
+        let used = table.clone();
+        let delete = async move |tx: &Transaction| {
+            for number in 0..RECORDS {
+                assert!(tx.delete(&used, &key(number)[..]).await?);
+            }
+            Ok(())
+        };
+        block_on(db.run_bulk(&table, delete)).unwrap();
+        wait_until(&db, || with_paged(&db, PagedTable::pages_by_level) == [1]);
+        let used = table.clone();
+        let insert = async move |tx: &Transaction| {
+            insert_all(tx, &used).await?;
+            Err::<(), _>(Error::KeyNotFound)
+        };
+        assert!(matches!(block_on(db.run_bulk(&table, insert)), Err(Error::KeyNotFound)));
         wait_until(&db, || with_paged(&db, PagedTable::pages_by_level) == [1]);
         check(&db, &table, &Model::new());
         db.close().unwrap();

@@ -96,8 +96,17 @@ pub(super) struct Counts {
     pub(super) failed: u64,
 }
 
+/// Waits until something is so; the time limit of the test says when it takes too long.
+pub(super) fn wait_until(db: &Database, is_so: impl Fn() -> bool) {
+    while !is_so() {
+        // The end of a transaction is what lets others be collected.
+        db.run_blocking(async |_: &Transaction| Ok::<_, Error>(())).unwrap();
+        std::thread::yield_now();
+    }
+}
+
 /// Whether the disk's fault is told.
-fn is_of_disk(error: &Error) -> bool {
+pub(super) fn is_of_disk(error: &Error) -> bool {
     matches!(error, Error::Log(error) if matches!(**error, LogError::Io { .. }))
 }
 

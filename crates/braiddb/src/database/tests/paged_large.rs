@@ -4,7 +4,7 @@
 use pollster::block_on;
 
 use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
-use super::paged_disk::{check, fill, open_with, value, work_of_all};
+use super::paged_disk::{check, fill, open_with, value, wait_until, work_of_all};
 use crate::common::{Watched, with_limit};
 use crate::io::{Faults, SimulatedDisk};
 use crate::page::LargeRef;
@@ -24,12 +24,11 @@ fn pieces(db: &Database) -> u64 {
 
 /// Waits until there are so many; the time limit of the test says when it takes too long.
 fn wait_for_pieces(db: &Database, expected: u64) {
-    while pieces(db) != expected {
-        assert!(pieces(db) > expected, "pieces are missing");
-        // The end of a transaction is what lets others be collected.
-        db.run_blocking(async |_: &Transaction| Ok::<_, Error>(())).unwrap();
-        std::thread::yield_now();
-    }
+    wait_until(db, || {
+        let there = pieces(db);
+        assert!(there >= expected, "pieces are missing");
+        there == expected
+    });
 }
 
 fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {

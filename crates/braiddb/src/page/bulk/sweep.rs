@@ -66,7 +66,8 @@ impl PagedTable {
         };
         drop(held);
         if is_sparse {
-            tree.merge_near(key);
+            // Nobody else comes by a leaf that an operation emptied.
+            tree.merge_waiting(key).await?;
         }
         Ok(next.map(SweepPosition))
     }
