@@ -13,7 +13,6 @@ mod eviction;
 #[path = "../common/expiring.rs"]
 #[allow(dead_code, reason = "a table of another type is made here")]
 mod expiring;
-mod large_values;
 mod log_failure;
 mod memory;
 mod read_admission;

@@ -4,11 +4,13 @@
 
 #![cfg(not(braid_simulation))]
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Watched, with_limit};
 use braiddb::{Database, MAX_VALUE_BYTES, Options, Table};
+use common::{Watched, with_limit};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
