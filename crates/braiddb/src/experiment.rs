@@ -9,4 +9,5 @@
 //! # Ok::<_, std::io::Error>(())
 //! ```
 
+pub use crate::database::load_onto_pages;
 pub use crate::log::{TrackerDrive, TrackerDriven};

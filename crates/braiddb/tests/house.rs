@@ -11,9 +11,9 @@ use examples::Documented;
 
 /// Layers from the top down; a layer may name itself and what stands below it.
 const LAYERS: [&str; 19] = [
+    "experiment",
     "simulation",
     "database",
-    "experiment",
     "durability",
     "transaction",
     "record",

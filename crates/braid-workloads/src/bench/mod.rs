@@ -16,9 +16,9 @@ use crate::workload::stage::Stage;
 #[cfg(braid_experiment)]
 use crate::workload::trackers;
 use crate::workload::{
-    airports, all, arrivals, blocked, changes, churn, commit, hot_cold, idle, inserts, isolation,
-    load, log, overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench, tatp,
-    timeline, tpcc, tpch, trace, updates, ycsb,
+    airports, all, arrivals, blocked, bulk, changes, churn, commit, hot_cold, idle, inserts,
+    isolation, load, log, overwrite, paged, paths, reads, reopen, rmw, scan, smallbank, sysbench,
+    tatp, timeline, tpcc, tpch, trace, updates, ycsb,
 };
 
 /// Measure Braid on this machine.
@@ -161,6 +161,11 @@ workloads! {
         after_help = "Nothing is logged. Needs 1 GB of disk and 2 GB of memory; give --dir to choose the disk."
     )]
     Paged(paged::PagedArguments),
+    /// Load a paged table, and change all of one five times as large as its memory, in bulk operations.
+    #[command(
+        after_help = "A round loads, and changes, all --records; readers alone run for --seconds. Give --dir to choose the disk, of which a million records need some 700 MB. 10 GB of data: braid bench bulk --dir DIR -n 60M --rounds 1"
+    )]
+    Bulk(bulk::BulkArguments),
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
@@ -285,8 +290,9 @@ mod tests {
             #[test]
             fn $name() {
                 let document = run(&$arguments);
-                let measured = &document.reports[0].measured;
-                let names: Vec<&str> = measured.iter().map(|subject| &*subject.name).collect();
+                let measured = document.reports.iter().flat_map(|report| &report.measured);
+                let names: Vec<&str> =
+                    measured.clone().map(|subject| &*subject.name).collect();
                 for subject in $subjects {
                     let subject: &str = subject;
                     assert!(names.contains(&subject), "{subject} is not in {names:?}");
@@ -349,6 +355,10 @@ mod tests {
         paged: ["paged", "--quick"] => [
             "in memory", "paged, all cached", "4 times the memory, an eighth is read",
             "4 times the memory, all is read", "4 times the memory, all is read, sequential",
+        ];
+        bulk: ["bulk", "--quick"] => [
+            "transactions", "a bulk operation", "a bulk operation, durable", "readers alone",
+            "readers beside a bulk update",
         ];
         paths: ["paths", "--quick"] => ["nested", "boxed"];
         churn: ["churn", "--quick"] => ["updates"];

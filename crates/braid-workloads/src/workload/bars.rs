@@ -86,6 +86,14 @@ pub(crate) const PAGED_OVER_HOT: Limit = at_least(0.6);
 pub(crate) const FITTING_OVER_CACHED: Limit = at_least(0.9);
 pub(crate) const PAGED_OVER_SEQUENTIAL: Limit = at_least(3.0);
 
+/// Bulk operations: loading onto pages alone over loading in one; the memory that versions take, which only other tables have;
+/// readers beside an update of all records of 10 GB over alone.
+#[cfg(braid_experiment)]
+pub(crate) const UNVERSIONED_OVER_BULK: Limit = (Side::AtMost, 1.15, "×");
+pub(crate) const BULK_VERSIONS: Limit = (Side::AtMost, 1e6, "B");
+pub(crate) const BULK_RECORDS: u64 = 60_000_000;
+pub(crate) const READERS_BESIDE_BULK: Limit = at_least(0.85);
+
 /// TPC-C: the warehouses of the larger setting; serializable over snapshot isolation, also where parts of
 /// records are read; braided over sequential. Published: transactions/s of systems on one thread without durability.
 pub(crate) const TPCC_WAREHOUSES: u16 = 100;

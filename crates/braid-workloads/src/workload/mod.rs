@@ -6,6 +6,7 @@ pub(crate) mod arrivals;
 pub(crate) mod bars;
 pub(crate) mod blocked;
 pub(crate) mod book;
+pub(crate) mod bulk;
 pub(crate) mod changes;
 pub(crate) mod churn;
 pub(crate) mod commit;

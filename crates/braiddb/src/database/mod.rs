@@ -38,6 +38,8 @@ mod tables;
 mod tests;
 mod trace;
 mod transaction;
+#[cfg(braid_experiment)]
+mod unversioned;
 mod upkeep;
 mod weak;
 mod workers;
@@ -83,6 +85,8 @@ pub use table::{KeyRange, Table};
 pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
+#[cfg(braid_experiment)]
+pub use unversioned::load_onto_pages;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 pub use weak::WeakDatabase;
 use workers::Workers;

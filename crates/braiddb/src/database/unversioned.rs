@@ -1,0 +1,41 @@
+//! Loading onto the pages of a paged table alone: what a load costs without transactions, versions and log.
+
+use std::borrow::Borrow;
+
+use super::Database;
+use super::error::{Error, Result};
+use super::table::Table;
+use super::transaction::encode_checked;
+use crate::transaction::OperationError;
+use crate::types::{Key, Value};
+
+/// Puts rows onto the pages of a paged table, and nothing else: no transaction, no versions, nothing logged or counted. For
+/// measurements beside bulk operations only: the database is not to be kept.
+///
+/// # Errors
+/// [`Error::NotPaged`]; [`Error::Closed`]; as a put of these keys and values; that a page cannot be had.
+pub async fn load_onto_pages<K, V, R, ValueOf>(
+    database: &Database,
+    table: &Table<K, V>,
+    rows: R,
+) -> Result<()>
+where
+    K: Key,
+    V: Value + ?Sized,
+    R: IntoIterator<Item = (K, ValueOf)> + Send + 'static,
+    ValueOf: Borrow<V::Input>,
+{
+    let (records, name) = (table.core.clone(), table.name.clone());
+    if records.paged().is_none() {
+        return Err(Error::NotPaged(name.to_string()));
+    }
+    let done = database.shared.workers.start(move || async move {
+        let pages = records.paged().expect("it is paged, as was seen");
+        for (key, value) in rows {
+            let (key, value) = (encode_checked(&key)?, V::encode(value.borrow())?);
+            pages.replay(&key, Some(&value)).await.map_err(OperationError::from)?;
+        }
+        Ok(())
+    })?;
+    done.await.map_err(|_| database.ended())?
+}
