@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use super::error::Result;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode_checked, encode_range};
+use super::transaction::{Transaction, check_key, encode, encode_range};
 use crate::sched::engine_code;
 use crate::transaction::{Bounds, Intent, WorkerTransactions};
 use crate::types::{TableKey, Value};
@@ -38,7 +38,7 @@ impl Transaction {
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
-        self.update_with_encoded(table, &encode_checked(key)?, change).await
+        self.update_with_encoded(table, &encode(key), change).await
     }
 
     /// [`Transaction::update_with`] of a key that is encoded.
@@ -53,8 +53,10 @@ impl Transaction {
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
+        let records = self.records(table)?;
+        check_key(records, key)?;
         let changed = {
-            let Some(found) = engine_code(self.core.get(self.records(table)?, key)).await? else {
+            let Some(found) = engine_code(self.core.get(records, key)).await? else {
                 return Ok(false);
             };
             change(V::decode(found.bytes())?)
@@ -95,7 +97,7 @@ impl Transaction {
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
-        self.fetch_update_encoded(table, &encode_checked(key)?, change).await
+        self.fetch_update_encoded(table, &encode(key), change).await
     }
 
     /// [`Transaction::fetch_update`] of a key that is encoded.
@@ -110,8 +112,10 @@ impl Transaction {
         V: Value + ?Sized,
         T: Borrow<V::Input>,
     {
+        let records = self.records(table)?;
+        check_key(records, key)?;
         let (before, after) = {
-            let found = engine_code(self.core.get(self.records(table)?, key)).await?;
+            let found = engine_code(self.core.get(records, key)).await?;
             let decode = || found.as_ref().map(|found| V::decode(found.bytes())).transpose();
             (decode()?.map(V::into_owned), change(decode()?))
         };
@@ -150,7 +154,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let key = encode_checked(key)?;
+        let key = encode(key);
         let (expected, value) =
             (expected.map(V::encode).transpose()?, value.map(V::encode).transpose()?);
         self.compare_and_set_encoded(table, &key, expected.as_deref(), value.as_deref()).await
@@ -168,8 +172,10 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
+        let records = self.records(table)?;
+        check_key(records, key)?;
         {
-            let found = engine_code(self.core.get(self.records(table)?, key)).await?;
+            let found = engine_code(self.core.get(records, key)).await?;
             let same = match (&found, expected) {
                 (Some(found), Some(expected)) => V::is_same(expected, found.bytes())?,
                 (None, None) => true,

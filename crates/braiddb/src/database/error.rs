@@ -17,7 +17,7 @@ use crate::types::{DecodeError, EncodeError};
 pub enum Error {
     /// Another transaction wrote a record this one needed, in every attempt; or one that others had kept from
     /// committing for long was let past.
-    #[error("gave up after {attempts} attempts: other transactions wrote the same records first{}", at(.record))]
+    #[error("gave up after {attempts} attempts: {}", conflict(.record))]
     Conflict {
         /// How often the transaction was tried.
         attempts: u32,
@@ -354,9 +354,12 @@ impl Error {
     }
 }
 
-/// Where a conflict was, for a message.
-fn at(record: &Option<Box<Contended>>) -> String {
-    record.as_ref().map_or_else(String::new, |record| format!(": {record}"))
+/// Whom a transaction met, for a message.
+fn conflict(record: &Option<Box<Contended>>) -> String {
+    match record {
+        Some(record) => format!("other transactions wrote the same records first: {record}"),
+        None => "one that others had kept from committing for long was let past".to_owned(),
+    }
 }
 
 impl Error {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::error::{Error, Result};
 use super::table::Table;
-use super::transaction::{Transaction, encode, encode_checked};
+use super::transaction::{Transaction, encode, encode_for};
 use super::{Database, refuse_on_worker};
 use crate::record::Records;
 use crate::sched::engine_code;
@@ -81,7 +81,8 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (records, key) = (self.expiring(table)?, encode_checked(key)?);
+        let records = self.expiring(table)?;
+        let key = encode_for(records, key)?;
         let expiry = engine_code(self.core().expiry_of(records, &key)).await?;
         Ok(expiry.map(moment))
     }

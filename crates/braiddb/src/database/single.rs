@@ -7,7 +7,7 @@ use super::Database;
 use super::error::Result;
 use super::options::RunOptions;
 use super::table::Table;
-use super::transaction::{Transaction, encode_checked};
+use super::transaction::{Transaction, check_key, encode_checked};
 use super::write::EncodedWrite;
 use crate::sched::engine_code;
 use crate::types::{TableKey, Value};
@@ -136,7 +136,9 @@ impl Database {
         async move {
             let key = key?;
             let body = async move |tx: &Transaction| {
-                Ok(engine_code(tx.core().contains(tx.records(&table)?, &key)).await?)
+                let records = tx.records(&table)?;
+                check_key(records, &key)?;
+                Ok(engine_code(tx.core().contains(records, &key)).await?)
             };
             Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
         }

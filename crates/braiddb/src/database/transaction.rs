@@ -6,7 +6,8 @@ use super::error::{Error, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::index::MAX_KEY_BYTES;
-use crate::record;
+use crate::page::PagedTable;
+use crate::record::{self, Records};
 use crate::sched::{Contained, engine_call, engine_code};
 use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord, unexpired_at};
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
@@ -91,7 +92,7 @@ impl Transaction {
     }
 
     #[inline(always)]
-    pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t record::Records>
+    pub(super) fn records<'t, K, V>(&self, table: &'t Table<K, V>) -> Result<&'t Records>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
@@ -135,7 +136,8 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (records, key) = (self.records(table)?, encode_checked(key)?);
+        let records = self.records(table)?;
+        let key = encode_for(records, key)?;
         let found = engine_code(self.core.get(records, &key)).await?;
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
@@ -171,7 +173,8 @@ impl Transaction {
         T: PartialEq + Clone + 'static,
         F: Fn(V::Ref<'_>) -> T + 'static,
     {
-        let (records, key) = (self.records(table)?, encode_checked(key)?);
+        let records = self.records(table)?;
+        let key = encode_for(records, key)?;
         let Some((found, seen)) = engine_code(self.core.get_unnoted(records, &key)).await? else {
             return Ok(None);
         };
@@ -216,7 +219,8 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let (records, key) = (self.records(table)?, encode_checked(key)?);
+        let records = self.records(table)?;
+        let key = encode_for(records, key)?;
         Ok(engine_code(self.core.contains(records, &key)).await?)
     }
 
@@ -253,7 +257,8 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        let keys: Vec<KeyBuffer> = keys.into_iter().map(encode_checked).collect::<Result<_>>()?;
+        let keys: Vec<KeyBuffer> =
+            keys.into_iter().map(|key| encode_for(records, key)).collect::<Result<_>>()?;
         let values = engine_code(self.core.multi_get(records, &keys)).await?;
         values.into_iter().map(|bytes| Ok(bytes.map(V::decode).transpose()?)).collect()
     }
@@ -372,7 +377,9 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let found = engine_code(self.core.get(self.records(table)?, key)).await?;
+        let records = self.records(table)?;
+        check_key(records, key)?;
+        let found = engine_code(self.core.get(records, key)).await?;
         let owned = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
         Ok(found.map(owned).transpose()?)
     }
@@ -531,7 +538,25 @@ pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> Bo
     Bounds { low: low.map(encode), high: high.map(encode) }
 }
 
-/// A key's encoding, if a record can have it.
+/// A key's encoding, if a record of this table can have it.
+#[inline(always)]
+pub(super) fn encode_for<K: TableKey + ?Sized>(records: &Records, key: &K) -> Result<KeyBuffer> {
+    let key = encode(key);
+    check_key(records, &key)?;
+    Ok(key)
+}
+
+/// Checks that a record of this table can have a key of this encoding.
+#[inline]
+pub(super) fn check_key(records: &Records, key: &[u8]) -> Result<()> {
+    let limit = records.paged().map_or(MAX_KEY_BYTES, PagedTable::max_key_bytes);
+    match key.len() <= limit {
+        true => Ok(()),
+        false => Err(Error::KeyTooLong { bytes: key.len(), limit }),
+    }
+}
+
+/// A key's encoding, if a record of some table can have it.
 pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer> {
     let key = encode(key);
     match key.len() <= MAX_KEY_BYTES {

@@ -223,7 +223,8 @@ fn what_paged_tables_cannot_do_is_told() {
         let (most, more) = (MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1);
         let told = |error| matches!(error, Error::ValueTooLong { bytes, limit } if (bytes, limit) == (more, most));
         assert!(told(put(1, more).unwrap_err()));
-        assert_eq!(block_on(db.get(&table, &vec![1; 513])).unwrap(), None);
+        let read = block_on(db.get(&table, &vec![1; 513]));
+        assert!(matches!(read, Err(Error::KeyTooLong { bytes: 513, limit: 512 })), "{read:?}");
         assert_eq!(block_on(db.get(&table, &vec![1; 512])).unwrap(), Some(vec![2; 1025]));
         let refused = block_on(db.index::<u64, _, _, _>(
             &table,

@@ -184,31 +184,50 @@ fn a_range_is_counted_and_deleted_without_its_values() {
 #[test]
 fn a_key_that_no_record_can_have_is_an_error_for_readers_too() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = in_memory();
-        let table: Table<[u8], u64> = block_on(db.create_table("t")).unwrap();
-        let long = vec![1; MAX_KEY_BYTES + 1];
-        let refused = |result: Result<(), Error>| {
-            let Err(Error::KeyTooLong { bytes, limit }) = result else { panic!("{result:?}") };
-            assert_eq!((bytes, limit), (MAX_KEY_BYTES + 1, MAX_KEY_BYTES));
-        };
-        refused(block_on(db.get(&table, &long)).map(drop));
-        refused(block_on(db.contains(&table, &long)).map(drop));
-        refused(block_on(db.put(&table, &long, &1)));
-        refused(block_on(db.delete(&table, &long)).map(drop));
-        db.run_blocking(async move |tx| {
-            refused(tx.get(&table, &long).await.map(drop));
-            refused(tx.contains(&table, &long).await.map(drop));
-            refused(tx.multi_get(&table, [&long[..]]).await.map(drop));
-            refused(tx.update_with(&table, &long, |value| value).await.map(drop));
-            let longest = &long[..MAX_KEY_BYTES];
-            tx.put(&table, longest, &7).await?;
-            assert_eq!(tx.get(&table, longest).await?, Some(7));
-            // A range may start or end anywhere.
-            assert_eq!(tx.count(&table, ..=&long[..]).await?, 1);
-            Ok(())
-        })
-        .unwrap();
+        keys_that_are_too_long_are_refused(TableOptions::default(), MAX_KEY_BYTES);
+        // A page has eight keys at least.
+        keys_that_are_too_long_are_refused(TableOptions::default().paged(), 512);
     });
+}
+
+fn keys_that_are_too_long_are_refused(options: TableOptions, most: usize) {
+    let db = in_memory();
+    let table: Table<[u8], u64> = block_on(db.create_table_with("t", options)).unwrap();
+    let long = vec![1; most + 1];
+    let refused = |result: Result<(), Error>| {
+        let Err(Error::KeyTooLong { bytes, limit }) = result else { panic!("{result:?}") };
+        assert_eq!((bytes, limit), (long.len(), most));
+    };
+    refused(block_on(db.get(&table, &long)).map(drop));
+    refused(block_on(db.contains(&table, &long)).map(drop));
+    refused(block_on(db.put(&table, &long, &1)));
+    refused(block_on(db.delete(&table, &long)).map(drop));
+    refused(block_on(db.update_with(&table, &long, |value| value)).map(drop));
+    refused(block_on(db.compare_and_set(&table, &long, None, None)).map(drop));
+    let snapshot = block_on(db.snapshot()).unwrap();
+    refused(block_on(snapshot.get(&table, &long)).map(drop));
+    let begun = block_on(db.begin()).unwrap();
+    refused(block_on(begun.get(&table, &long)).map(drop));
+    let long = long.clone();
+    db.run_blocking(async move |tx| {
+        let refused = |result: Result<(), Error>| {
+            assert!(matches!(result, Err(Error::KeyTooLong { limit, .. }) if limit == most));
+        };
+        refused(tx.get(&table, &long).await.map(drop));
+        refused(tx.contains(&table, &long).await.map(drop));
+        refused(tx.multi_get(&table, [&long[..]]).await.map(drop));
+        refused(tx.get_part(&table, &long, |value| value).await.map(drop));
+        refused(tx.update_with(&table, &long, |value| value).await.map(drop));
+        refused(tx.fetch_update(&table, &long, |value: Option<u64>| value).await.map(drop));
+        refused(tx.compare_and_set(&table, &long, None, None).await.map(drop));
+        let longest = &long[..most];
+        tx.put(&table, longest, &7).await?;
+        assert_eq!(tx.get(&table, longest).await?, Some(7));
+        // A range may start or end anywhere.
+        assert_eq!(tx.count(&table, ..=&long[..]).await?, 1);
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

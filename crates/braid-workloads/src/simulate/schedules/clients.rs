@@ -269,7 +269,7 @@ impl Clients {
     }
 
     /// Whether a transaction is a bulk operation on those tables that are on pages.
-    fn is_bulk(&self, number: Number) -> bool {
+    pub(super) fn is_bulk(&self, number: Number) -> bool {
         number % BULK == 1 && !self.tables.paged().is_empty()
     }
 

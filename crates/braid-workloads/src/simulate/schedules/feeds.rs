@@ -8,11 +8,12 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
 use braiddb::{
-    ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error, RunOptions,
-    Table, Transaction,
+    ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error, RunOptions, Table,
+    Transaction,
 };
 use fastrand::Rng;
 
+use super::super::work::kind;
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 
 type Rows = Table<u64, [u8]>;
@@ -198,8 +199,14 @@ pub(super) struct Feeds {
 impl Feeds {
     /// # Errors
     /// As for opening a table.
-    pub(super) async fn open(db: &Database, log: Arc<Mutex<Log>>) -> Result<Self, Error> {
-        let table = db.run(async |tx| tx.open_or_create_table(NAME).await).await?;
+    pub(super) async fn open(
+        db: &Database,
+        paged: bool,
+        log: Arc<Mutex<Log>>,
+    ) -> Result<Self, Error> {
+        let open =
+            async move |tx: &Transaction| tx.open_or_create_table_with(NAME, kind(paged)).await;
+        let table = db.run(open).await?;
         Ok(Self { table, log, slot: Mutex::default() })
     }
 
@@ -242,21 +249,25 @@ impl Clients {
         let (first, table, pauses) =
             (random.u64(0..KEYS), self.feeds().table.clone(), random.bool());
         let deletes = random.bool();
-        let written =
-            pollster(self.db.run_with(RunOptions::default(), async move |tx: &Transaction| {
-                let mut value = [number.to_le_bytes(), count.to_le_bytes()].concat();
-                value.resize(16 + bytes, number as u8);
-                for record in first..first + count {
-                    tx.put(&table, &(record % KEYS), &value).await?;
-                }
-                if deletes {
-                    tx.delete(&table, &((first + count) % KEYS)).await?;
-                }
-                if pauses {
-                    Pause(false).await;
-                }
-                Ok::<_, Error>(())
-            }));
+        let (options, tables) = (RunOptions::default(), [table.clone()]);
+        let write = async move |tx: &Transaction| {
+            let mut value = [number.to_le_bytes(), count.to_le_bytes()].concat();
+            value.resize(16 + bytes, number as u8);
+            for record in first..first + count {
+                tx.put(&table, &(record % KEYS), &value).await?;
+            }
+            if deletes {
+                tx.delete(&table, &((first + count) % KEYS)).await?;
+            }
+            if pauses {
+                Pause(false).await;
+            }
+            Ok::<_, Error>(())
+        };
+        let written = match self.is_bulk(number) {
+            true => pollster(self.db.try_run_bulk_with(options, tables, write)),
+            false => pollster(self.db.run_with(options, write)),
+        };
         match written {
             Ok(outcome) => {
                 self.feeds().tell(Told::Committed(number, outcome.commit_lsn));
@@ -352,7 +363,7 @@ impl Clients {
                 None => return,
                 Some(Err(error)) => return self.excuse("a feed from a snapshot", &error),
                 Some(Ok(piece)) if piece.snapshot => {
-                    for change in piece.changes.iter().filter(|c| c.kind == ChangeKind::Insert) {
+                    for change in piece.changes.iter().filter(|change| change.kind.gives_value()) {
                         if seen.insert(change.key.clone(), change.value.clone()).is_some() {
                             return self.report("a snapshot gives a record twice".to_owned());
                         }

@@ -113,17 +113,17 @@ async fn compare(
     Ok(())
 }
 
-/// Writes to the table; what is refused is passed over, once it is seen to be right.
+/// Writes to the table; what is refused is passed over, once it is seen to be right. A bulk operation has no savepoints.
 async fn write(
     tx: &Transaction,
     table: &Records,
     halves: Option<&Numbers>,
-    (keys, random): (u64, &mut Rng),
+    (keys, is_bulk, random): (u64, bool, &mut Rng),
 ) -> Result<(), Error> {
     let mut savepoint = None;
     for _ in 0..random.u32(1..5) {
         let (key, value) = (random.u64(0..keys), random.u64(0..VALUES));
-        let written = match random.u32(0..8) {
+        let written = match random.u32(0..if is_bulk { 7 } else { 8 }) {
             0..3 => tx.put(table, &key, &value).await,
             3 => tx.insert(table, &key, &value).await,
             4 => tx.update(table, &key, &value).await,
@@ -157,16 +157,23 @@ impl Clients {
     pub(super) fn write_indexed(&self, random: &mut Rng) {
         let (table, halves) = (self.indexed.table.clone(), self.indexed.handles.get(1));
         let (seed, keys, gives_up) = (random.u64(..), 2 * self.keys, random.u32(0..6) == 0);
-        let written = pollster(self.db.run(async move |tx: &Transaction| {
+        let (tables, is_bulk) = ([table.clone()], self.is_bulk(self.number()));
+        let write = async move |tx: &Transaction| {
             let mut random = Rng::with_seed(seed ^ u64::from(tx.attempt()));
-            write(tx, &table, halves.as_ref(), (keys, &mut random)).await?;
+            write(tx, &table, halves.as_ref(), (keys, is_bulk, &mut random)).await?;
             if random.u32(0..3) == 0 {
                 Pause(false).await;
             }
             if gives_up { Err(Error::Options(ABORTED_ON_PURPOSE.to_owned())) } else { Ok(()) }
-        }));
+        };
+        let written = match is_bulk {
+            true => pollster(self.db.run_bulk(tables, write)),
+            false => pollster(self.db.run(write)),
+        };
         match written {
             Ok(()) | Err(Error::IndexNotFound { .. }) => {}
+            // The index is created or dropped by somebody else.
+            Err(Error::IndexBusy { .. }) if is_bulk => {}
             Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => {}
             Err(error) => self.excuse("a write to a table with indexes", &error),
         }

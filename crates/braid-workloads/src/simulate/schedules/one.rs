@@ -24,6 +24,9 @@ use crate::history::History;
 /// Steps after which a schedule makes no progress: many times what the longest takes.
 const MOST_STEPS: u64 = 10_000_000;
 
+/// Sets what options a seed has apart from what it draws.
+const OPTIONS: u64 = 0x6f70_7469_6f6e_7321;
+
 /// What schedules did, added up.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub(super) struct Counts {
@@ -47,6 +50,9 @@ pub(super) struct Counts {
     /// Schedules with paged tables, and their transactions that committed.
     pub(super) with_paged_tables: u64,
     pub(super) committed_beside_pages: u64,
+    /// Of these schedules, those that were of indexes, and of change feeds.
+    pub(super) of_paged_indexes: u64,
+    pub(super) of_paged_feeds: u64,
     /// Pages that left memory, and that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
@@ -81,6 +87,8 @@ impl Counts {
         self.histories_recovered += other.histories_recovered;
         self.with_paged_tables += other.with_paged_tables;
         self.committed_beside_pages += other.committed_beside_pages;
+        self.of_paged_indexes += other.of_paged_indexes;
+        self.of_paged_feeds += other.of_paged_feeds;
         self.pages_evicted += other.pages_evicted;
         self.page_faults += other.page_faults;
         self.inner_page_faults += other.inner_page_faults;
@@ -207,23 +215,29 @@ impl Schedule {
         self.faults.errors > 0
     }
 
-    /// Chosen without drawing, so that what the seed draws is the same for both.
+    /// What is chosen of options, apart from what is drawn and from what the clients do: so each of these meets each of those.
+    fn chosen(&self) -> u64 {
+        Rng::with_seed(self.seed ^ OPTIONS).u64(..)
+    }
+
     fn certifier(&self) -> Certifier {
-        match self.seed % 4 {
-            1 => Certifier::SerialSafetyNet,
+        match self.chosen() % 5 {
+            // There are no snapshots under the safety net, and so no feeds that begin with one.
+            0 if !Mix::is_of_feeds(self.seed) => Certifier::SerialSafetyNet,
             _ => Certifier::ReadValidation,
         }
     }
 
-    /// 0 if no table is on pages, else which are; chosen without drawing too. The safety net does not certify
-    /// reads of paged tables.
+    /// 0 if no table is on pages, else which are. The safety net does not certify reads of paged tables.
     fn paged(&self) -> u64 {
-        if self.seed % 4 == 2 { self.seed / 4 + 1 } else { 0 }
+        let chosen = self.chosen();
+        if matches!(chosen % 5, 1 | 2) { chosen >> 32 | 1 } else { 0 }
     }
 
     /// Pages that may be in memory: about as many as there are tables, each of which has one at least.
     fn page_frames(&self) -> Option<u32> {
-        (self.seed / 16 % 4 > 0).then_some(3 + u32::from(self.seed / 64 % 4 == 0))
+        let chosen = self.chosen() >> 8;
+        (chosen % 4 > 0).then_some(3 + u32::from(chosen >> 8 & 3 == 0))
     }
 
     fn options(&mut self) -> Options {
@@ -271,6 +285,8 @@ impl Schedule {
         counts.committed = witness.oracle.lock().expect(NO_PANIC).committed();
         if self.paged() > 0 {
             (counts.with_paged_tables, counts.committed_beside_pages) = (1, counts.committed);
+        } else {
+            (counts.of_paged_indexes, counts.of_paged_feeds) = (0, 0);
         }
         (counts.followed, counts.slots_advanced) = witness.feeds.lock().expect(NO_PANIC).counts();
         let crash = crash.lock().expect(NO_PANIC).take();
@@ -325,7 +341,7 @@ impl Schedule {
         };
         let records = fill(&db, table, self.clients, filled)?;
         let feeds = (mix == Mix::Feeds)
-            .then(|| pollster(Feeds::open(&db, witness.feeds.clone())))
+            .then(|| pollster(Feeds::open(&db, paged, witness.feeds.clone())))
             .transpose()
             .context("the table that is followed")?;
         disk.set_faults(self.faults);
@@ -405,7 +421,7 @@ impl Schedule {
 
     /// Closes the database, and looks whether everything of it is freed.
     fn end(&self, db: Database, clients: Clients) -> Result<Counts> {
-        let stats = db.stats();
+        let (stats, mix) = (db.stats(), clients.mix);
         self.close(&db)?;
         let memory = db.memory_probe();
         drop((clients, db));
@@ -423,6 +439,8 @@ impl Schedule {
             inner_page_faults: stats.pages.inner_faults,
             bulk_operations: stats.bulk_operations,
             bulk_leaves_swept: stats.bulk_leaves_swept,
+            of_paged_indexes: u64::from(mix == Mix::Indexes),
+            of_paged_feeds: u64::from(mix == Mix::Feeds),
             taken_over: stats.workers.iter().map(|worker| worker.taken_over).sum(),
             pruned: stats.versions_pruned,
             freed: stats.versions_freed,
