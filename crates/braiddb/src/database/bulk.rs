@@ -3,8 +3,6 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use futures_channel::oneshot;
-
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
 use super::run::{Failed, Request, once_durable};
@@ -13,6 +11,7 @@ use super::transaction::Transaction;
 use super::{Database, refuse_on_worker};
 use crate::record::Records;
 use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded};
+use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
 /// Tables that a bulk operation changes: one, some in an array, a slice or a vector, or a tuple of tables of several types.

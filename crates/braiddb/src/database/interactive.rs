@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use futures_channel::{mpsc, oneshot};
 use futures_core::Stream;
 
 use super::Database;
@@ -25,7 +24,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
 };
-use crate::sync::{OnceLock, clock};
+use crate::sync::{OnceLock, async_queue, clock, oneshot};
 use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
 use crate::types::{TableKey, Value};
 
@@ -70,7 +69,7 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 /// ```
 #[derive(Debug)]
 pub struct InteractiveTransaction {
-    requests: mpsc::UnboundedSender<Request>,
+    requests: async_queue::UnboundedSender<Request>,
     failure: Arc<Failure>,
     expired: Arc<OnceLock<Expired>>,
 }
@@ -120,7 +119,7 @@ impl<'e> Limits<'e> {
 /// transaction.
 async fn next_request(
     worker: &WorkerTransactions,
-    inbox: &mut mpsc::UnboundedReceiver<Request>,
+    inbox: &mut async_queue::UnboundedReceiver<Request>,
     expiry: Option<(Instant, Expired)>,
 ) -> Result<Option<Request>, Expired> {
     let waiter = sched::current_foreign_waiter().await;
@@ -225,7 +224,7 @@ impl Workers {
     }
 
     async fn begin(&self, mode: Mode, limited: bool) -> Result<(InteractiveTransaction, Lsn)> {
-        let (requests, inbox) = mpsc::unbounded();
+        let (requests, inbox) = async_queue::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
         let expired = Arc::new(OnceLock::new());
@@ -240,7 +239,7 @@ impl Workers {
 /// The worker's side of an interactive transaction.
 async fn serve(
     (mode, limited): (Mode, bool),
-    mut inbox: UntilRecorded<mpsc::UnboundedReceiver<Request>>,
+    mut inbox: UntilRecorded<async_queue::UnboundedReceiver<Request>>,
     begun: UntilRecorded<oneshot::Sender<Result<Lsn>>>,
     at_expiry: Arc<OnceLock<Expired>>,
 ) {

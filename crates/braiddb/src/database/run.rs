@@ -7,8 +7,6 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use futures_channel::oneshot;
-
 use super::Database;
 use super::error::{Error, Result};
 use super::options::{Outcome, RunOptions};
@@ -20,6 +18,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
 };
+use crate::sync::oneshot;
 use crate::transaction::{AbortCause, NextAttempt, WorkerTransactions};
 
 impl Database {

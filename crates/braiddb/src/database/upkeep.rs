@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use futures_channel::oneshot;
-
 use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
 use crate::log::{BlockKind, Lsn};
+use crate::sync::oneshot;
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]

@@ -3,12 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_channel::oneshot;
-
 use super::ended;
 use super::error::{Error, Result};
 use super::run::send;
 use crate::sched::{self, Failure, Job, JobSender, UntilRecorded};
+use crate::sync::oneshot;
 
 /// The way to a database's workers. Who has it does not keep the database open.
 #[derive(Clone, Debug)]

@@ -3,8 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_channel::oneshot;
-
 use super::counters::SchedulerCounters;
 use super::driver::Driver;
 use super::group::WorkerGroup;
@@ -18,7 +16,7 @@ use super::trace::WorkerTrace;
 use crate::io::{Device, SimulatedDisk};
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{self, Mutex, channel, clock};
+use crate::sync::{self, Mutex, channel, clock, oneshot};
 
 /// A task on its way: runs on the worker, and returns the future that is the task.
 pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;

@@ -3,6 +3,7 @@
 use super::panics::{UntilRecorded, drop_contained};
 use super::slot::NoTask;
 use super::worker::{Exit, Worker};
+use crate::sync::oneshot;
 
 /// Where tasks come from, one after another, without a box each.
 pub(crate) trait Source: 'static {
@@ -65,7 +66,7 @@ pub(super) trait ErasedSource: Send {
 /// What makes a source on its worker, and where its end is reported.
 pub(super) struct Sending<M> {
     pub(super) make: M,
-    pub(super) done: UntilRecorded<futures_channel::oneshot::Sender<()>>,
+    pub(super) done: UntilRecorded<oneshot::Sender<()>>,
 }
 
 impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {

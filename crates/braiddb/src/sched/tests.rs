@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_channel::oneshot;
+use crate::sync::oneshot;
 use parking_lot::{Condvar, Mutex};
 
 use super::source::Source;

@@ -5,7 +5,7 @@
 //!
 //! | build | what is behind the door |
 //! |---|---|
-//! | ordinary | the standard library's, `parking_lot`'s and `crossbeam`'s, re-exported |
+//! | ordinary | the standard library's, `parking_lot`'s, `crossbeam`'s and `futures-channel`'s, re-exported |
 //! | `--cfg loom` | loom's atomics and fences, for models; the rest as in the ordinary build |
 //! | `--cfg braid_simulation` | the same wrapped, so that a controlled schedule may switch threads at every access |
 //!
@@ -24,8 +24,8 @@ pub(crate) mod quarantine;
 pub(crate) use controlled::Mutex as ModelMutex;
 #[cfg(all(braid_simulation, not(loom)))]
 pub(crate) use controlled::{
-    Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue, atomic, channel, clock, spin_loop, thread,
-    yield_thread,
+    Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue, async_queue, atomic, channel, clock,
+    oneshot, spin_loop, thread, yield_thread,
 };
 #[cfg(loom)]
 pub(crate) use modelled::{ModelMutex, RawLock, atomic, spin_loop, yield_thread};

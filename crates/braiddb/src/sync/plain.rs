@@ -34,6 +34,7 @@ pub(crate) mod channel {
 }
 
 pub(crate) use crossbeam_queue::SegQueue;
+pub(crate) use futures_channel::{mpsc as async_queue, oneshot};
 #[cfg(test)]
 pub(crate) use parking_lot::Condvar;
 pub(crate) use parking_lot::{Mutex, RwLock};

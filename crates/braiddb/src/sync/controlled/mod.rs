@@ -6,6 +6,7 @@ pub(crate) mod channel;
 mod finding;
 mod lock;
 mod pool;
+mod replies;
 mod run;
 mod schedule;
 mod strategy;
@@ -15,6 +16,7 @@ pub(crate) mod thread;
 
 pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};
 pub(crate) use lock::{Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue};
+pub(crate) use replies::{async_queue, oneshot};
 pub use run::{
     Client, Ran, Runner, describe_by, found_wrong, give_way, pause, planned_panics, spawn,
     switch_threads,

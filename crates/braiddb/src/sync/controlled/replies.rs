@@ -1,0 +1,124 @@
+//! Channels that futures wait at, whose every access is a point of a controlled schedule.
+
+/// One value, from one to one.
+pub(crate) mod oneshot {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use super::super::schedule::{Point, point};
+    pub(crate) use futures_channel::oneshot::Canceled;
+
+    /// Sends the value, or tells by its end that there is none.
+    #[derive(Debug)]
+    pub(crate) struct Sender<T>(Option<futures_channel::oneshot::Sender<T>>);
+
+    /// Waits for the value.
+    #[derive(Debug)]
+    pub(crate) struct Receiver<T>(Option<futures_channel::oneshot::Receiver<T>>);
+
+    pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        (Sender(Some(sender)), Receiver(Some(receiver)))
+    }
+
+    impl<T> Sender<T> {
+        #[track_caller]
+        pub(crate) fn send(mut self, value: T) -> Result<(), T> {
+            point(Point::Queue);
+            self.0.take().expect("there until it is sent or dropped").send(value)
+        }
+
+        #[track_caller]
+        pub(crate) fn is_canceled(&self) -> bool {
+            point(Point::Queue);
+            self.0.as_ref().expect("there until it is sent or dropped").is_canceled()
+        }
+
+        #[track_caller]
+        pub(crate) fn poll_canceled(&mut self, context: &mut Context<'_>) -> Poll<()> {
+            point(Point::Queue);
+            self.0.as_mut().expect("there until it is sent or dropped").poll_canceled(context)
+        }
+    }
+
+    impl<T> Drop for Sender<T> {
+        fn drop(&mut self) {
+            if self.0.is_some() {
+                point(Point::Queue);
+            }
+        }
+    }
+
+    impl<T> Future for Receiver<T> {
+        type Output = Result<T, Canceled>;
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+            point(Point::Queue);
+            Pin::new(self.0.as_mut().expect("there until it is dropped")).poll(context)
+        }
+    }
+
+    impl<T> Drop for Receiver<T> {
+        fn drop(&mut self) {
+            point(Point::Queue);
+        }
+    }
+}
+
+/// A queue without bounds, from one or several to one.
+pub(crate) mod async_queue {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use futures_core::Stream;
+
+    use super::super::schedule::{Point, point};
+    use futures_channel::mpsc;
+    pub(crate) use mpsc::TrySendError;
+
+    /// Sends without waiting.
+    pub(crate) struct UnboundedSender<T>(mpsc::UnboundedSender<T>);
+
+    /// Waits for what is sent.
+    pub(crate) struct UnboundedReceiver<T>(mpsc::UnboundedReceiver<T>);
+
+    pub(crate) fn unbounded<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
+        let (sender, receiver) = mpsc::unbounded();
+        (UnboundedSender(sender), UnboundedReceiver(receiver))
+    }
+
+    impl<T> std::fmt::Debug for UnboundedSender<T> {
+        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("UnboundedSender")
+        }
+    }
+
+    impl<T> UnboundedSender<T> {
+        #[track_caller]
+        pub(crate) fn unbounded_send(&self, value: T) -> Result<(), TrySendError<T>> {
+            point(Point::Queue);
+            self.0.unbounded_send(value)
+        }
+    }
+
+    impl<T> Drop for UnboundedSender<T> {
+        fn drop(&mut self) {
+            point(Point::Queue);
+        }
+    }
+
+    impl<T> Stream for UnboundedReceiver<T> {
+        type Item = T;
+
+        fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+            point(Point::Queue);
+            Pin::new(&mut self.0).poll_next(context)
+        }
+    }
+
+    impl<T> Drop for UnboundedReceiver<T> {
+        fn drop(&mut self) {
+            point(Point::Queue);
+        }
+    }
+}
