@@ -62,6 +62,7 @@ pub enum Bug {
     OldBulkMarksLeft,
     ParentNotDirtyAfterSplit,
     EmptiedLeafTakenForEmpty,
+    RoomForUndoNotKept,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.
@@ -109,13 +110,14 @@ impl Bug {
     ];
 
     /// Those of pages that leave memory and are loaded: schedules of several workers find them.
-    pub const PAGING: [Self; 6] = [
+    pub const PAGING: [Self; 7] = [
         Self::PlaceBeforeImage,
         Self::PageLeavesThoughChanged,
         Self::PageNotCheckedAfterFault,
         Self::LoadWaitersNotWoken,
         Self::ParentNotDirtyAfterSplit,
         Self::EmptiedLeafTakenForEmpty,
+        Self::RoomForUndoNotKept,
     ];
 
     /// Those that only a serializable transaction suffers from.

@@ -23,7 +23,7 @@ use super::space::PageSpace;
 use super::tidy::prune_on;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
 use super::value::{CopiedValue, SlotValue};
-use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start, reserved_bytes};
+use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
@@ -338,9 +338,7 @@ impl PagedTable {
         if many.is_some_and(|mapping| mapping.chains() >= PRUNED_FROM) {
             prune_on(leaf);
         }
-        // SAFETY: latched.
-        let bytes = unsafe { reserved_bytes(leaf.mapping()) };
-        leaf.set_reserved_bytes(bytes);
+        leaf.reserve_for_undo();
     }
 
     /// Waits until what interrupted an operation on tables is there, with what it needed before. What it does next, without

@@ -10,7 +10,7 @@ use super::gather::{Held, Needs};
 use super::layout::{Slot, SlotFlags};
 use super::table::PagedTable;
 use super::tree::{LatchedLeaf, Room};
-use super::versions::{Mapping, reserved_bytes};
+use super::versions::Mapping;
 use crate::planted::{Bug, is_planted};
 use crate::types::KeyBuffer;
 use crate::version::StatusTable;
@@ -38,9 +38,7 @@ impl PagedTable {
         let mut leaf = self.tree().try_latch(key, Room::NONE)?;
         self.roll_back_on(&mut leaf, key, status);
         prune_on(&mut leaf);
-        // SAFETY: latched.
-        let bytes = unsafe { reserved_bytes(leaf.mapping()) };
-        leaf.set_reserved_bytes(bytes);
+        leaf.reserve_for_undo();
         let is_to_go = leaf.is_nearly_empty() && leaf.page_id() != self.tree().root();
         Ok(is_to_go.then_some(Untidy::Sparse(0)))
     }
@@ -145,6 +143,8 @@ pub(super) fn prune_on(leaf: &mut LatchedLeaf<'_>) {
             leaf.set_flags(place, flags.without(SlotFlags::VERSIONED));
         }
     }
+    // No room stays for undoing what is gone: else a leaf with few records, or none, might have none for another.
+    leaf.reserve_for_undo();
 }
 
 /// Removes all records without versions: the mistake of who takes a leaf for what it was.

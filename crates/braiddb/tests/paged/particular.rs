@@ -248,3 +248,42 @@ fn what_paged_tables_cannot_do_is_told() {
         ));
     });
 }
+
+/// What is kept free on a page so that a deletion can be undone is free again once that has committed and its record is gone.
+#[test]
+fn room_that_undoing_does_not_need_any_more_is_used() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = in_memory(1);
+        let table: Table<u64, [u8]> = create_table(&db, "records", true);
+        let long = [7; 1000];
+        let keys = [1, 2, 3];
+        let versions = || db.stats().memory.versions;
+        let before = versions();
+        for _ in 0..4 {
+            let of = table.clone();
+            db.run_blocking(async move |tx| {
+                for key in &keys {
+                    tx.insert(&of, key, &long).await?;
+                }
+                Ok(())
+            })
+            .unwrap();
+            let of = table.clone();
+            db.run_blocking(async move |tx| {
+                for key in &keys {
+                    // The page keeps room free for the long value.
+                    tx.update(&of, key, &[1]).await?;
+                    tx.delete(&of, key).await?;
+                }
+                Ok(())
+            })
+            .unwrap();
+            while versions() > before {
+                assert_eq!(block_on(db.get(&table, &9)).unwrap(), None);
+            }
+            block_on(db.put(&table, &2, &long)).unwrap();
+            assert_eq!(block_on(db.get(&table, &2)).unwrap().unwrap(), long);
+            assert!(block_on(db.delete(&table, &2)).unwrap());
+        }
+    });
+}

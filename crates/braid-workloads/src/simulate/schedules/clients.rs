@@ -73,6 +73,11 @@ impl Mix {
         seed % FEEDS == FEEDS - 1 && !seed.is_multiple_of(HISTORIES)
     }
 
+    /// Whether a seed's schedule has more tables than others.
+    pub(super) fn has_more_tables(seed: u64) -> bool {
+        seed % INDEXES == 1 || Self::is_of_feeds(seed)
+    }
+
     /// What is drawn from: see [`Clients::run`].
     fn actions(self) -> std::ops::Range<u32> {
         match self {

@@ -234,10 +234,12 @@ impl Schedule {
         if matches!(chosen % 5, 1 | 2) { chosen >> 32 | 1 } else { 0 }
     }
 
-    /// Pages that may be in memory: about as many as there are tables, each of which has one at least.
+    /// Pages that may be in memory: about as many as there are tables, each of which has one at least. A table that is
+    /// followed has large values besides, and one with indexes their entries.
     fn page_frames(&self) -> Option<u32> {
         let chosen = self.chosen() >> 8;
-        (chosen % 4 > 0).then_some(3 + u32::from(chosen >> 8 & 3 == 0))
+        let least = if Mix::has_more_tables(self.seed) { 6 } else { 3 };
+        (chosen % 4 > 0).then_some(least + u32::from(chosen >> 8 & 3 == 0))
     }
 
     fn options(&mut self) -> Options {

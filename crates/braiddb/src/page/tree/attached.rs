@@ -3,6 +3,7 @@
 
 use crate::page::frame::LatchedPage;
 use crate::page::versions::{merge_mappings, reserved_bytes, reserved_bytes_of, split_mapping};
+use crate::planted::{Bug, is_planted};
 
 /// `left`, which is `whole` or new, and `right`, which is new, take over what hung on `whole`, by the key
 /// from which on it is the right one's. All are about to change.
@@ -39,8 +40,14 @@ pub(super) fn reserved_for(page: &LatchedPage<'_>, key: &[u8]) -> usize {
     unsafe { reserved_bytes_of(page.mapping(), key) }
 }
 
+/// Keeps as many bytes of a page free as undoing takes of what is undecided by now.
+pub(super) fn reserve_for_undo(page: &LatchedPage<'_>) {
+    // SAFETY: the page is latched, and the word is loaded meanwhile.
+    let bytes = unsafe { reserved_bytes(page.mapping()) };
+    page.set_reserved_bytes(if is_planted(Bug::RoomForUndoNotKept) { 0 } else { bytes });
+}
+
 fn hang(page: &LatchedPage<'_>, word: u64) {
     page.set_mapping(word);
-    // SAFETY: the page is latched, and this is the word of its frame.
-    page.set_reserved_bytes(unsafe { reserved_bytes(word) });
+    reserve_for_undo(page);
 }

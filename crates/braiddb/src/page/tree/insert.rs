@@ -1,5 +1,6 @@
 //! Latching a leaf to change it.
 
+use super::attached;
 use super::descend::Target;
 use super::leaf::{LatchedLeaf, Room};
 use super::split::Wanted;
@@ -70,6 +71,11 @@ impl PageTree {
     ) -> Result<LatchedLeaf<'t>, Interrupted> {
         assert!(key.len() <= self.max_key_bytes());
         let latched = leaf.acquire(version)?;
+        if room.is_on(latched.resident(), key) {
+            return Ok(LatchedLeaf::new(self, latched));
+        }
+        // What was undecided when the room was reserved may be decided by now.
+        attached::reserve_for_undo(&latched);
         if room.is_on(latched.resident(), key) {
             return Ok(LatchedLeaf::new(self, latched));
         }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use super::PageTree;
+use super::{PageTree, attached};
 use crate::page::bulk::read_pair;
 use crate::page::frame::{LatchedPage, ResidentPage};
 use crate::page::layout::{KeyBytes, Sink, Slot, SlotFlags};
@@ -290,9 +290,9 @@ impl<'t> LatchedLeaf<'t> {
         self.page.set_mapping(word);
     }
 
-    /// Keeps so many bytes free, so that what is undecided can be undone.
-    pub(in crate::page) fn set_reserved_bytes(&mut self, bytes: usize) {
-        self.page.set_reserved_bytes(bytes);
+    /// Keeps as many bytes free as undoing takes of what is undecided by now.
+    pub(in crate::page) fn reserve_for_undo(&mut self) {
+        attached::reserve_for_undo(&self.page);
     }
 
     /// Whether next to nothing is on it.

@@ -11,7 +11,7 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::value::SlotValue;
-use crate::page::versions::{ChangeRef, Mapping, reserved_bytes};
+use crate::page::versions::{ChangeRef, Mapping};
 use crate::reclaim::Domain;
 use crate::sched::run_now;
 use crate::version::{Stamp, StatusTable};
@@ -24,12 +24,6 @@ fn place_of(leaf: &LatchedLeaf<'_>, key: &[u8]) -> usize {
         Slot::At(place) => place,
         Slot::Before(_) => panic!("{key:?} is there"),
     }
-}
-
-fn reserve(leaf: &mut LatchedLeaf<'_>) {
-    // SAFETY: the leaf is latched.
-    let bytes = unsafe { reserved_bytes(leaf.mapping()) };
-    leaf.set_reserved_bytes(bytes);
 }
 
 /// Gives a record a short value, in flight, and keeps room for the long one.
@@ -45,7 +39,7 @@ fn shrink(tree: &PageTree, key: &[u8], stamp: Stamp, memory: &MemoryCounters) ->
     let value = &before[..before.len() % 5];
     leaf.overwrite(place, value, SlotFlags::VERSIONED);
     chain.note_on_page(value.len());
-    reserve(&mut leaf);
+    leaf.reserve_for_undo();
     change
 }
 
@@ -62,7 +56,7 @@ fn undo(tree: &PageTree, key: &[u8], status: &StatusTable) {
             leaf.overwrite_value(place, before.expect("it was there"), SlotFlags::NONE);
         });
     }
-    reserve(&mut leaf);
+    leaf.reserve_for_undo();
     // SAFETY: the leaf is latched.
     let word = unsafe { Mapping::prune(leaf.mapping(), |_| {}) };
     leaf.set_mapping(word);
