@@ -112,8 +112,28 @@ impl StoreArguments {
     }
 
     fn open_with(&self, options: Options) -> Result<Database> {
-        self.trace.keep(|| open(&self.db, options))
+        let db = self.trace.keep(|| open(&self.db, options))?;
+        finish_removals(&db)?;
+        Ok(db)
     }
+}
+
+/// Waits until the records of dropped tables are deleted that are left of a command which was interrupted, and gives the disk
+/// their space: a command may be over before the workers have done that beside it.
+fn finish_removals(db: &Database) -> Result<()> {
+    let removals = || db.stats().removals_under_way;
+    if removals() == 0 {
+        return Ok(());
+    }
+    let bar = ProgressBar::new_spinner();
+    bar.set_message("giving back the space of tables that were dropped");
+    bar.enable_steady_tick(Duration::from_millis(100));
+    while removals() > 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    once_free(|| pollster::block_on(db.compact())).context("compacting the log")?;
+    bar.finish_and_clear();
+    Ok(())
 }
 
 /// Asks until no checkpoint is in the way: a database that was just opened may write one by itself.

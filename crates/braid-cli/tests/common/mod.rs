@@ -48,6 +48,13 @@ impl Braid {
         self.0.path().join("db")
     }
 
+    /// What the files of the database take on the disk.
+    pub fn disk_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let files = std::fs::read_dir(self.directory()).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+    }
+
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = program();
         let (verb, rest) = words.split_first().unwrap();

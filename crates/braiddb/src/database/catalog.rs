@@ -198,9 +198,10 @@ impl Database {
         if self.shared.engine.read_only {
             return Ok(());
         }
+        let removal = self.shared.engine.removals.begin();
         self.spawn(move || {
             Box::pin(async move {
-                if let Err(error) = clear_dropped(records, row).await {
+                if let Err(error) = clear_dropped(records, row, removal).await {
                     tracing::warn!("what was dropped is left to the next opening: {error}");
                 }
             })

@@ -48,6 +48,7 @@ impl Recording<'_> {
             records_reclaimed,
             index_entries,
             expired_swept,
+            removals_under_way,
             bulk_operations,
             bulk_records,
             bulk_leaves_swept,
@@ -81,6 +82,8 @@ impl Recording<'_> {
         self.count("braid_index_entries_total", help, *index_entries);
         let help = "Expired records that were deleted.";
         self.count("braid_expired_swept_total", help, *expired_swept);
+        let help = "Dropped tables and indexes whose records are being deleted.";
+        self.measure("braid_removals_under_way", Unit::Count, help, *removals_under_way as f64);
         let help = "Bulk operations committed.";
         self.count("braid_bulk_operations_total", help, *bulk_operations);
         let help = "Records and entries of indexes that bulk operations wrote.";

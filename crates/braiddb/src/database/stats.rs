@@ -42,6 +42,8 @@ pub struct Stats {
     pub index_entries: u64,
     /// Records that had expired and were deleted by sweeps ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     pub expired_swept: u64,
+    /// Dropped tables and indexes whose records are being deleted now, also those that a program left behind which has ended.
+    pub removals_under_way: u64,
     /// Bulk operations that were committed ([`Database::run_bulk`](crate::Database::run_bulk)).
     pub bulk_operations: u64,
     /// Records that bulk operations wrote, and entries of secondary indexes, by those that were aborted too.
@@ -270,6 +272,7 @@ impl Database {
         };
         stats.log = engine.log.stats();
         stats.memory = memory(engine);
+        stats.removals_under_way = engine.removals.count();
         let pages = engine.page_stats();
         stats.pages = PageStats {
             frames: pages.frames,

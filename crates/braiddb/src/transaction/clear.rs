@@ -13,6 +13,7 @@ use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::record::Records;
 use crate::sched::{self, Cause};
+use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 
 /// Records that are deleted in one transaction.
@@ -26,6 +27,34 @@ pub(crate) struct CatalogRow {
     pub(crate) value: Vec<u8>,
 }
 
+/// Tables whose records are being deleted, or are to be soon.
+#[derive(Debug, Default)]
+pub(crate) struct Removals(Arc<AtomicU64>);
+
+/// That the records of one are.
+#[derive(Debug)]
+pub(crate) struct Removal(Arc<AtomicU64>);
+
+impl Removals {
+    /// Counts one more until what this returns is dropped.
+    pub(crate) fn begin(&self) -> Removal {
+        // Relaxed: a statistic.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Removal(self.0.clone())
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Deletes all records of a table that nobody writes any more (it was dropped, or its index was), and then its
 /// row in the catalog, if it is still its: somebody else may delete it too, and one of the same name be created
 /// meanwhile. `false` if the database is closing before that is done, and it is left to the next opening.
@@ -35,6 +64,7 @@ pub(crate) struct CatalogRow {
 pub(crate) async fn clear_dropped(
     records: Arc<Records>,
     row: CatalogRow,
+    _counted: Removal,
 ) -> Result<bool, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut deleted, mut after) = (0, None);

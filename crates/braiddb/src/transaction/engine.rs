@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::budget::Budget;
 use super::bulk::BulkSweeps;
 use super::checkpoints::Checkpoints;
+use super::clear::Removals;
 use super::counters::WorkerCounters;
 use super::error::OperationError;
 use super::evict::LOOK_BYTES;
@@ -146,6 +147,8 @@ pub(crate) struct Engine {
     snapshots: AtomicU32,
     /// What each worker's transactions committed lately to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
+    /// Dropped tables whose records are being deleted.
+    pub(crate) removals: Removals,
     /// Tables with marks of bulk operations that are to be swept.
     pub(super) bulk_sweeps: BulkSweeps,
     /// Bytes of versions that a transaction may have of paged tables.
@@ -202,6 +205,7 @@ impl Engine {
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
+            removals: Removals::default(),
             bulk_sweeps: BulkSweeps::default(),
             version_bytes: options.version_bytes,
             page_frames: options.page_frames,

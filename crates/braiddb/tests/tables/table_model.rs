@@ -172,10 +172,13 @@ async fn apply(
 fn on_pages(mut batches: Vec<(Vec<Step>, bool)>) -> Vec<(Vec<Step>, bool)> {
     for step in batches.iter_mut().flat_map(|(steps, _)| steps) {
         match step {
-            Step::Put(key, _) | Step::Insert(key, _) | Step::Update(key, _) | Step::Delete(key) => {
-                key.truncate(512);
-            }
-            _ => {}
+            Step::Get(key)
+            | Step::Put(key, _)
+            | Step::Insert(key, _)
+            | Step::Update(key, _)
+            | Step::Delete(key) => key.truncate(512),
+            Step::MultiGet(keys) => keys.iter_mut().for_each(|key| key.truncate(512)),
+            Step::Scan { .. } | Step::Prefix(_) | Step::Ends => {}
         }
     }
     batches
