@@ -163,7 +163,7 @@ impl HintedLookup {
         let (mut number, mut level) = (self.root, self.height);
         let rid = loop {
             level -= 1;
-            // SAFETY: as in `find`.
+            // SAFETY: `root` and the values of inner nodes are numbers of built nodes.
             let node = unsafe { self.nodes.get_unchecked(number as usize) };
             if level < UNCACHED_LEVELS {
                 prefetch(&raw const node.hints);

@@ -76,7 +76,8 @@ impl HintedLookup {
         phase.set(Phase::Committed(clock.get()));
         let Phase::Committed(at) = std::hint::black_box(phase.get()) else { return };
         for number in written {
-            // SAFETY: as above.
+            // SAFETY: `pointer` is in bounds. The tree is borrowed by `modify` alone, mutably, and nobody refers to
+            // versions meanwhile but by such pointers, on this thread, between suspensions.
             unsafe { (*self.versions.pointer(number)).stamp = at };
         }
     }

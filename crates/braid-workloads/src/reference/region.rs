@@ -80,7 +80,8 @@ impl<T: Plain> Deref for Region<T> {
 
 impl<T: Plain> DerefMut for Region<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`, and `&mut self` is the only access.
+        // SAFETY: by the invariant, `length` valid values start there; `&mut self` keeps them mapped, and is
+        // the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }

@@ -40,7 +40,8 @@ impl std::ops::Deref for AlignedBuffer {
 
 impl std::ops::DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        // SAFETY: the allocation holds `bytes` initialised bytes and is owned by `self`, to which `&mut self` is
+        // the only access.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
     }
 }

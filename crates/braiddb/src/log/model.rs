@@ -22,9 +22,9 @@ struct Model<T> {
     cells: Vec<UnsafeCell<u64>>,
 }
 
-// SAFETY: loom checks every access to the cells, which is the point.
+// SAFETY: loom checks every access to the cells, which is the point; the space is shared as the log shares it.
 unsafe impl<T> Sync for Model<T> {}
-// SAFETY: as above.
+// SAFETY: it owns its space and its cells, of which loom checks every access by whatever thread.
 unsafe impl<T> Send for Model<T> {}
 
 const BLOCK: u64 = 8;

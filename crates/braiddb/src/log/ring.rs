@@ -17,7 +17,7 @@ pub(super) struct Ring {
 
 // SAFETY: the ring is memory; the module says who touches which part of it.
 unsafe impl Send for Ring {}
-// SAFETY: as above.
+// SAFETY: a shared ring gives out addresses only; who copies to it has those bytes to itself (`copy_in`).
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -56,7 +56,7 @@ impl Ring {
     pub(super) unsafe fn copy_in(&self, lsn: u64, bytes: &[u8]) {
         let offset = self.offset(lsn);
         if bytes.len() > self.bytes - offset {
-            // SAFETY: as the caller's.
+            // SAFETY: the caller has the bytes to itself, as it promised.
             return unsafe { self.copy_around(offset, bytes) };
         }
         // The length stays visible to the compiler, which turns short copies into moves.

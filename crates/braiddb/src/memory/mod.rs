@@ -216,7 +216,7 @@ mod backend {
     }
 
     pub(super) fn allocate_zeroed(layout: Layout) -> Option<NonNull<u8>> {
-        // SAFETY: as in `allocate`.
+        // SAFETY: size is not zero (asserted by the caller) and `Layout` holds a power of two.
         let block = unsafe { libmimalloc_sys::mi_zalloc_aligned(layout.size(), layout.align()) };
         NonNull::new(block.cast())
     }
@@ -260,6 +260,8 @@ mod backend {
         unsafe { libmimalloc_sys::mi_collect(true) };
     }
 
+    /// # Safety
+    /// The block came from this backend, nobody uses it any more, and it is freed once.
     pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
         // SAFETY: the block came from mimalloc and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
@@ -290,6 +292,8 @@ mod backend {
         in_use
     }
 
+    /// # Safety
+    /// The block came from this backend with this layout, nobody uses it any more, and it is freed once.
     pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
         // SAFETY: the block came from the system's allocator with this layout and is not used again.
         unsafe { std::alloc::dealloc(block.as_ptr(), layout) }

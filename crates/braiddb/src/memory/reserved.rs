@@ -44,7 +44,7 @@ mod ordinary {
 
     // SAFETY: it owns its values, and hands out shared references only.
     unsafe impl<T: Zero + Send> Send for Reserved<T> {}
-    // SAFETY: as above.
+    // SAFETY: a shared one hands out shared references only, and its values are `Sync`.
     unsafe impl<T: Zero + Sync> Sync for Reserved<T> {}
 
     impl<T: Zero> Reserved<T> {

@@ -15,7 +15,7 @@ pub(crate) struct Quarantine(Mutex<Vec<(NonNull<u8>, Layout)>>);
 
 // SAFETY: nobody but the quarantine may use what is in it.
 unsafe impl Send for Quarantine {}
-// SAFETY: as above; the list itself is locked.
+// SAFETY: the blocks are reached through the list only, which is locked.
 unsafe impl Sync for Quarantine {}
 
 impl Quarantine {

@@ -92,7 +92,7 @@ impl Transaction {
     fn certify_part(&self, number: usize, until: Lsn) -> Result<(), NamedKeys> {
         let operation = reclaim::enter();
         let unchanged = self.reads().with_projection(number, |point, same| {
-            // SAFETY: as for points.
+            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
             let table = unsafe { point.table.get() };
             if table.is_unchanged(point.rid, self.view(), until, &operation) {
                 return true;
@@ -111,7 +111,7 @@ impl Transaction {
         mut each: impl FnMut(&Records, Rid),
     ) {
         let cursor = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: as for points.
+            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
             let table = unsafe { table.get() };
             (table, table.index.cursor(low, high, false))
         });
@@ -133,7 +133,7 @@ impl Transaction {
         let operation = reclaim::enter();
         let reads = self.reads();
         let cursor = reads.with_range(number, |table, low, high| {
-            // SAFETY: as for points.
+            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
             let table = unsafe { table.get() };
             (table, table.index.cursor(low, high, false))
         });

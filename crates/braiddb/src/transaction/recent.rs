@@ -216,7 +216,7 @@ impl WorkerTransactions {
             let Some(one) = due else { break };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             self.discard_before(&one);
-            // SAFETY: as above.
+            // SAFETY: its stamp is before the horizon, and it is off this worker's list, from which it is collected once.
             left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
         }
         for (table, chain) in left {

@@ -236,12 +236,12 @@ impl Transaction {
         };
         for number in 0..reads.points() {
             let point = reads.point(number);
-            // SAFETY: as for writes.
+            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
             look(unsafe { point.table.get() }, point.rid, Read::Point(number));
         }
         for number in 0..reads.projections() {
             reads.with_projection(number, |point, _| {
-                // SAFETY: as for writes.
+                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
                 look(unsafe { point.table.get() }, point.rid, Read::Part(number));
             });
         }
@@ -252,7 +252,7 @@ impl Transaction {
         }
         for number in 0..reads.ranges() {
             reads.with_range(number, |table, _, _| {
-                // SAFETY: as for writes.
+                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
                 let table = unsafe { table.get() };
                 bounds.comes_after(table.latest_reclaimed());
                 table.note_range_reader(bounds.commit);
@@ -265,7 +265,7 @@ impl Transaction {
         let writes = self.writes().borrow();
         let write =
             writes.writes().first().expect("one that read nothing and wrote nothing passes");
-        // SAFETY: as for points.
+        // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
         NamedKeys::record(unsafe { write.table.get() }, writes.key(write))
     }
 }

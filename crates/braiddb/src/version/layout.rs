@@ -356,16 +356,16 @@ mod tests {
         version.set_next(Some(Link::Version(older)));
         version.set_record(Lsn(640), Some(Lsn(680)));
         let evicted = VersionRef::allocate_evicted(&memory, version);
-        // SAFETY: as above.
+        // SAFETY: owned by this test until freed below.
         let restored = VersionRef::allocate_restored(&memory, unsafe { evicted.get() }, &[7; 1000]);
-        // SAFETY: as above.
+        // SAFETY: both are owned by this test until freed below.
         for one in [evicted, restored].map(|one| unsafe { one.get() }) {
             let shown = (one.stamp(), one.next(), one.record(), one.payload_bytes());
             let link = Some(Link::Version(older));
             assert_eq!(shown, (version.stamp(), link, Some(Lsn(680)), 1000));
             assert!(!one.is_tombstone());
         }
-        // SAFETY: as above.
+        // SAFETY: both are owned by this test until freed below.
         let (header, restored_version) = unsafe { (evicted.get(), restored.get()) };
         assert!(header.is_evicted() && header.memory_bytes() == 24);
         assert!(!restored_version.is_evicted() && restored_version.payload() == [7; 1000]);

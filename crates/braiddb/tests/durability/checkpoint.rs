@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, LogError, Options, Table, Transaction};
+use braiddb::{Checkpoint, Database, Error, LogError, Options, Table, Transaction};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -57,6 +58,32 @@ fn churn(db: &Database, table: &Table<str, u64>, worker: usize, seed: u64, count
     db.run_source(worker, 0..count, body).unwrap().wait().unwrap();
 }
 
+/// Takes checkpoints until transactions committed while one was being written; returns that one.
+fn checkpoint_beside_commits(db: &Database, directory: &Path) -> Checkpoint {
+    let unfinished = directory.join("checkpoint.new");
+    let mut beside_commits = false;
+    loop {
+        let checkpoint = std::thread::scope(|scope| {
+            let taken = scope.spawn(|| block_on(db.checkpoint()).unwrap());
+            while !taken.is_finished() {
+                if !unfinished.exists() {
+                    std::thread::yield_now();
+                    continue;
+                }
+                let before = db.stats().committed;
+                while !beside_commits && unfinished.exists() {
+                    let committed = db.stats().committed > before;
+                    beside_commits = committed && unfinished.exists();
+                }
+            }
+            taken.join().unwrap()
+        });
+        if beside_commits {
+            return checkpoint;
+        }
+    }
+}
+
 #[test]
 fn recovery_from_checkpoints_taken_under_load() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -64,13 +91,24 @@ fn recovery_from_checkpoints_taken_under_load() {
         let mut db = Database::open(directory.path(), options()).unwrap().watched();
         let mut table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         for round in 0..6 {
+            let taken = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for worker in 0..2 {
-                    let (db, table) = (&db, &table);
-                    scope
-                        .spawn(move || churn(db, table, worker, round * 2 + worker as u64, 20_000));
+                    let (db, table, taken) = (&db, &table, &taken);
+                    scope.spawn(move || {
+                        let seeds = (round * 2 + worker as u64) << 16..;
+                        // Some of them after the last checkpoint.
+                        for (number, seed) in seeds.enumerate() {
+                            let last = taken.load(Ordering::SeqCst);
+                            churn(db, table, worker, seed, 2_000);
+                            if last && number >= 10 {
+                                break;
+                            }
+                        }
+                    });
                 }
-                let checkpoint = block_on(db.checkpoint()).unwrap();
+                let checkpoint = checkpoint_beside_commits(&db, directory.path());
+                taken.store(true, Ordering::SeqCst);
                 assert!(checkpoint.bytes >= 4096 && checkpoint.lsn >= 4096);
             });
             assert_eq!(checkpoints(directory.path()).len(), 1, "only the newest is kept");

@@ -151,6 +151,10 @@ fn old_snapshots_read_what_was_evicted_before_they_began() {
         let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         fill(&db, &table, 0);
         fill(&db, &table, 1);
+        // Of what the snapshot is to read, no more than a part is still in memory.
+        settle(&db);
+        let before = db.stats();
+        assert!(before.versions_evicted > RECORDS / 2, "{before:?}");
         let snapshot = block_on(db.begin()).unwrap();
         assert!(block_on(snapshot.get(&table, &0)).unwrap() == Some(value(0, 1)));
         for round in 2..4 {
@@ -160,6 +164,8 @@ fn old_snapshots_read_what_was_evicted_before_they_began() {
                 assert!(seen == Some(value(key, 1)), "round {round}: record {key}");
             }
         }
+        let after = db.stats();
+        assert!(after.suspensions.storage > before.suspensions.storage, "{after:?}");
         block_on(snapshot.commit()).unwrap();
         check(&db, &table, |_| 3);
     });

@@ -151,21 +151,38 @@ fn what_a_reader_sees_stays_until_it_is_over() {
     });
 }
 
+/// One that is due by itself, and one that somebody asked for, who is told.
 #[test]
 fn closing_ends_a_compaction_that_waits() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let directory = tempfile::tempdir().unwrap();
-        let db = Database::open(directory.path(), options()).unwrap().watched();
-        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-        let reader = block_on(db.begin()).unwrap();
-        for round in 1..=10 {
-            overwrite(&db, &table, round, 1);
-        }
-        db.close().unwrap();
-        drop((reader, db, table));
-        let db = Database::open(directory.path(), options()).unwrap().watched();
-        check(&db, |_| 10);
-    });
+    for asked in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let due = if asked { 1 << 40 } else { 1 << 20 };
+            let options = options().checkpoint_bytes(due);
+            let db = Database::open(directory.path(), options.clone()).unwrap().watched();
+            let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
+            let reader = block_on(db.begin()).unwrap();
+            for round in 1..=10 {
+                overwrite(&db, &table, round, 1);
+            }
+            let other = db.clone();
+            let compaction = asked.then(|| std::thread::spawn(move || block_on(other.compact())));
+            // Nothing else waits for the reader to be over.
+            while db.stats().suspensions.grace_period == 0 {
+                std::thread::yield_now();
+            }
+            let freed = db.stats().log.segments_freed;
+            db.close().unwrap();
+            if let Some(compaction) = compaction {
+                let compacted = compaction.join().unwrap().unwrap();
+                assert_eq!((compacted.segments, compacted.moved), (0, 0), "it was waiting");
+            }
+            assert_eq!(db.stats().log.segments_freed, freed, "the reader may see what is in them");
+            drop((reader, db, table));
+            let db = Database::open(directory.path(), options).unwrap().watched();
+            check(&db, |_| 10);
+        });
+    }
 }
 
 /// Where a compaction is when the database is closed.

@@ -61,7 +61,7 @@ pub(super) struct ChainRef(NonNull<Header>);
 
 // SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
 unsafe impl Send for ChainRef {}
-// SAFETY: as above.
+// SAFETY: sharing it shares a plain address; looking through that takes `get`, whose contract covers other threads.
 unsafe impl Sync for ChainRef {}
 
 /// A chain that stays allocated for `'a`.
@@ -210,13 +210,13 @@ impl ChainRef {
     /// # Safety
     /// It was allocated with these counters, and nobody leads to it or to its changes, or will.
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
-        // SAFETY: the caller's contract, as all of the below.
+        // SAFETY: nobody frees the chain before the end of this call (the caller's contract).
         let chain = unsafe { self.get() };
         let mut next = chain.newest();
         while let Some(change) = next {
-            // SAFETY: as above.
+            // SAFETY: linked, and freed below at the earliest: nobody else leads to it (the caller's contract).
             next = unsafe { change.get() }.next();
-            // SAFETY: as above.
+            // SAFETY: nobody leads to it, or will, and it was allocated with these counters (the caller's contract).
             unsafe { change.free(memory) };
         }
         let layout = Self::layout(chain.key().len());
@@ -433,7 +433,7 @@ impl<'a> Chain<'a> {
             return;
         }
         while let Some(next) = change.next() {
-            // SAFETY: as above.
+            // SAFETY: linked, and only who has the chain's latch takes it out.
             let next = unsafe { next.get() };
             if is_due(next) {
                 change.set_next(None);

@@ -52,7 +52,7 @@ pub(crate) struct ChangeRef(NonNull<Header>);
 
 // SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
 unsafe impl Send for ChangeRef {}
-// SAFETY: as above.
+// SAFETY: sharing it shares a plain address; looking through that takes `get`, whose contract covers other threads.
 unsafe impl Sync for ChangeRef {}
 
 /// A change that stays allocated for `'a`.

@@ -117,7 +117,7 @@ impl TestPage {
             return Err(Undecided);
         }
         let start = if is_planted(Bug::ChainLookedUpAfterValidation) {
-            // SAFETY: as above.
+            // SAFETY: `word` loads with Acquire, under the guard.
             unsafe { Mapping::start(self.word(), &[key], operation) }
         } else {
             start

@@ -80,7 +80,7 @@ fn each_snapshot_sees_its_own_time() {
         let horizon = page.tail();
         // Newest first: the first cuts all off, and each is retired all the same.
         for (_, made) in changes[2..].iter().rev() {
-            // SAFETY: as above.
+            // SAFETY: committed before the horizon, which is the tail now, and collected once.
             made.iter().for_each(|(_, change)| unsafe {
                 change.collect(horizon, &page.memory).release(&page.memory)
             });
@@ -163,31 +163,31 @@ fn mapping_tables_are_split_and_merged() {
         let mut words = (0, 0);
         let mut changes = vec![];
         for key in keys.iter().rev() {
-            // SAFETY: this test alone has the words, as if their pages were latched; so all below.
+            // SAFETY: this test alone has the word, as if its page were latched.
             let (chain, word) = unsafe { Mapping::find_or_make(words.0, memory, TABLE, key) };
             words.0 = word;
-            // SAFETY: as above.
+            // SAFETY: this test alone has the chain, as if its page were latched.
             changes.push(unsafe {
                 chain.push(memory, Stamp::in_flight(name), Some(SlotValue::Here(&[9; 100])), 0)
             });
             chain.note_on_page(40);
         }
-        // SAFETY: as above.
+        // SAFETY: this test alone has the word, as if its page were latched.
         let found = |word, key: &[u8]| unsafe { Mapping::find(word, key) }.is_some();
         for separator in [0, 1, 57, 150, 199, 200] {
             let by = keys.get(separator).map_or(&b"l"[..], |key| key);
-            // SAFETY: as above.
+            // SAFETY: this test alone has the word, as if both pages were latched.
             words = unsafe { split_mapping(words.0, by) };
             for (place, key) in keys.iter().enumerate() {
                 let where_it_is = (found(words.0, key), found(words.1, key));
                 assert_eq!(where_it_is, (place < separator, place >= separator));
             }
             assert_eq!((words.0 == 0, words.1 == 0), (separator == 0, separator == 200));
-            // SAFETY: as above.
+            // SAFETY: this test alone has the words, as if their pages were latched.
             let bytes = unsafe { [words.0, words.1].map(|word| reserved_bytes(word)) };
             let expected = [separator, keys.len() - separator].map(|keys| keys * 68);
             assert_eq!(bytes, expected, "60 bytes for each, which has shrunk, and rounding");
-            // SAFETY: as above.
+            // SAFETY: this test alone has the words, as if their pages were latched.
             words = (unsafe { merge_mappings(words.0, words.1) }, 0);
             me.turn();
         }
@@ -197,7 +197,8 @@ fn mapping_tables_are_split_and_merged() {
             // SAFETY: retired below.
             unsafe { change.get() }.set_stamp(Stamp::ABORTED);
             let mut restored = 0;
-            // SAFETY: as above.
+            // SAFETY: this test alone has the word, as if its page were latched; the change, stamped aborted, is
+            // rolled back here, and retired once.
             unsafe {
                 let chain = Mapping::find(words.0, key).unwrap();
                 chain.roll_back(status, |before| restored += before.unwrap().cell_bytes());
@@ -207,7 +208,7 @@ fn mapping_tables_are_split_and_merged() {
             assert_eq!(restored, 100);
         }
         let mut gone = vec![];
-        // SAFETY: as above.
+        // SAFETY: this test alone has the word, as if its page were latched.
         let word = unsafe { Mapping::prune(words.0, |key| gone.push(key.to_vec())) };
         gone.sort();
         assert_eq!((word, gone), (0, keys));
