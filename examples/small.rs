@@ -13,10 +13,9 @@ async fn bank(path: &Path) -> Result<(Vec<(u64, u64)>, u64), Error> {
     for id in 1..=9 {
         db.put(&accounts, &id, &100).await?;
     }
-    let table = accounts.clone();
-    db.run(async move |tx| {
-        tx.update_with(&table, &1, |cents| cents - 30).await?;
-        tx.update_with(&table, &2, |cents| cents + 30).await
+    db.run_on(&accounts, async |tx, accounts| {
+        tx.update_with(accounts, &1, |cents| cents - 30).await?;
+        tx.update_with(accounts, &2, |cents| cents + 30).await
     })
     .await?;
     Ok((db.scan(&accounts, 1..=3).await?, db.len(&accounts).await?))

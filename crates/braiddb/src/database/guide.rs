@@ -4,8 +4,27 @@
 //! # Closures, and tables in them
 //!
 //! A transaction is a closure that may run more than once, on a thread of the database. So it owns what it
-//! uses: it is an `async move` closure, and tables, which are cheap to clone, are cloned into it. A group of
-//! tables in a struct of your own is one clone:
+//! uses. [`Database::run_on`](crate::Database::run_on) clones the tables that it is given for the closure, which is cheap:
+//!
+//! ```
+//! # use braiddb::{Database, Error, Options, Table};
+//! # pollster::block_on(async {
+//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
+//! let sold: Table<u64, str> = db.open_or_create_table("sold").await?;
+//! db.put(&stock, "nails", &2).await?;
+//! let left = db.run_on((&stock, &sold), async |tx, (stock, sold)| {
+//!     let left = tx.get(stock, "nails").await?.unwrap_or(0) - 1;
+//!     tx.put(stock, "nails", &left).await?;
+//!     tx.insert(sold, &1, "nails").await?;
+//!     Ok(left)
+//! });
+//! assert_eq!(left.await?, 1);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! Other values the closure takes along: it is an `async move` closure then. A group of tables in a struct of your own, with
+//! the database, is one clone:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
@@ -46,8 +65,8 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A closure that borrows a table, `&Table`, does not compile ("borrowed data escapes", "does not live long enough"): clone the
-//! table before it. A value of text or bytes that a read gives is lent until the transaction is over; one that is to leave
+//! A closure that borrows a table, `&Table`, does not compile ("borrowed data escapes", "does not live long enough"): take
+//! `run_on`, or clone the table before it. A value of text or bytes that a read gives is lent until the transaction is over; one that is to leave
 //! it ("lifetime may not live long enough") is made the closure's own by `.to_owned()`:
 //! `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) gives such a value at once.
 //!

@@ -35,6 +35,12 @@ impl Database {
     /// Dropping the returned future aborts, unless the commit is already decided. The future can
     /// be awaited on any executor.
     ///
+    /// The closure runs on one of the database's worker threads, which runs many transactions in turn: each gives way to the
+    /// others where it awaits. One that computes for long, or blocks its thread (a lock, a file, `thread::sleep`), delays those
+    /// that are under way on its worker; transactions that come later are taken over by other workers. That is told once in the
+    /// program's trace, and seen in [`WorkerStats::longest_stretch`](crate::WorkerStats). Do such work before or after, or on a
+    /// thread pool of its own, and await its result.
+    ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {

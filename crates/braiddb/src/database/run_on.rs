@@ -1,0 +1,149 @@
+//! Transactions on tables that are borrowed: they are cloned for the closure, which runs on another thread.
+
+use super::Database;
+use super::error::Result;
+use super::index::Index;
+use super::table::Table;
+use super::transaction::Transaction;
+
+/// Tables and indexes that a closure is given: a reference to one, or a tuple or an array of such.
+pub trait Handles: sealed::Cloned {}
+
+impl<T: sealed::Cloned> Handles for T {}
+
+mod sealed {
+    use super::{Index, Table};
+
+    /// What is cloned for a closure.
+    pub trait Cloned {
+        #[doc(hidden)]
+        type Owned: Send + 'static;
+
+        #[doc(hidden)]
+        fn cloned(self) -> Self::Owned;
+    }
+
+    impl<K: ?Sized + 'static, V: ?Sized + 'static> Cloned for &Table<K, V> {
+        type Owned = Table<K, V>;
+
+        fn cloned(self) -> Self::Owned {
+            self.clone()
+        }
+    }
+
+    impl<S, K, V> Cloned for &Index<S, K, V>
+    where
+        S: ?Sized + 'static,
+        K: ?Sized + 'static,
+        V: ?Sized + 'static,
+    {
+        type Owned = Index<S, K, V>;
+
+        fn cloned(self) -> Self::Owned {
+            self.clone()
+        }
+    }
+
+    impl<T: Cloned, const N: usize> Cloned for [T; N] {
+        type Owned = [T::Owned; N];
+
+        fn cloned(self) -> Self::Owned {
+            self.map(T::cloned)
+        }
+    }
+
+    macro_rules! tuples {
+        ($($name:ident)+) => {
+            impl<$($name: Cloned),+> Cloned for ($($name,)+) {
+                type Owned = ($($name::Owned,)+);
+
+                #[expect(non_snake_case, reason = "each is called as its type")]
+                fn cloned(self) -> Self::Owned {
+                    let ($($name,)+) = self;
+                    ($($name.cloned(),)+)
+                }
+            }
+        };
+    }
+
+    tuples! { A }
+    tuples! { A B }
+    tuples! { A B C }
+    tuples! { A B C D }
+    tuples! { A B C D E }
+    tuples! { A B C D E F }
+    tuples! { A B C D E F G }
+    tuples! { A B C D E F G H }
+}
+
+impl Database {
+    /// As [`Database::run`], for a closure that is given the tables and indexes which are named before it: it needs no clones of
+    /// its own of them.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let accounts: Table<u64, u64> = db.create_table("accounts").await?;
+    /// let journal: Table<u64, str> = db.create_table("journal").await?;
+    /// db.run_on((&accounts, &journal), async |tx, (accounts, journal)| {
+    ///     tx.put(accounts, &1, &100).await?;
+    ///     tx.put(journal, &1, "opened").await
+    /// })
+    /// .await?;
+    /// assert_eq!(db.get(&accounts, &1).await?, Some(100));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub fn run_on<H, T, F>(
+        &self,
+        tables: H,
+        body: F,
+    ) -> impl Future<Output = Result<T>> + Send + use<H, T, F>
+    where
+        H: Handles,
+        F: AsyncFn(&Transaction, &H::Owned) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_run_on(tables, body)
+    }
+
+    /// Like [`Database::run_on`], for a closure whose error is of a type of its own, which the engine's converts to: as
+    /// [`Database::try_run`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Options, Table};
+    /// # fn main() -> anyhow::Result<()> {
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let cents: Table<u64, u64> = db.create_table("cents").await?;
+    /// let spent = db.try_run_on(&cents, async |tx, cents| {
+    ///     let left = tx.get(cents, &1).await?.unwrap_or(0);
+    ///     anyhow::ensure!(left >= 100, "that is too much");
+    ///     tx.put(cents, &1, &(left - 100)).await?;
+    ///     anyhow::Ok(())
+    /// });
+    /// assert_eq!(spent.await.unwrap_err().to_string(), "that is too much");
+    /// # anyhow::Ok(()) }) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::try_run`].
+    pub fn try_run_on<H, T, E, F>(
+        &self,
+        tables: H,
+        body: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<H, T, E, F>
+    where
+        H: Handles,
+        F: AsyncFn(&Transaction, &H::Owned) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<super::Error> + Send + 'static,
+    {
+        let tables = tables.cloned();
+        self.try_run(async move |tx| body(tx, &tables).await)
+    }
+}
