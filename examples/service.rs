@@ -74,10 +74,12 @@ impl IntoResponse for Failure {
                 (StatusCode::UNPROCESSABLE_ENTITY, format!("{missing} cents are missing"))
             }
             // Too much at once: to be tried again by the client.
+            Failure::Database(error) if error.is_retryable() => {
+                (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+            }
             Failure::Database(
-                error
-                @ (Error::Conflict { .. } | Error::NotSerializable { .. } | Error::Overloaded),
-            ) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+                error @ (Error::TransactionExpired { .. } | Error::TransactionOver),
+            ) => (StatusCode::GONE, error.to_string()),
             Failure::Database(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         };
         (status, text).into_response()
@@ -96,18 +98,17 @@ async fn transfer(
     State(bank): State<Arc<Bank>>,
     Json(Transfer { from, to, cents }): Json<Transfer>,
 ) -> Result<Json<Account>, Failure> {
-    let accounts = bank.accounts.clone();
-    let payer = bank.db.try_run(async move |tx| {
-        let mut payer = tx.get(&accounts, &from).await?.ok_or(Failure::NoAccount(from))?;
+    let payer = bank.db.try_run_on(&bank.accounts, async move |tx, accounts| {
+        let mut payer = tx.get(accounts, &from).await?.ok_or(Failure::NoAccount(from))?;
         let missing = cents.saturating_sub(payer.cents);
         if missing > 0 {
             return Err(Failure::Overdrawn { missing });
         }
         payer.cents -= cents;
-        tx.update(&accounts, &from, &payer).await?;
-        let mut payee = tx.get(&accounts, &to).await?.ok_or(Failure::NoAccount(to))?;
+        tx.update(accounts, &from, &payer).await?;
+        let mut payee = tx.get(accounts, &to).await?.ok_or(Failure::NoAccount(to))?;
         payee.cents += cents;
-        tx.update(&accounts, &to, &payee).await?;
+        tx.update(accounts, &to, &payee).await?;
         Ok(payer)
     });
     Ok(Json(payer.await?))
@@ -138,10 +139,9 @@ async fn list(
     State(bank): State<Arc<Bank>>,
     Query(page): Query<Page>,
 ) -> Result<Json<Vec<(u64, Account)>>, Failure> {
-    let accounts = bank.accounts.clone();
-    let found = bank.db.run(async move |tx| {
+    let found = bank.db.run_on(&bank.accounts, async move |tx, accounts| {
         let low = page.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = tx.scan(&accounts, (low, Bound::Unbounded))?.limit(page.limit.min(1000));
+        let mut scan = tx.scan(accounts, (low, Bound::Unbounded))?.limit(page.limit.min(1000));
         let mut found = Vec::new();
         while let Some(account) = scan.next().await? {
             found.push(account);
@@ -159,14 +159,39 @@ async fn begin(State(bank): State<Arc<Bank>>) -> Result<Json<u64>, Failure> {
     Ok(Json(id))
 }
 
+impl Bank {
+    /// The transaction of a session.
+    fn session(&self, id: u64) -> Result<Arc<InteractiveTransaction>, Failure> {
+        let open = self.sessions.lock().expect("not poisoned").get(&id).cloned();
+        open.ok_or(Failure::NoSession(id))
+    }
+
+    /// What a step of a session came to. A session is forgotten once its transaction is over: it was left alone for too long.
+    fn came_to<T>(&self, id: u64, result: braiddb::Result<T>) -> Result<T, Failure> {
+        use braiddb::Error;
+        if let Err(Error::TransactionExpired { .. } | Error::TransactionOver) = result {
+            self.sessions.lock().expect("not poisoned").remove(&id);
+        }
+        Ok(result?)
+    }
+}
+
+async fn get_in_session(
+    State(bank): State<Arc<Bank>>,
+    Path((session, id)): Path<(u64, u64)>,
+) -> Result<Json<Account>, Failure> {
+    let read = bank.session(session)?.get(&bank.accounts, &id).await;
+    let account = bank.came_to(session, read)?;
+    Ok(Json(account.ok_or(Failure::NoAccount(id))?))
+}
+
 async fn put_in_session(
     State(bank): State<Arc<Bank>>,
     Path((session, id)): Path<(u64, u64)>,
     Json(account): Json<Account>,
 ) -> Result<StatusCode, Failure> {
-    let open = bank.sessions.lock().expect("not poisoned").get(&session).cloned();
-    let transaction = open.ok_or(Failure::NoSession(session))?;
-    transaction.put(&bank.accounts, &id, &account).await?;
+    let put = bank.session(session)?.put(&bank.accounts, &id, &account).await;
+    bank.came_to(session, put)?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -224,7 +249,7 @@ fn router(bank: Arc<Bank>) -> Router {
         .route("/accounts/{id}", put(open_account))
         .route("/transfers", post(transfer))
         .route("/sessions", post(begin))
-        .route("/sessions/{session}/accounts/{id}", put(put_in_session))
+        .route("/sessions/{session}/accounts/{id}", get(get_in_session).put(put_in_session))
         .route("/sessions/{session}/commit", post(commit_session))
         .route("/export", get(export))
         .route("/metrics", get(metrics))
@@ -250,9 +275,19 @@ async fn main() -> anyhow::Result<()> {
     let ended = async {
         _ = tokio::signal::ctrl_c().await;
     };
+    serve(listener, bank, ended).await
+}
+
+/// Serves until `ended`, answers the requests that are under way, and closes the database. Sessions that are left open are
+/// aborted.
+async fn serve(
+    listener: tokio::net::TcpListener,
+    bank: Arc<Bank>,
+    ended: impl Future<Output = ()> + Send + 'static,
+) -> anyhow::Result<()> {
     axum::serve(listener, router(bank.clone())).with_graceful_shutdown(ended).await?;
-    // All requests are answered. Sessions that are left open are aborted.
-    bank.db.close()?;
+    // Closing waits: not on a thread that runs other tasks.
+    tokio::task::spawn_blocking(move || bank.db.close()).await??;
     Ok(())
 }
 
@@ -312,6 +347,7 @@ mod tests {
             (format!("/sessions/{session}/accounts/31"), format!("/sessions/{session}/commit"));
         let account = r#"{"owner": "late", "cents": 7}"#;
         assert_eq!(ask(&app, "PUT", &put, account).await.0, StatusCode::ACCEPTED);
+        assert!(ask(&app, "GET", &put, "").await.1.contains("late"));
         assert_eq!(ask(&app, "GET", "/export", "").await.1.lines().count(), 30);
         assert_eq!(ask(&app, "POST", &commit, "").await.0, StatusCode::OK);
         assert_eq!(ask(&app, "POST", &commit, "").await.0, StatusCode::NOT_FOUND);
@@ -324,7 +360,41 @@ mod tests {
         let aborted =
             r#"braid_transactions_aborted_total{database="accounts",cause="requested"} 2"#;
         assert!(figures.lines().any(|line| line == aborted), "{figures}");
+        let (_, session) = ask(&app, "POST", "/sessions", "").await;
         bank.db.close().unwrap();
         assert_eq!(transfer(1, 2, 1).await, StatusCode::INTERNAL_SERVER_ERROR);
+        // A session whose transaction is over is forgotten.
+        let path = format!("/sessions/{session}/accounts/1");
+        assert_eq!(ask(&app, "GET", &path, "").await.0, StatusCode::GONE);
+        assert_eq!(ask(&app, "GET", &path, "").await.0, StatusCode::NOT_FOUND);
+        an_export_is_answered_whole_before_the_end(directory.path(), bank.figures.clone()).await;
+    }
+
+    /// The service is told to end while a client reads an export.
+    async fn an_export_is_answered_whole_before_the_end(
+        directory: &std::path::Path,
+        figures: PrometheusHandle,
+    ) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        let db = Database::open(directory, Options::default()).unwrap();
+        let accounts = db.open_or_create_table("accounts").await.unwrap();
+        let (sessions, next_session) = (Mutex::default(), AtomicU64::new(1));
+        let bank = Arc::new(Bank { db, accounts, sessions, next_session, figures });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let serving = tokio::spawn(serve(listener, bank, async { _ = ended.await }));
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /export HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 40];
+        client.read_exact(&mut answer).await.unwrap();
+        end.send(()).unwrap();
+        client.read_to_end(&mut answer).await.unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        assert_eq!(answer.lines().filter(|line| line.starts_with('[')).count(), 31, "{answer}");
+        serving.await.unwrap().unwrap();
+        // It is closed: somebody else may open it.
+        Database::open(directory, Options::default()).unwrap().close().unwrap();
     }
 }
