@@ -20,6 +20,17 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
+//! How to write what services need is in the [`guide`]: errors of your own, pages of results, tokio, cancellation, keys and
+//! values that change, transactions that span requests.
+//!
+//! | feature | what it adds | default |
+//! |---|---|---|
+//! | `derive` | `#[derive(Key)]` for enums and structs | yes |
+//! | `tokio` | timers, channels and spawned tasks of the caller's tokio runtime work inside transactions | yes |
+//! | `json`, `messagepack` | values in formats that name their fields: `Json<T>`, `MessagePack<T>` beside [`Postcard`] | |
+//! | `uuid`, `chrono` | keys of the types `uuid::Uuid` and `chrono::DateTime<Utc>` | |
+//! | `metrics` | `Database::record_metrics`: all figures for the facade `metrics`, for Prometheus and others | |
+//!
 //! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
 //! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
 

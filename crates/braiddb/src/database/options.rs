@@ -366,7 +366,9 @@ impl Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// How often the closure is run at most, when it meets conflicts. Default: 64.
+    /// How often the closure is run at most, when it meets conflicts. Default: 64, which is some six seconds where another
+    /// transaction keeps a record written all the time: between attempts it stands back, at first for as long as others take,
+    /// in the end for up to a quarter of a second.
     pub max_attempts: u32,
     /// What the transaction may notice of others. Default: [`Options::isolation`].
     pub isolation: Option<Isolation>,

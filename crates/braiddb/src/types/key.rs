@@ -81,7 +81,7 @@ const END: u8 = 0;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's key",
     label = "not a key",
-    note = "keys are numbers, bool, text, bytes, options, and tuples of up to six of them; `Reverse` of any descends",
+    note = "keys are numbers, bool, text, bytes, options, and tuples of up to six of them; `Reverse` of any descends; UUIDs and times are features of the crate, `uuid` and `chrono`",
     note = "a key that is borrowed is given as what it borrows: `str`, `[u8]`; in a tuple, as what owns it, and looked up by `Table::borrowed`",
     note = "for an enum or a struct of your own: `#[derive(braiddb::Key)]` with `#[key(name = \"...\")]`"
 )]

@@ -167,6 +167,41 @@ fn a_paged_table_larger_than_the_budget_is_read_within_it() {
     });
 }
 
+/// Sets the permissions of a directory and of the files in it.
+fn permit(path: &Path, directory_mode: u32, file_mode: u32) {
+    for entry in fs::read_dir(path).unwrap() {
+        let file = entry.unwrap().path();
+        fs::set_permissions(file, fs::Permissions::from_mode(file_mode)).unwrap();
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(directory_mode)).unwrap();
+}
+
+#[test]
+fn a_backup_is_read_where_it_is() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("db"), directory.path().join("copy"));
+        let clock = Clock::new();
+        let options = clock.options().log_segment_bytes(64 << 10);
+        fill(&path, &options, &clock);
+        let db = Database::open(&path, options.clone()).unwrap().watched();
+        db.backup(&copy).unwrap();
+        db.close().unwrap();
+        permit(&copy, 0o555, 0o444);
+        let before = tree(&copy);
+        let db = Database::open(&copy, options.read_only(true)).unwrap().watched();
+        for name in ["hot", "paged", "expiring"] {
+            let table: Table<u64, str> = block_on(db.open_table(name)).unwrap();
+            assert_eq!(db.run_blocking(async move |tx| count(tx, &table).await).unwrap(), 120);
+        }
+        assert!(db.check().unwrap().problems.is_empty());
+        assert!(!may_write(&copy), "files are open to be read only");
+        db.close().unwrap();
+        assert!(before == tree(&copy), "nothing was changed");
+        permit(&copy, 0o755, 0o644);
+    });
+}
+
 #[test]
 fn reading_changes_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -175,14 +210,7 @@ fn reading_changes_nothing() {
         let clock = Clock::new();
         let options = clock.options().log_segment_bytes(64 << 10);
         fill(&path, &options, &clock);
-        let permit = |directory_mode, file_mode| {
-            for entry in fs::read_dir(&path).unwrap() {
-                let file = entry.unwrap().path();
-                fs::set_permissions(file, fs::Permissions::from_mode(file_mode)).unwrap();
-            }
-            fs::set_permissions(&path, fs::Permissions::from_mode(directory_mode)).unwrap();
-        };
-        permit(0o555, 0o444);
+        permit(&path, 0o555, 0o444);
         let before = tree(&path);
         let db = Database::open(&path, options.clone().read_only(true)).unwrap().watched();
         for name in ["hot", "paged", "expiring"] {
@@ -218,7 +246,7 @@ fn reading_changes_nothing() {
         again.close().unwrap();
         db.close().unwrap();
         assert!(before == tree(&path), "nothing was changed");
-        permit(0o755, 0o644);
+        permit(&path, 0o755, 0o644);
         // A writer does not mind, and tidies up as ever.
         let db = Database::open(&path, options).unwrap().watched();
         assert!(may_write(&path), "as is seen if they are not");

@@ -425,8 +425,8 @@ fn a_record_that_stays_written_for_long_is_waited_for() {
                 });
                 block_on(put)
             });
-            // Longer than attempts last that stand back for rounds alone.
-            while db.stats().suspensions.back_off < 3 && !rival.is_finished() {
+            // Each stands back for an eighth of a second, on average: for some two seconds in all.
+            while db.stats().suspensions.back_off < 20 && !rival.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             block_on(held.commit()).unwrap();
