@@ -257,12 +257,18 @@ async fn main() -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
+#[path = "../crates/braiddb/tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
     use axum::http::Request;
+    use tokio::runtime::Runtime;
     use tower::ServiceExt;
 
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit, working_on};
 
     /// What a request is answered.
     async fn ask(router: &Router, method: &str, path: &str, body: &str) -> (StatusCode, String) {
@@ -278,53 +284,58 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_bank_serves() {
-        let directory = tempfile::tempdir().unwrap();
-        let bank = open(directory.path()).await.unwrap();
-        let app = router(bank.clone());
-        for id in 1..=30 {
-            let account = format!(r#"{{"owner": "number {id}", "cents": 100}}"#);
-            let path = format!("/accounts/{id}");
-            assert_eq!(ask(&app, "PUT", &path, &account).await.0, StatusCode::CREATED);
-        }
-        let transfer = |from: u64, to: u64, cents: u64| {
-            let body = serde_json::to_string(&Transfer { from, to, cents }).unwrap();
-            let app = app.clone();
-            async move { ask(&app, "POST", "/transfers", &body).await.0 }
-        };
-        let around: Vec<_> = (1..=30).map(|id| transfer(id, id % 30 + 1, 40)).collect();
-        for status in futures_util::future::join_all(around).await {
-            assert_eq!(status, StatusCode::OK);
-        }
-        assert_eq!(transfer(1, 2, 101).await, StatusCode::UNPROCESSABLE_ENTITY);
-        assert_eq!(transfer(1, 99, 1).await, StatusCode::NOT_FOUND);
+    #[test]
+    fn a_bank_serves() {
+        with_limit(PART_SECONDS, |_| {
+            Runtime::new().unwrap().block_on(async {
+                let directory = tempfile::tempdir().unwrap();
+                let bank = open(directory.path()).await.unwrap();
+                working_on(&bank.db);
+                let app = router(bank.clone());
+                for id in 1..=30 {
+                    let account = format!(r#"{{"owner": "number {id}", "cents": 100}}"#);
+                    let path = format!("/accounts/{id}");
+                    assert_eq!(ask(&app, "PUT", &path, &account).await.0, StatusCode::CREATED);
+                }
+                let transfer = |from: u64, to: u64, cents: u64| {
+                    let body = serde_json::to_string(&Transfer { from, to, cents }).unwrap();
+                    let app = app.clone();
+                    async move { ask(&app, "POST", "/transfers", &body).await.0 }
+                };
+                let around: Vec<_> = (1..=30).map(|id| transfer(id, id % 30 + 1, 40)).collect();
+                for status in futures_util::future::join_all(around).await {
+                    assert_eq!(status, StatusCode::OK);
+                }
+                assert_eq!(transfer(1, 2, 101).await, StatusCode::UNPROCESSABLE_ENTITY);
+                assert_eq!(transfer(1, 99, 1).await, StatusCode::NOT_FOUND);
 
-        let (status, page) = ask(&app, "GET", "/accounts?after=28&limit=5", "").await;
-        assert_eq!(status, StatusCode::OK);
-        assert_eq!(
-            page,
-            r#"[[29,{"owner":"number 29","cents":100}],[30,{"owner":"number 30","cents":100}]]"#
-        );
+                let (status, page) = ask(&app, "GET", "/accounts?after=28&limit=5", "").await;
+                assert_eq!(status, StatusCode::OK);
+                assert_eq!(
+                    page,
+                    r#"[[29,{"owner":"number 29","cents":100}],[30,{"owner":"number 30","cents":100}]]"#
+                );
 
-        let (_, session) = ask(&app, "POST", "/sessions", "").await;
-        let (put, commit) =
-            (format!("/sessions/{session}/accounts/31"), format!("/sessions/{session}/commit"));
-        let account = r#"{"owner": "late", "cents": 7}"#;
-        assert_eq!(ask(&app, "PUT", &put, account).await.0, StatusCode::ACCEPTED);
-        assert_eq!(ask(&app, "GET", "/export", "").await.1.lines().count(), 30);
-        assert_eq!(ask(&app, "POST", &commit, "").await.0, StatusCode::OK);
-        assert_eq!(ask(&app, "POST", &commit, "").await.0, StatusCode::NOT_FOUND);
+                let (_, session) = ask(&app, "POST", "/sessions", "").await;
+                let (put, commit) =
+                    (format!("/sessions/{session}/accounts/31"), format!("/sessions/{session}/commit"));
+                let account = r#"{"owner": "late", "cents": 7}"#;
+                assert_eq!(ask(&app, "PUT", &put, account).await.0, StatusCode::ACCEPTED);
+                assert_eq!(ask(&app, "GET", "/export", "").await.1.lines().count(), 30);
+                assert_eq!(ask(&app, "POST", &commit, "").await.0, StatusCode::OK);
+                assert_eq!(ask(&app, "POST", &commit, "").await.0, StatusCode::NOT_FOUND);
 
-        let (_, lines) = ask(&app, "GET", "/export", "").await;
-        let read = |line: &str| serde_json::from_str::<(u64, Account)>(line).unwrap().1.cents;
-        assert_eq!(lines.lines().map(read).sum::<u64>(), 30 * 100 + 7);
-        let (status, figures) = ask(&app, "GET", "/metrics", "").await;
-        assert_eq!(status, StatusCode::OK);
-        let aborted =
-            r#"braid_transactions_aborted_total{database="accounts",cause="requested"} 2"#;
-        assert!(figures.lines().any(|line| line == aborted), "{figures}");
-        bank.db.close().unwrap();
-        assert_eq!(transfer(1, 2, 1).await, StatusCode::INTERNAL_SERVER_ERROR);
+                let (_, lines) = ask(&app, "GET", "/export", "").await;
+                let read = |line: &str| serde_json::from_str::<(u64, Account)>(line).unwrap().1.cents;
+                assert_eq!(lines.lines().map(read).sum::<u64>(), 30 * 100 + 7);
+                let (status, figures) = ask(&app, "GET", "/metrics", "").await;
+                assert_eq!(status, StatusCode::OK);
+                let aborted =
+                    r#"braid_transactions_aborted_total{database="accounts",cause="requested"} 2"#;
+                assert!(figures.lines().any(|line| line == aborted), "{figures}");
+                bank.db.close().unwrap();
+                assert_eq!(transfer(1, 2, 1).await, StatusCode::INTERNAL_SERVER_ERROR);
+            });
+        });
     }
 }

@@ -1,5 +1,9 @@
 //! The program, run on a database in a directory of its own.
 
+#[path = "../../../braiddb/tests/common/mod.rs"]
+#[allow(dead_code, reason = "not every program of tests opens databases itself")]
+pub mod limit;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
