@@ -106,7 +106,7 @@ fn imports_go_down() {
 
 #[test]
 fn files_are_short_and_say_what_they_are() {
-    for (path, text) in all_sources() {
+    for (path, text) in all_sources().into_iter().chain(all_tests()) {
         let place = path.display();
         assert!(text.starts_with("//!"), "{place} does not say what it is");
         let lines = text.lines().count();
