@@ -68,42 +68,54 @@ fn told(found: &Option<Vec<u8>>) -> &'static str {
 }
 
 #[cfg(test)]
+#[path = "../crates/braiddb/tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::UNIX_EPOCH;
 
     use braiddb::WallClock;
+    use tokio::runtime::Runtime;
 
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit, working_on};
 
-    #[tokio::test]
-    async fn what_expires_is_unseen_at_once_and_swept() {
-        let directory = tempfile::tempdir().unwrap();
-        let time = Arc::new(AtomicU64::new(1_000_000));
-        let now = time.clone();
-        let clock =
-            WallClock::new(move || UNIX_EPOCH + Duration::from_millis(now.load(Ordering::SeqCst)));
-        let options = Options::default().workers(2).wall_clock(clock);
-        let cache = Cache::open(options, directory.path()).await.unwrap();
-        for number in 1..2000_u64 {
-            let live = Duration::from_millis(number);
-            let value = number.to_le_bytes().to_vec();
-            cache.set_for(&number.to_string(), value, live).await.unwrap();
-        }
-        // One lives longer than it was first said to.
-        cache.set("7", vec![7]).await.unwrap();
-        time.fetch_add(1500, Ordering::SeqCst);
-        assert_eq!(cache.get("1500").await.unwrap(), None);
-        assert_eq!(cache.get("1501").await.unwrap(), Some(1501_u64.to_le_bytes().to_vec()));
-        // Some may have been swept already.
-        cache.db.sweep_expired().await.unwrap();
-        while cache.db.stats().expired_swept < 1499 {
-            cache.db.sweep_expired().await.unwrap();
-        }
-        assert_eq!(cache.db.stats().expired_swept, 1499);
-        assert_eq!(cache.get("7").await.unwrap(), Some(vec![7]));
-        assert_eq!(cache.db.len(&cache.entries).await.unwrap(), 500);
-        cache.db.close().unwrap();
+    #[test]
+    fn what_expires_is_unseen_at_once_and_swept() {
+        with_limit(PART_SECONDS, |_| {
+            Runtime::new().unwrap().block_on(async {
+                let directory = tempfile::tempdir().unwrap();
+                let time = Arc::new(AtomicU64::new(1_000_000));
+                let now = time.clone();
+                let clock = WallClock::new(move || {
+                    UNIX_EPOCH + Duration::from_millis(now.load(Ordering::SeqCst))
+                });
+                let options = Options::default().workers(2).wall_clock(clock);
+                let cache = Cache::open(options, directory.path()).await.unwrap();
+                working_on(&cache.db);
+                for number in 1..2000_u64 {
+                    let live = Duration::from_millis(number);
+                    let value = number.to_le_bytes().to_vec();
+                    cache.set_for(&number.to_string(), value, live).await.unwrap();
+                }
+                // One lives longer than it was first said to.
+                cache.set("7", vec![7]).await.unwrap();
+                time.fetch_add(1500, Ordering::SeqCst);
+                assert_eq!(cache.get("1500").await.unwrap(), None);
+                assert_eq!(cache.get("1501").await.unwrap(), Some(1501_u64.to_le_bytes().to_vec()));
+                // Some may have been swept already.
+                cache.db.sweep_expired().await.unwrap();
+                while cache.db.stats().expired_swept < 1499 {
+                    cache.db.sweep_expired().await.unwrap();
+                }
+                assert_eq!(cache.db.stats().expired_swept, 1499);
+                assert_eq!(cache.get("7").await.unwrap(), Some(vec![7]));
+                assert_eq!(cache.db.len(&cache.entries).await.unwrap(), 500);
+                cache.db.close().unwrap();
+            });
+        });
     }
 }

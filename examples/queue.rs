@@ -113,35 +113,48 @@ async fn main() -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+#[path = "../crates/braiddb/tests/common/mod.rs"]
+mod common;
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn each_job_is_done_exactly_once() {
-        const JOBS: u64 = 300;
-        let directory = tempfile::tempdir().unwrap();
-        let queue = Queue::open(directory.path(), Options::default().workers(2)).await.unwrap();
-        for number in 0..JOBS {
-            queue.push(number, &format!("colour {}", number % 7)).await.unwrap();
-        }
-        // A worker that takes a job and comes back too late.
-        let lost = queue.take(0, Duration::from_millis(1)).await.unwrap().unwrap();
-        let workers: Vec<_> = (0..8).map(|_| tokio::spawn(work(queue.clone()))).collect();
-        let mut finished = 0;
-        for worker in workers {
-            finished += worker.await.unwrap().unwrap();
-        }
-        assert_eq!(finished, JOBS);
-        assert!(!queue.finish(&lost).await.unwrap());
-        let done = queue.done.clone();
-        let sum = queue.db.run(async move |tx| {
-            let (mut scan, mut sum) = (tx.scan(&done, ..)?, 0);
-            while let Some((_, count)) = scan.next().await? {
-                sum += count;
-            }
-            Ok(sum)
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::common::{PART_SECONDS, with_limit, working_on};
+
+    #[test]
+    fn each_job_is_done_exactly_once() {
+        with_limit(PART_SECONDS, |_| {
+            Runtime::new().unwrap().block_on(async {
+                const JOBS: u64 = 300;
+                let directory = tempfile::tempdir().unwrap();
+                let queue =
+                    Queue::open(directory.path(), Options::default().workers(2)).await.unwrap();
+                working_on(&queue.db);
+                for number in 0..JOBS {
+                    queue.push(number, &format!("colour {}", number % 7)).await.unwrap();
+                }
+                // A worker that takes a job and comes back too late.
+                let lost = queue.take(0, Duration::from_millis(1)).await.unwrap().unwrap();
+                let workers: Vec<_> = (0..8).map(|_| tokio::spawn(work(queue.clone()))).collect();
+                let mut finished = 0;
+                for worker in workers {
+                    finished += worker.await.unwrap().unwrap();
+                }
+                assert_eq!(finished, JOBS);
+                assert!(!queue.finish(&lost).await.unwrap());
+                let done = queue.done.clone();
+                let sum = queue.db.run(async move |tx| {
+                    let (mut scan, mut sum) = (tx.scan(&done, ..)?, 0);
+                    while let Some((_, count)) = scan.next().await? {
+                        sum += count;
+                    }
+                    Ok(sum)
+                });
+                assert_eq!(sum.await.unwrap(), JOBS);
+                queue.db.close().unwrap();
+            });
         });
-        assert_eq!(sum.await.unwrap(), JOBS);
-        queue.db.close().unwrap();
     }
 }

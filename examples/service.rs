@@ -292,12 +292,18 @@ async fn serve(
 }
 
 #[cfg(test)]
+#[path = "../crates/braiddb/tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
     use axum::http::Request;
+    use tokio::runtime::Runtime;
     use tower::ServiceExt;
 
     use super::*;
+    use crate::common::{PART_SECONDS, with_limit, working_on};
 
     /// What a request is answered.
     async fn ask(router: &Router, method: &str, path: &str, body: &str) -> (StatusCode, String) {
@@ -313,10 +319,15 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_bank_serves() {
+    #[test]
+    fn a_bank_serves() {
+        with_limit(PART_SECONDS, |_| Runtime::new().unwrap().block_on(serves()));
+    }
+
+    async fn serves() {
         let directory = tempfile::tempdir().unwrap();
         let bank = open(directory.path()).await.unwrap();
+        working_on(&bank.db);
         let app = router(bank.clone());
         for id in 1..=30 {
             let account = format!(r#"{{"owner": "number {id}", "cents": 100}}"#);

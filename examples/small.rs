@@ -30,13 +30,24 @@ async fn main() -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+#[path = "../crates/braiddb/tests/common/mod.rs"]
+mod common;
 
-    #[tokio::test]
-    async fn money_moves() {
-        let directory = tempfile::tempdir().unwrap();
-        let (first, accounts) = bank(directory.path()).await.unwrap();
-        assert_eq!((first, accounts), (vec![(1, 70), (2, 130), (3, 100)], 9));
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
+
+    #[test]
+    fn money_moves() {
+        with_limit(PART_SECONDS, |_| {
+            Runtime::new().unwrap().block_on(async {
+                let directory = tempfile::tempdir().unwrap();
+                let (first, accounts) = bank(directory.path()).await.unwrap();
+                assert_eq!((first, accounts), (vec![(1, 70), (2, 130), (3, 100)], 9));
+            });
+        });
     }
 }

@@ -3,7 +3,8 @@
 mod common;
 
 use braiddb::{Database, Options, Table};
-use common::{Braid, airports, program};
+use common::limit::{Watched, with_limit};
+use common::{Braid, LIMIT, airports, program};
 use pollster::block_on;
 
 const AIRPORTS: u64 = 28_298;
@@ -208,41 +209,45 @@ fn tables_are_renamed_and_dropped() {
 
 #[test]
 fn tables_of_a_programs_types_are_read_and_written() {
-    let braid = Braid::new();
-    {
-        let db = Database::open(braid.0.path().join("db"), Options::default().workers(1)).unwrap();
-        let orders: Table<(u64, String), u64> = block_on(db.create_table("orders")).unwrap();
-        for (day, name, cents) in [(7, "ada", 100), (7, "ben", 250), (12, "ada", 5)] {
-            block_on(db.put(&orders, &(day, name.to_owned()), &cents)).unwrap();
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        {
+            let db = Database::open(braid.0.path().join("db"), Options::default().workers(1))
+                .unwrap()
+                .watched();
+            let orders: Table<(u64, String), u64> = block_on(db.create_table("orders")).unwrap();
+            for (day, name, cents) in [(7, "ada", 100), (7, "ben", 250), (12, "ada", 5)] {
+                block_on(db.put(&orders, &(day, name.to_owned()), &cents)).unwrap();
+            }
+            let days: Table<u64, [u8]> = block_on(db.create_table("days")).unwrap();
+            block_on(db.put(&days, &9, &[1, 255])).unwrap();
+            block_on(db.put(&days, &10, &[2])).unwrap();
+            db.close().unwrap();
         }
-        let days: Table<u64, [u8]> = block_on(db.create_table("days")).unwrap();
-        block_on(db.put(&days, &9, &[1, 255])).unwrap();
-        block_on(db.put(&days, &10, &[2])).unwrap();
-        db.close().unwrap();
-    }
-    assert_eq!(braid.run(&["get", "orders", r#"[7, "ben"]"#], 0).0, "250\n");
-    let (all, _) = braid.run(&["scan", "orders", "--from", r#"[7, "b"]"#], 0);
-    assert_eq!(all, "[7,\"ben\"]\t250\n[12,\"ada\"]\t5\n");
-    let (json, _) = braid.run(&["scan", "orders", "--limit", "1", "--json"], 0);
-    assert_eq!(json, "{\"key\":[7,\"ada\"],\"value\":100}\n");
-    // By number, not by text.
-    assert_eq!(braid.run(&["scan", "days"], 0).0, "9\t0x01ff\n10\t0x02\n");
-    braid.run(&["put", "days", "11", "0x00"], 0);
-    braid.run(&["delete", "days", "9"], 0);
-    braid.run(&["get", "days", "9"], 1);
-    assert_eq!(braid.run(&["scan", "days", "--reverse"], 0).0, "11\t0x00\n10\t0x02\n");
-    let (_, said) = braid.run(&["get", "days", "monday"], 3);
-    assert!(said.contains("monday is no u64"), "{said}");
-    let (_, said) = braid.run(&["get", "orders", "7"], 3);
-    assert!(said.contains(r#"[7,"text"]"#), "{said}");
-    let (_, said) = braid.run(&["scan", "days", "--prefix", "1"], 3);
-    assert!(said.contains("--from"), "{said}");
-    let mut shell = braid.command(&["shell"]);
-    let failed = shell.write_stdin("get days 10\n\nget days x\nget days 10\n").assert().code(3);
-    let output = failed.get_output();
-    assert_eq!(output.stdout, b"0x02\n");
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
-    assert!(said.contains("line 3") && said.contains("x is no u64"), "{said}");
+        assert_eq!(braid.run(&["get", "orders", r#"[7, "ben"]"#], 0).0, "250\n");
+        let (all, _) = braid.run(&["scan", "orders", "--from", r#"[7, "b"]"#], 0);
+        assert_eq!(all, "[7,\"ben\"]\t250\n[12,\"ada\"]\t5\n");
+        let (json, _) = braid.run(&["scan", "orders", "--limit", "1", "--json"], 0);
+        assert_eq!(json, "{\"key\":[7,\"ada\"],\"value\":100}\n");
+        // By number, not by text.
+        assert_eq!(braid.run(&["scan", "days"], 0).0, "9\t0x01ff\n10\t0x02\n");
+        braid.run(&["put", "days", "11", "0x00"], 0);
+        braid.run(&["delete", "days", "9"], 0);
+        braid.run(&["get", "days", "9"], 1);
+        assert_eq!(braid.run(&["scan", "days", "--reverse"], 0).0, "11\t0x00\n10\t0x02\n");
+        let (_, said) = braid.run(&["get", "days", "monday"], 3);
+        assert!(said.contains("monday is no u64"), "{said}");
+        let (_, said) = braid.run(&["get", "orders", "7"], 3);
+        assert!(said.contains(r#"[7,"text"]"#), "{said}");
+        let (_, said) = braid.run(&["scan", "days", "--prefix", "1"], 3);
+        assert!(said.contains("--from"), "{said}");
+        let mut shell = braid.command(&["shell"]);
+        let failed = shell.write_stdin("get days 10\n\nget days x\nget days 10\n").assert().code(3);
+        let output = failed.get_output();
+        assert_eq!(output.stdout, b"0x02\n");
+        let said = String::from_utf8(output.stderr.clone()).unwrap();
+        assert!(said.contains("line 3") && said.contains("x is no u64"), "{said}");
+    });
 }
 
 #[test]
@@ -281,39 +286,43 @@ fn the_shell_transacts() {
 
 #[test]
 fn a_database_in_use_is_a_clear_error() {
-    let braid = Braid::new();
-    braid.run(&["put", "t", "a", "1"], 0);
-    let _db = Database::open(braid.0.path().join("db"), Default::default()).unwrap();
-    let (_, said) = braid.run(&["put", "t", "a", "2"], 3);
-    assert!(said.contains("already open"), "{said}");
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        braid.run(&["put", "t", "a", "1"], 0);
+        let _db = Database::open(braid.0.path().join("db"), Default::default()).unwrap().watched();
+        let (_, said) = braid.run(&["put", "t", "a", "2"], 3);
+        assert!(said.contains("already open"), "{said}");
+    });
 }
 
 #[test]
 fn what_only_reads_works_beside_a_program_that_has_the_database_open() {
-    let braid = Braid::new();
-    let path = braid.0.path().join("db");
-    let service = Database::open(&path, Options::default().workers(1)).unwrap();
-    let table: Table<str, str> = block_on(service.create_table("t")).unwrap();
-    for (key, value) in [("a", "1"), ("b", "2")] {
-        block_on(service.put(&table, key, value)).unwrap();
-    }
-    let before = std::fs::metadata(path.join("LOCK")).unwrap().modified().unwrap();
-    assert_eq!(braid.run(&["get", "t", "a"], 0).0, "1\n");
-    assert_eq!(braid.run(&["scan", "t"], 0).0, "a\t1\nb\t2\n");
-    assert!(braid.run(&["tables"], 0).0.contains("t "));
-    assert!(braid.run(&["stats", "--json"], 0).0.contains("\"records\":2"));
-    assert!(braid.run(&["check"], 0).0.contains("all is well"));
-    assert!(braid.run(&["log"], 0).0.contains("commit"));
-    let exported = braid.path("t.jsonl");
-    braid.run(&["export", &exported, "--table", "t"], 0);
-    assert_eq!(std::fs::read_to_string(&exported).unwrap().lines().count(), 2);
-    block_on(service.put(&table, "c", "3")).unwrap();
-    assert_eq!(
-        braid.run(&["get", "t", "c"], 0).0,
-        "3\n",
-        "the next command sees what was committed since"
-    );
-    assert_eq!(std::fs::metadata(path.join("LOCK")).unwrap().modified().unwrap(), before);
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let path = braid.0.path().join("db");
+        let service = Database::open(&path, Options::default().workers(1)).unwrap().watched();
+        let table: Table<str, str> = block_on(service.create_table("t")).unwrap();
+        for (key, value) in [("a", "1"), ("b", "2")] {
+            block_on(service.put(&table, key, value)).unwrap();
+        }
+        let before = std::fs::metadata(path.join("LOCK")).unwrap().modified().unwrap();
+        assert_eq!(braid.run(&["get", "t", "a"], 0).0, "1\n");
+        assert_eq!(braid.run(&["scan", "t"], 0).0, "a\t1\nb\t2\n");
+        assert!(braid.run(&["tables"], 0).0.contains("t "));
+        assert!(braid.run(&["stats", "--json"], 0).0.contains("\"records\":2"));
+        assert!(braid.run(&["check"], 0).0.contains("all is well"));
+        assert!(braid.run(&["log"], 0).0.contains("commit"));
+        let exported = braid.path("t.jsonl");
+        braid.run(&["export", &exported, "--table", "t"], 0);
+        assert_eq!(std::fs::read_to_string(&exported).unwrap().lines().count(), 2);
+        block_on(service.put(&table, "c", "3")).unwrap();
+        assert_eq!(
+            braid.run(&["get", "t", "c"], 0).0,
+            "3\n",
+            "the next command sees what was committed since"
+        );
+        assert_eq!(std::fs::metadata(path.join("LOCK")).unwrap().modified().unwrap(), before);
+    });
 }
 
 #[test]
@@ -394,36 +403,38 @@ fn a_simulation_goes_the_same_way_each_time() {
 /// tables: it does not know their keys.
 #[test]
 fn indexes_of_a_program_are_listed_and_checked_and_not_broken() {
-    let braid = Braid::new();
-    let directory = braid.0.path().join("db");
-    {
-        let db = Database::open(&directory, Options::default()).unwrap();
-        let table: Table<str, str> = block_on(db.create_table("persons")).unwrap();
-        let options = braiddb::IndexOptions::default().unique(true).version(2);
-        let first = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
-        block_on(db.index(&table, "by_name", options, first)).unwrap();
-        db.run_blocking(async move |tx| tx.put(&table, "7", "Ada").await).unwrap();
-        db.close().unwrap();
-    }
-    let (tables, _) = braid.run(&["tables", "--json"], 0);
-    let lines: Vec<serde_json::Value> =
-        tables.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 2, "{tables}");
-    let index = &lines[1];
-    let told = (index["name"].as_str(), index["table"].as_str(), index["stage"].as_str());
-    assert_eq!(told, (Some("by_name"), Some("persons"), Some("ready")));
-    assert_eq!((index["unique"].as_bool(), index["version"].as_u64()), (Some(true), Some(2)));
-    let (tables, _) = braid.run(&["tables"], 0);
-    assert!(tables.contains("by_name") && tables.contains("ready"), "{tables}");
-    let (check, _) = braid.run(&["check", "--json"], 0);
-    // The table's row, the index's, the record and its entry.
-    let check: serde_json::Value = serde_json::from_str(check.trim()).unwrap();
-    assert_eq!(check["records"].as_u64(), Some(4), "{check}");
-    assert_eq!(braid.run(&["get", "persons", "7"], 0).0.trim(), "Ada");
-    let (_, said) = braid.run(&["put", "persons", "8", "Bea"], 3);
-    assert!(said.contains("by_name"), "{said}");
-    let (stats, _) = braid.run(&["stats"], 0);
-    assert!(stats.contains("index_entries"), "{stats}");
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let directory = braid.0.path().join("db");
+        {
+            let db = Database::open(&directory, Options::default()).unwrap().watched();
+            let table: Table<str, str> = block_on(db.create_table("persons")).unwrap();
+            let options = braiddb::IndexOptions::default().unique(true).version(2);
+            let first = |name: &str, keys: &mut braiddb::IndexKeys<'_, str>| keys.push(name);
+            block_on(db.index(&table, "by_name", options, first)).unwrap();
+            db.run_blocking(async move |tx| tx.put(&table, "7", "Ada").await).unwrap();
+            db.close().unwrap();
+        }
+        let (tables, _) = braid.run(&["tables", "--json"], 0);
+        let lines: Vec<serde_json::Value> =
+            tables.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{tables}");
+        let index = &lines[1];
+        let told = (index["name"].as_str(), index["table"].as_str(), index["stage"].as_str());
+        assert_eq!(told, (Some("by_name"), Some("persons"), Some("ready")));
+        assert_eq!((index["unique"].as_bool(), index["version"].as_u64()), (Some(true), Some(2)));
+        let (tables, _) = braid.run(&["tables"], 0);
+        assert!(tables.contains("by_name") && tables.contains("ready"), "{tables}");
+        let (check, _) = braid.run(&["check", "--json"], 0);
+        // The table's row, the index's, the record and its entry.
+        let check: serde_json::Value = serde_json::from_str(check.trim()).unwrap();
+        assert_eq!(check["records"].as_u64(), Some(4), "{check}");
+        assert_eq!(braid.run(&["get", "persons", "7"], 0).0.trim(), "Ada");
+        let (_, said) = braid.run(&["put", "persons", "8", "Bea"], 3);
+        assert!(said.contains("by_name"), "{said}");
+        let (stats, _) = braid.run(&["stats"], 0);
+        assert!(stats.contains("index_entries"), "{stats}");
+    });
 }
 
 #[test]

@@ -7,59 +7,62 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use braiddb::Database;
-use common::{Braid, ended, program};
+use common::limit::{Watched, with_limit};
+use common::{Braid, LIMIT, ended, program};
 
 #[test]
 fn a_backup_is_restored_where_there_is_nothing() {
-    let braid = Braid::new();
-    braid.run(&["put", "t", "a", "1"], 0);
-    let (backup, fresh) = (braid.path("backup"), braid.path("deep/fresh"));
-    braid.run(&["backup", &backup], 0);
-    braid.run(&["put", "t", "a", "2"], 0);
-    let restore = |from: &str, to: &str, code: i32| {
-        let output = program()
-            .args(["restore", from, "--db", to, "--json"])
-            .assert()
-            .code(code)
-            .get_output()
-            .clone();
-        String::from_utf8(if code == 0 { output.stdout } else { output.stderr }).unwrap()
-    };
-    let report: serde_json::Value = serde_json::from_str(&restore(&backup, &fresh, 0)).unwrap();
-    assert_eq!(report["records"], 2, "{report}");
-    // Little of a segment of 64 MiB is written.
-    let bytes = report["bytes"].as_u64().unwrap();
-    assert!(bytes > 0 && bytes < 8 << 20, "{report}");
-    let there = program().args(["get", "t", "a", "--db", &fresh]).assert().code(0);
-    assert_eq!(there.get_output().stdout, b"1\n");
-    // Nothing is written over, and nothing is left of what is refused.
-    let database = braid.directory();
-    let database = database.to_str().unwrap();
-    assert!(restore(&backup, database, 3).contains("not empty"));
-    assert_eq!(braid.run(&["get", "t", "a"], 0).0, "2\n");
-    let file = braid.file("file", "text");
-    assert!(restore(&backup, &file, 3).contains("is a file"));
-    assert!(restore(&file, &braid.path("x"), 3).contains("is a file"));
-    assert!(restore(&braid.path("nowhere"), &braid.path("x"), 3).contains("no such directory"));
-    assert!(restore(&braid.path("deep"), &braid.path("x"), 3).contains("no braid.meta"));
-    {
-        let _db = Database::open(&backup, Default::default()).unwrap();
-        assert!(restore(&backup, &braid.path("x"), 3).contains("open in another process"));
-    }
-    // A damaged one is told, and is not there.
-    let log = std::fs::read_dir(&backup).unwrap().map(|entry| entry.unwrap().path());
-    let log = log.filter(|path| path.extension().is_some_and(|ending| ending == "seg")).min();
-    let log = log.unwrap();
-    let mut bytes = std::fs::read(&log).unwrap();
-    let place = bytes.windows(1).skip(4096).position(|window| window != [0]).unwrap() + 4096;
-    bytes[place + 20] ^= 0xff;
-    std::fs::write(&log, bytes).unwrap();
-    let said = restore(&backup, &braid.path("x"), 3);
-    assert!(said.contains("nothing was restored"), "{said}");
-    let names = std::fs::read_dir(braid.0.path()).unwrap();
-    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
-    names.sort();
-    assert_eq!(names, ["backup", "db", "deep", "file"]);
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        braid.run(&["put", "t", "a", "1"], 0);
+        let (backup, fresh) = (braid.path("backup"), braid.path("deep/fresh"));
+        braid.run(&["backup", &backup], 0);
+        braid.run(&["put", "t", "a", "2"], 0);
+        let restore = |from: &str, to: &str, code: i32| {
+            let output = program()
+                .args(["restore", from, "--db", to, "--json"])
+                .assert()
+                .code(code)
+                .get_output()
+                .clone();
+            String::from_utf8(if code == 0 { output.stdout } else { output.stderr }).unwrap()
+        };
+        let report: serde_json::Value = serde_json::from_str(&restore(&backup, &fresh, 0)).unwrap();
+        assert_eq!(report["records"], 2, "{report}");
+        // Little of a segment of 64 MiB is written.
+        let bytes = report["bytes"].as_u64().unwrap();
+        assert!(bytes > 0 && bytes < 8 << 20, "{report}");
+        let there = program().args(["get", "t", "a", "--db", &fresh]).assert().code(0);
+        assert_eq!(there.get_output().stdout, b"1\n");
+        // Nothing is written over, and nothing is left of what is refused.
+        let database = braid.directory();
+        let database = database.to_str().unwrap();
+        assert!(restore(&backup, database, 3).contains("not empty"));
+        assert_eq!(braid.run(&["get", "t", "a"], 0).0, "2\n");
+        let file = braid.file("file", "text");
+        assert!(restore(&backup, &file, 3).contains("is a file"));
+        assert!(restore(&file, &braid.path("x"), 3).contains("is a file"));
+        assert!(restore(&braid.path("nowhere"), &braid.path("x"), 3).contains("no such directory"));
+        assert!(restore(&braid.path("deep"), &braid.path("x"), 3).contains("no braid.meta"));
+        {
+            let _db = Database::open(&backup, Default::default()).unwrap().watched();
+            assert!(restore(&backup, &braid.path("x"), 3).contains("open in another process"));
+        }
+        // A damaged one is told, and is not there.
+        let log = std::fs::read_dir(&backup).unwrap().map(|entry| entry.unwrap().path());
+        let log = log.filter(|path| path.extension().is_some_and(|ending| ending == "seg")).min();
+        let log = log.unwrap();
+        let mut bytes = std::fs::read(&log).unwrap();
+        let place = bytes.windows(1).skip(4096).position(|window| window != [0]).unwrap() + 4096;
+        bytes[place + 20] ^= 0xff;
+        std::fs::write(&log, bytes).unwrap();
+        let said = restore(&backup, &braid.path("x"), 3);
+        assert!(said.contains("nothing was restored"), "{said}");
+        let names = std::fs::read_dir(braid.0.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["backup", "db", "deep", "file"]);
+    });
 }
 
 #[test]
@@ -191,67 +194,75 @@ fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
 
 #[test]
 fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
-    let braid = Braid::new();
-    {
-        let db = Database::open(braid.directory(), Default::default()).unwrap();
-        pollster::block_on(db.create_table::<i64, [u8]>("numbers")).unwrap();
-        db.close().unwrap();
-    }
-    let place = braid.directory();
-    for (flag, value) in [("--threads", "0"), ("--memory", "1"), ("--memory", "99999999999999")] {
-        let words = ["get", "numbers", "1", flag, value];
-        let output = program().args(words).arg("--db").arg(&place).assert().code(2);
-        let said = String::from_utf8(output.get_output().stderr.clone()).unwrap();
-        assert!(said.contains(flag) && said.contains(" is not in "), "{said}");
-        assert!(!said.contains("workers") && !said.contains("memory_budget"), "{said}");
-    }
-    // Which of the two words it is about.
-    let said = braid.run(&["put", "numbers", "1", "zz"], 3).1;
-    assert!(said.starts_with("braid: the value: "), "{said}");
-    let said = braid.run(&["put", "numbers", "zz", "0x00"], 3).1;
-    assert!(said.starts_with("braid: the key: "), "{said}");
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        {
+            let db = Database::open(braid.directory(), Default::default()).unwrap().watched();
+            pollster::block_on(db.create_table::<i64, [u8]>("numbers")).unwrap();
+            db.close().unwrap();
+        }
+        let place = braid.directory();
+        for (flag, value) in [("--threads", "0"), ("--memory", "1"), ("--memory", "99999999999999")]
+        {
+            let words = ["get", "numbers", "1", flag, value];
+            let output = program().args(words).arg("--db").arg(&place).assert().code(2);
+            let said = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+            assert!(said.contains(flag) && said.contains(" is not in "), "{said}");
+            assert!(!said.contains("workers") && !said.contains("memory_budget"), "{said}");
+        }
+        // Which of the two words it is about.
+        let said = braid.run(&["put", "numbers", "1", "zz"], 3).1;
+        assert!(said.starts_with("braid: the value: "), "{said}");
+        let said = braid.run(&["put", "numbers", "zz", "0x00"], 3).1;
+        assert!(said.starts_with("braid: the key: "), "{said}");
 
-    let shell = |script: &'static str, code: i32| {
-        let output = braid.command(&["shell"]).write_stdin(script).assert().code(code);
-        String::from_utf8(output.get_output().stderr.clone()).unwrap()
-    };
-    let said = shell("put numbers -7 0x01\nput numbers 1 zz\n", 3);
-    assert!(said.starts_with("braid: line 2: the value: "), "{said}");
-    assert_eq!(braid.run(&["get", "numbers", "-7"], 0).0, "0x01\n");
-    let said = shell("gets numbers 1\n", 3);
-    assert_eq!(
-        said,
-        "braid: line 1: unrecognized subcommand 'gets'; tip: a similar subcommand exists: 'get'; \
-         help lists the commands\n"
-    );
-    let said = shell("get numbers\n", 3);
-    assert!(said.contains("not provided: <KEY>; it is used as get <TABLE> <KEY>; help"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    let said = shell("begin\nput numbers 8 0x01\n", 0);
-    assert!(said.contains("is taken back"), "{said}");
-    braid.run(&["get", "numbers", "8"], 1);
+        let shell = |script: &'static str, code: i32| {
+            let output = braid.command(&["shell"]).write_stdin(script).assert().code(code);
+            String::from_utf8(output.get_output().stderr.clone()).unwrap()
+        };
+        let said = shell("put numbers -7 0x01\nput numbers 1 zz\n", 3);
+        assert!(said.starts_with("braid: line 2: the value: "), "{said}");
+        assert_eq!(braid.run(&["get", "numbers", "-7"], 0).0, "0x01\n");
+        let said = shell("gets numbers 1\n", 3);
+        assert_eq!(
+            said,
+            "braid: line 1: unrecognized subcommand 'gets'; tip: a similar subcommand exists: 'get'; \
+             help lists the commands\n"
+        );
+        let said = shell("get numbers\n", 3);
+        assert!(
+            said.contains("not provided: <KEY>; it is used as get <TABLE> <KEY>; help"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let said = shell("begin\nput numbers 8 0x01\n", 0);
+        assert!(said.contains("is taken back"), "{said}");
+        braid.run(&["get", "numbers", "8"], 1);
+    });
 }
 
 #[test]
 fn negative_numbers_are_keys_and_bounds() {
-    let braid = Braid::new();
-    {
-        let db = Database::open(braid.directory(), Default::default()).unwrap();
-        let table = pollster::block_on(db.create_table::<i64, i64>("t")).unwrap();
-        for number in -3..=3 {
-            pollster::block_on(db.put(&table, &number, &-number)).unwrap();
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        {
+            let db = Database::open(braid.directory(), Default::default()).unwrap().watched();
+            let table = pollster::block_on(db.create_table::<i64, i64>("t")).unwrap();
+            for number in -3..=3 {
+                pollster::block_on(db.put(&table, &number, &-number)).unwrap();
+            }
+            db.close().unwrap();
         }
-        db.close().unwrap();
-    }
-    assert_eq!(braid.run(&["get", "t", "-2"], 0).0, "2\n");
-    braid.run(&["put", "t", "-2", "-20"], 0);
-    assert_eq!(braid.run(&["get", "t", "-2"], 0).0, "-20\n");
-    braid.run(&["delete", "t", "-3"], 0);
-    let keys = |bounds: &[&str]| {
-        let printed = braid.run(&[&["scan", "t"], bounds].concat(), 0).0;
-        printed.lines().count()
-    };
-    assert_eq!(keys(&["--from", "-2", "--to", "-1"]), 2);
-    assert_eq!(keys(&["--after", "-2", "--before", "-1"]), 0);
-    assert_eq!(keys(&["--to", "-1"]), 2);
+        assert_eq!(braid.run(&["get", "t", "-2"], 0).0, "2\n");
+        braid.run(&["put", "t", "-2", "-20"], 0);
+        assert_eq!(braid.run(&["get", "t", "-2"], 0).0, "-20\n");
+        braid.run(&["delete", "t", "-3"], 0);
+        let keys = |bounds: &[&str]| {
+            let printed = braid.run(&[&["scan", "t"], bounds].concat(), 0).0;
+            printed.lines().count()
+        };
+        assert_eq!(keys(&["--from", "-2", "--to", "-1"]), 2);
+        assert_eq!(keys(&["--after", "-2", "--before", "-1"]), 0);
+        assert_eq!(keys(&["--to", "-1"]), 2);
+    });
 }

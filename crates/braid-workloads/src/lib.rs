@@ -27,6 +27,9 @@ pub mod harness;
 #[cfg(all(any(test, feature = "histories"), not(braid_simulation)))]
 pub mod histories;
 pub mod history;
+#[cfg(all(test, not(braid_simulation)))]
+#[path = "../../braiddb/tests/common/mod.rs"]
+mod limit;
 #[cfg(not(braid_simulation))]
 pub mod random;
 #[cfg(not(braid_simulation))]

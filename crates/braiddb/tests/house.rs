@@ -45,17 +45,29 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn all_sources() -> Vec<(PathBuf, String)> {
+/// The files in one folder of each crate.
+fn of_all_crates(folder: &str) -> Vec<(PathBuf, String)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
     for entry in fs::read_dir(crates).unwrap() {
-        let source = entry.unwrap().path().join("src");
+        let source = entry.unwrap().path().join(folder);
         if source.is_dir() {
             sources(&source, &mut found);
         }
     }
-    assert!(found.len() > 50, "{} source files", found.len());
+    assert!(found.len() > 50, "{} files in {folder}", found.len());
     found.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+fn all_sources() -> Vec<(PathBuf, String)> {
+    of_all_crates("src")
+}
+
+/// The files of integration tests, but for programs that are not to compile.
+fn all_tests() -> Vec<(PathBuf, String)> {
+    let mut tests = of_all_crates("tests");
+    tests.retain(|(path, _)| !path.components().any(|part| part.as_os_str() == "messages"));
+    tests
 }
 
 /// The layer of a file below `crates/braiddb/src`: its first folder, or its own name.
@@ -94,7 +106,7 @@ fn imports_go_down() {
 
 #[test]
 fn files_are_short_and_say_what_they_are() {
-    for (path, text) in all_sources() {
+    for (path, text) in all_sources().into_iter().chain(all_tests()) {
         let place = path.display();
         assert!(text.starts_with("//!"), "{place} does not say what it is");
         let lines = text.lines().count();
@@ -215,30 +227,41 @@ fn functions(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The tests of a file that nothing bounds in time: neither they nor what they call uses `with_limit`.
-fn without_limit(text: &str) -> Vec<String> {
+/// Whether a body calls a function of this name.
+fn calls(body: &str, name: &str) -> bool {
+    body.match_indices(name).any(|(place, _)| {
+        let before = body[..place].chars().next_back();
+        !before.is_some_and(is_of_identifier) && body[place + name.len()..].starts_with('(')
+    })
+}
+
+/// The tests of a file that do something, or call a function of the file that does.
+fn tests_that(text: &str, do_something: impl Fn(&str) -> bool) -> Vec<String> {
     let functions = functions(text);
-    let calls = |body: &str, name: &str| {
-        let mut at = body.match_indices(name);
-        at.any(|(place, _)| {
-            let before = body[..place].chars().next_back();
-            !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
-                && body[place + name.len()..].starts_with('(')
-        })
-    };
-    let mut limited = vec!["with_limit"];
+    let mut found: Vec<&str> = Vec::new();
     loop {
         let more = functions.iter().find(|(name, body)| {
             let inside = body.split_once('{').map_or("", |(_, inside)| inside);
-            !limited.contains(&name.as_str()) && limited.iter().any(|one| calls(inside, one))
+            let calls_one = || found.iter().any(|one| calls(inside, one));
+            !found.contains(&name.as_str()) && (do_something(inside) || calls_one())
         });
         match more {
-            Some((name, _)) => limited.push(name),
+            Some((name, _)) => found.push(name),
             None => break,
         }
     }
-    let tests = text.split("#[test]").skip(1).filter_map(first_name);
-    tests.filter(|name| !limited.contains(&name.as_str())).collect()
+    tests(text).filter(|name| found.contains(&name.as_str())).collect()
+}
+
+/// The tests of a file.
+fn tests(text: &str) -> impl Iterator<Item = String> {
+    text.split("#[test]").skip(1).filter_map(first_name)
+}
+
+/// The tests of a file that nothing bounds in time: neither they nor what they call uses `with_limit`.
+fn without_limit(text: &str) -> Vec<String> {
+    let limited = tests_that(text, |body| calls(body, "with_limit"));
+    tests(text).filter(|name| !limited.contains(name)).collect()
 }
 
 /// The name of the first function of a text.
@@ -249,7 +272,12 @@ fn first_name(text: &str) -> Option<String> {
 
 /// The identifier that a text starts with.
 fn identifier(text: &str) -> String {
-    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+    text.chars().take_while(|c| is_of_identifier(*c)).collect()
+}
+
+/// Whether it is of an identifier, or of a macro's parameter that stands for one.
+fn is_of_identifier(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '$'
 }
 
 /// Whether a line says that a file's tests run threads, or wait: such a test may hang.
@@ -354,4 +382,45 @@ fn integration_tests_have_time_limits() {
         assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
     }
     assert!(looked_at > 150, "only {looked_at} tests looked at");
+}
+
+/// What a test of the other crates does that has an engine at work, in its own process.
+const RUNS_AN_ENGINE: [&str; 5] =
+    ["Database::open", "Database::in_memory", "Stage::default(", ".measure()", "command.round("];
+
+/// In the other crates, tests that have an engine at work have time limits, and so have all tests of examples.
+#[test]
+fn tests_of_what_is_built_on_the_engine_have_time_limits() {
+    let runs_one = |body: &str| RUNS_AN_ENGINE.iter().any(|word| body.contains(word));
+    let free_of = |text: &str| {
+        let mut free = without_limit(text);
+        let running = tests_that(text, runs_one);
+        free.retain(|name| running.contains(name));
+        (free, running.len())
+    };
+    let opening = "fn open() {\n    Database::open();\n}\n#[test]\nfn $name() {\n    open();\n}\n";
+    assert_eq!(free_of(opening), (vec!["$name".to_owned()], 1));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut looked_at = 0;
+    for (path, text) in all_sources().into_iter().chain(all_tests()) {
+        // What Braid is compared with is a workspace of its own.
+        if path.starts_with(root) || path.iter().any(|part| part == "braid-peers") {
+            continue;
+        }
+        let (free, count) = free_of(&text);
+        looked_at += count;
+        assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
+    }
+    assert!(looked_at > 30, "only {looked_at} tests looked at");
+    let mut examples = Vec::new();
+    sources(&root.join("../../examples"), &mut examples);
+    let mut looked_at = 0;
+    for path in examples {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("#[tokio::test"), "{}: with_limit", path.display());
+        looked_at += tests(&text).count();
+        let free = without_limit(&text);
+        assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
+    }
+    assert!(looked_at >= 4, "only {looked_at} tests looked at");
 }

@@ -5,7 +5,12 @@ mod common;
 use std::panic::catch_unwind;
 
 use braiddb::{Database, Options};
-use common::{Watched, with_limit};
+use common::{Watched, doing, with_limit, working_on};
+
+/// One that is opened where nothing is known of a limit.
+fn of_code_under_test() -> Database {
+    Database::in_memory(Options::default().workers(2)).expect("in memory")
+}
 
 #[test]
 fn a_test_in_time_returns_its_value() {
@@ -26,6 +31,10 @@ fn a_test_that_hangs_fails_with_its_state() {
             let _open = Database::in_memory(Options::default().workers(1)).unwrap().watched();
             let dropped = Database::in_memory(Options::default().workers(3)).unwrap().watched();
             drop(dropped);
+            let found = of_code_under_test();
+            working_on(&found);
+            working_on(&found);
+            doing("parking");
             loop {
                 std::thread::park();
             }
@@ -34,5 +43,19 @@ fn a_test_that_hangs_fails_with_its_state() {
     let panic = catch_unwind(hang).unwrap_err();
     let message = panic.downcast_ref::<String>().unwrap();
     assert!(message.contains("state: waiting for ever"), "{message}");
-    assert_eq!(message.matches("versions_waiting").count(), 1, "{message}");
+    assert!(message.contains("at work: parking"), "{message}");
+    assert_eq!(message.matches("versions_waiting").count(), 2, "{message}");
+    // A thread that waits.
+    assert!(message.lines().any(|line| line.starts_with("test: S in ")), "{message}");
+}
+
+#[test]
+fn what_is_named_on_another_thread_is_dropped() {
+    with_limit(60, |_| {
+        let other = std::thread::spawn(|| {
+            working_on(&of_code_under_test());
+            doing("nothing");
+        });
+        other.join().unwrap();
+    });
 }

@@ -1,5 +1,9 @@
 //! The program, run on a database in a directory of its own.
 
+#[path = "../../../braiddb/tests/common/mod.rs"]
+#[allow(dead_code, reason = "not every program of tests opens databases itself")]
+pub mod limit;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -46,13 +50,6 @@ impl Braid {
 
     pub fn directory(&self) -> PathBuf {
         self.0.path().join("db")
-    }
-
-    /// What the files of the database take on the disk.
-    pub fn disk_bytes(&self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
-        let files = std::fs::read_dir(self.directory()).unwrap();
-        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
     }
 
     pub fn command(&self, words: &[&str]) -> Command {

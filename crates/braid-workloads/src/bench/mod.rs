@@ -256,6 +256,10 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::limit::with_limit;
+
+    /// Many times what a workload takes that runs quickly.
+    const LIMIT_SECONDS: u64 = 600;
 
     #[derive(Parser)]
     struct Program {
@@ -289,20 +293,22 @@ mod tests {
         ($($name:ident: $arguments:expr => $subjects:expr;)*) => {$(
             #[test]
             fn $name() {
-                let document = run(&$arguments);
-                let measured = document.reports.iter().flat_map(|report| &report.measured);
-                let names: Vec<&str> =
-                    measured.clone().map(|subject| &*subject.name).collect();
-                for subject in $subjects {
-                    let subject: &str = subject;
-                    assert!(names.contains(&subject), "{subject} is not in {names:?}");
-                }
-                for subject in measured {
-                    assert!(subject.transactions > 0, "{} did nothing", subject.name);
-                }
-                assert_eq!(document.missed(), 0, "quick figures are not judged");
-                let json = serde_json::to_value(&document).unwrap();
-                assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+                with_limit(LIMIT_SECONDS, |_| {
+                    let document = run(&$arguments);
+                    let measured = document.reports.iter().flat_map(|report| &report.measured);
+                    let names: Vec<&str> =
+                        measured.clone().map(|subject| &*subject.name).collect();
+                    for subject in $subjects {
+                        let subject: &str = subject;
+                        assert!(names.contains(&subject), "{subject} is not in {names:?}");
+                    }
+                    for subject in measured {
+                        assert!(subject.transactions > 0, "{} did nothing", subject.name);
+                    }
+                    assert_eq!(document.missed(), 0, "quick figures are not judged");
+                    let json = serde_json::to_value(&document).unwrap();
+                    assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+                });
             }
         )*};
     }
@@ -389,15 +395,20 @@ mod tests {
 
     #[test]
     fn draws_charts_where_asked() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("charts");
-        let document = run(&["churn", "-q", "--out", path.to_str().unwrap()]);
-        let figures = &document.reports[0].figures;
-        let count = |end: &str| {
-            figures.iter().filter(|path| path.exists() && path.extension().unwrap() == end).count()
-        };
-        // The rates and a line, each drawn and as rows, and all of it.
-        assert_eq!([count("svg"), count("csv"), count("json")], [2, 2, 1], "{figures:?}");
-        assert!([0, 2].contains(&count("png")), "{figures:?}");
+        with_limit(LIMIT_SECONDS, |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("charts");
+            let document = run(&["churn", "-q", "--out", path.to_str().unwrap()]);
+            let figures = &document.reports[0].figures;
+            let count = |end: &str| {
+                figures
+                    .iter()
+                    .filter(|path| path.exists() && path.extension().unwrap() == end)
+                    .count()
+            };
+            // The rates and a line, each drawn and as rows, and all of it.
+            assert_eq!([count("svg"), count("csv"), count("json")], [2, 2, 1], "{figures:?}");
+            assert!([0, 2].contains(&count("png")), "{figures:?}");
+        });
     }
 }

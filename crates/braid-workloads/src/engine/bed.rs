@@ -92,6 +92,8 @@ impl Bed {
 
     /// Makes the table in an open database; its `records` records are still to be loaded.
     pub(crate) fn empty(database: Database, records: u64) -> Result<Self, Error> {
+        #[cfg(test)]
+        crate::limit::working_on(&database);
         let table = pollster::block_on(database.open_or_create_table("records"))?;
         Ok(Self { database, table, records })
     }

@@ -296,6 +296,8 @@ impl<P: Procedure, M: FnMut(u64) -> P> Subject for Driven<M> {
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         let Self { database, make, seed, options, .. } = self;
+        #[cfg(test)]
+        crate::limit::working_on(database);
         let make = |_worker| {
             *seed += 1;
             make(*seed)

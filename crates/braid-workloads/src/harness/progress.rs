@@ -29,7 +29,10 @@ impl Progress {
 
     /// Names what runs now.
     pub fn doing(&self, what: impl Into<String>) {
-        self.bar.set_message(what.into());
+        let what = what.into();
+        #[cfg(test)]
+        crate::limit::doing(&what);
+        self.bar.set_message(what);
     }
 
     /// One step done.

@@ -202,6 +202,8 @@ impl Command {
         (seed, leave): (u64, u64),
         report: &mut Report,
     ) -> Result<State> {
+        #[cfg(test)]
+        crate::limit::working_on(db);
         let opened = pollster::block_on(async {
             let tables = Tables::open(db, seed).await?;
             let texts = Texts::open(db, &mut fastrand::Rng::with_seed(!seed)).await?;
@@ -339,33 +341,40 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::with_limit;
+
+    /// Many times what the rounds take.
+    const LIMIT_SECONDS: u64 = 600;
 
     #[test]
     fn histories_in_memory_and_on_disk_are_strictly_serializable() {
-        let command = Command {
-            operations: 1,
-            reads: 1,
-            transactions: 3_000,
-            clients: 6,
-            workers: 2,
-            seed: 1,
-        };
-        let mut report = Report::default();
-        for round in 0..4 {
-            command.round(round, &mut report).unwrap();
-            report.rounds += 1;
-        }
-        assert_eq!((report.closed_under_clients, report.recovered_from_copies), (1, 1));
-        let happened = [
-            report.given_up,
-            report.panicked,
-            report.audits,
-            report.conflicts,
-            report.deletions,
-            report.reverse_scans,
-            report.references_held,
-        ];
-        assert!(happened.iter().all(|count| *count > 0), "{report:?}");
-        assert!(report.committed > 6_000, "{report:?}");
+        with_limit(LIMIT_SECONDS, |_| {
+            let command = Command {
+                operations: 1,
+                reads: 1,
+                transactions: 3_000,
+                clients: 6,
+                workers: 2,
+                seed: 1,
+            };
+            let mut report = Report::default();
+            for round in 0..4 {
+                crate::limit::doing(&format!("round {round}"));
+                command.round(round, &mut report).unwrap();
+                report.rounds += 1;
+            }
+            assert_eq!((report.closed_under_clients, report.recovered_from_copies), (1, 1));
+            let happened = [
+                report.given_up,
+                report.panicked,
+                report.audits,
+                report.conflicts,
+                report.deletions,
+                report.reverse_scans,
+                report.references_held,
+            ];
+            assert!(happened.iter().all(|count| *count > 0), "{report:?}");
+            assert!(report.committed > 6_000, "{report:?}");
+        });
     }
 }

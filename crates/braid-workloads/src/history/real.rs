@@ -7,15 +7,19 @@ use std::thread;
 use braiddb::{Certifier, Database, Error, Options, Stats, Table, Transaction};
 use fastrand::Rng;
 
+use crate::limit::{Watched, with_limit};
+
 use super::{History, Shape, let_others_run, transaction};
 
+/// Many times what a test takes, whose histories may be many.
+const LIMIT_SECONDS: u64 = 600;
 const THREADS: u64 = 8;
 const TRANSACTIONS: u64 = 1_500;
 
 /// Transactions of several threads on few keys, which let others in between.
 fn history(certifier: Certifier) -> (History, Stats) {
     let options = Options::default().workers(2).certifier(certifier);
-    let db = Database::in_memory(options).expect("in memory");
+    let db = Database::in_memory(options).expect("in memory").watched();
     let table: Table<u64, u64> =
         db.run_blocking(async |tx| tx.open_or_create_table("history").await).expect("a new table");
     let history = Mutex::new(History::default());
@@ -65,18 +69,22 @@ fn until(certifier: Certifier, mut check: impl FnMut(&History, &Stats) -> bool) 
 
 #[test]
 fn read_validation_gives_the_order_of_lsns() {
-    until(Certifier::ReadValidation, |history, stats| {
-        history.clone().replay(&mut BTreeMap::new()).unwrap();
-        stats.aborted.certification > 0 && stats.snapshots_extended > 0
+    with_limit(LIMIT_SECONDS, |_| {
+        until(Certifier::ReadValidation, |history, stats| {
+            history.clone().replay(&mut BTreeMap::new()).unwrap();
+            stats.aborted.certification > 0 && stats.snapshots_extended > 0
+        });
     });
 }
 
 /// Some order, but not that of LSNs: transactions commit whose reads have changed.
 #[test]
 fn the_serial_safety_net_gives_some_order() {
-    until(Certifier::SerialSafetyNet, |history, stats| {
-        assert_eq!((stats.aborted.stale_read, stats.snapshots_extended), (0, 0));
-        let is_that_of_lsns = history.clone().replay(&mut BTreeMap::new()).is_ok();
-        stats.aborted.certification > 0 && !is_that_of_lsns
+    with_limit(LIMIT_SECONDS, |_| {
+        until(Certifier::SerialSafetyNet, |history, stats| {
+            assert_eq!((stats.aborted.stale_read, stats.snapshots_extended), (0, 0));
+            let is_that_of_lsns = history.clone().replay(&mut BTreeMap::new()).is_ok();
+            stats.aborted.certification > 0 && !is_that_of_lsns
+        });
     });
 }

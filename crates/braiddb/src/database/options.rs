@@ -18,6 +18,8 @@ const MOST_SEGMENT: u64 = 1 << 30;
 const LEAST_RING: u64 = if SMALL { 1 << 20 } else { 32 << 20 };
 /// More than a checkpoint itself logs where nobody writes, or one would make the next one due.
 const LEAST_CHECKPOINT: u64 = if SMALL { 8 << 10 } else { 32 << 10 };
+/// Some small records and their entries in indexes: with less, next to no transaction would come to its end.
+const LEAST_VERSION_BYTES: u64 = 4 << 10;
 
 /// How to open a database. Start from `Options::default()` and change what matters.
 ///
@@ -97,8 +99,8 @@ pub struct Options {
     pub page_frames: Option<u32>,
     /// Bytes of memory that one transaction may take for versions of records of [paged](crate::TableOptions::paged) tables,
     /// and for what it is to log of them. Beyond, it fails with [`Error::VersionBytes`](crate::Error), which says what is
-    /// made for such sizes: [`Database::run_bulk`](crate::Database::run_bulk). Default, `None`: an eighth of the memory
-    /// budget, 32 MiB at least, or without one no bound.
+    /// made for such sizes: [`Database::run_bulk`](crate::Database::run_bulk). At least 4 KiB. Default, `None`: an eighth of the
+    /// memory budget, 32 MiB at least, or without one no bound.
     pub version_bytes: Option<u64>,
     /// Transactions a worker keeps open, from 64 to 16 384, which is the default. So many may run or wait
     /// for the engine; further requests wait in order until one of those is over, or comes to wait for
@@ -352,12 +354,15 @@ impl Options {
         for (option, limit) in
             [("interactive_idle", self.interactive_idle), ("interactive_age", self.interactive_age)]
         {
-            if limit.is_some_and(|limit| limit < Duration::from_millis(1)) {
+            if let Some(limit) = limit.filter(|limit| *limit < Duration::from_millis(1)) {
                 return Err(format!("{option} is {limit:?}, but must be a millisecond or more"));
             }
         }
         range("trace", self.trace as u64, 0, 1 << 24)?;
         range("checkpoint_bytes", self.checkpoint_bytes, LEAST_CHECKPOINT, u64::MAX)?;
+        if let Some(bytes) = self.version_bytes {
+            range("version_bytes", bytes, LEAST_VERSION_BYTES, u64::MAX)?;
+        }
         Ok(())
     }
 }

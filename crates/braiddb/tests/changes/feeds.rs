@@ -218,6 +218,51 @@ fn paged_tables_put_and_delete() {
 }
 
 /// Two large transactions are logged in parts that lie among each other, and a third that fails.
+/// A bulk operation is one transaction, one that was aborted none; a feed goes on behind it.
+#[test]
+fn bulk_operations_are_given_whole() {
+    const RECORDS: u64 = 5_000;
+    with_database(|db, directory| {
+        let paged = TableOptions::default().paged();
+        let table: Table<u64, u64> = block_on(db.create_table_with("paged", paged)).unwrap();
+        let mut changes = db.changes(ChangesFrom::Now).tables(["paged"]);
+        put(db, &table, 0, 7);
+        let aborted = table.clone();
+        let failed = block_on(db.run_bulk(&table, async move |tx| {
+            for key in 0..RECORDS {
+                tx.put(&aborted, &key, &1).await?;
+            }
+            Err::<(), _>(Error::KeyNotFound)
+        }));
+        assert!(matches!(failed, Err(Error::KeyNotFound)));
+        let done = table.clone();
+        block_on(db.run_bulk(&table, async move |tx| {
+            for key in 1..RECORDS {
+                tx.put(&done, &key, &key).await?;
+            }
+            tx.delete(&done, &0).await.map(drop)
+        }))
+        .unwrap();
+        put(db, &table, 1, 8);
+        assert_eq!(told(&next(&mut changes)), [("paged", "put", 0)]);
+        let bulk = next(&mut changes);
+        let (kinds, keys): (Vec<_>, Vec<_>) =
+            told(&bulk).into_iter().map(|(_, kind, key)| (kind, key)).unzip();
+        assert_eq!(kinds.iter().filter(|kind| **kind == "put").count() as u64, RECORDS - 1);
+        assert_eq!(kinds.iter().filter(|kind| **kind == "delete").count(), 1);
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(0..RECORDS), "each record once");
+        assert_eq!(told(&next(&mut changes)), [("paged", "put", 1)]);
+        // From its token, also by who opens the database again.
+        let token = bulk.token.unwrap();
+        db.close().unwrap();
+        let again = open(directory);
+        let mut rest = again.changes(token.into()).tables(["paged"]);
+        assert_eq!(told(&next(&mut rest)), [("paged", "put", 1)]);
+    });
+}
+
 #[test]
 fn large_transactions_are_given_whole() {
     with_database(|db, _| {

@@ -1,7 +1,9 @@
-//! A time limit for tests: a test that hangs fails, and says in which state it hung.
+//! A time limit for tests: a test that hangs fails, and says in which state it hung. Tests of what is built on the engine
+//! have it too.
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::fs;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +25,9 @@ pub struct Limit(Arc<Mutex<Printed>>);
 struct Printed {
     named: Vec<(String, Describe)>,
     databases: Vec<WeakDatabase>,
+    /// What the code under test says that it does, and to which database.
+    now: String,
+    at_work: Option<WeakDatabase>,
 }
 
 impl Limit {
@@ -46,15 +51,58 @@ impl Limit {
 
     fn describe(&self) -> String {
         let printed = self.printed();
-        let named =
-            printed.named.iter().map(|(what, describe)| format!("{what}: {}\n", describe()));
-        let databases = printed.databases.iter().filter_map(WeakDatabase::upgrade);
-        let all: String = named.chain(databases.map(|db| format!("{:#?}\n", db.stats()))).collect();
-        match all.is_empty() {
-            true => "no database is open".to_owned(),
-            false => all,
+        let mut told = Vec::new();
+        if !printed.now.is_empty() {
+            told.push(format!("at work: {}", printed.now));
         }
+        told.extend(printed.named.iter().map(|(what, describe)| format!("{what}: {}", describe())));
+        let databases = printed.databases.iter().chain(&printed.at_work);
+        let databases: Vec<_> = databases.filter_map(WeakDatabase::upgrade).collect();
+        told.extend(databases.iter().map(|db| format!("{:#?}", db.stats())));
+        if databases.is_empty() {
+            told.push("no database is open that is watched".to_owned());
+        }
+        told.push(format!("threads of the process:\n{}", threads()));
+        told.join("\n")
     }
+}
+
+/// Each thread of the process: its name, whether it runs or sleeps, and where in the kernel.
+fn threads() -> String {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lines = tasks.map(|task| {
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let (name, stat, place) = (read("comm"), read("stat"), read("wchan"));
+        // Behind the name, which may have spaces and brackets: the state, ...; the processor's time as a program, and
+        // as the kernel, in ticks.
+        let numbers: Vec<&str> =
+            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let number = |place: usize| numbers.get(place).copied().unwrap_or("?");
+        let [state, user, kernel] = [number(0), number(11), number(12)];
+        format!("{}: {state} in {place}, {user} and {kernel} ticks\n", name.trim_end())
+    });
+    lines.collect()
+}
+
+/// In a test with a limit, has the statistics of the database that code under test works on printed like those of
+/// one that is [`Watched`], until it works on another one. Does nothing on threads that run no test.
+#[allow(dead_code, reason = "for tests of what is built on the engine")]
+pub fn working_on(db: &Database) {
+    LIMIT.with_borrow(|limit| {
+        if let Some(limit) = limit {
+            limit.printed().at_work = Some(db.downgrade());
+        }
+    });
+}
+
+/// In a test with a limit, has what the code under test was doing last printed when time runs out.
+#[allow(dead_code, reason = "for tests of what is built on the engine")]
+pub fn doing(what: &str) {
+    LIMIT.with_borrow(|limit| {
+        if let Some(limit) = limit {
+            what.clone_into(&mut limit.printed().now);
+        }
+    });
 }
 
 thread_local! {

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
@@ -66,11 +65,15 @@ fn agrees(snapshot: &Snapshot, table: &Records, model: &Model) {
     }
 }
 
-/// Several snapshots of several ages, each read by several threads, while others write.
-fn keep_their_records(db: Database, table: Records) {
+/// Several snapshots of several ages, each read by several threads, while others write: some rounds, and until
+/// `happened` says that what goes on beside them did.
+fn keep_their_records(db: Database, table: Records, happened: impl Fn() -> bool) {
     let mut random = fastrand::Rng::with_seed(11);
     let (mut model, mut held) = (Model::new(), Vec::<(Snapshot, Arc<Model>)>::new());
-    for round in 0..60 {
+    for round in 0.. {
+        if round >= 60 && round % 10 == 0 && happened() {
+            break;
+        }
         change(&db, &table, &mut model, &mut random);
         held.push((block_on(db.snapshot()).unwrap(), Arc::new(model.clone())));
         if held.len() > 5 {
@@ -122,7 +125,7 @@ fn snapshots_keep_their_records() {
         with_limit(LIMIT_SECONDS, move |_| {
             let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
             let table = create_table(&db, "records", paged);
-            keep_their_records(db, table);
+            keep_their_records(db, table, || true);
         });
     }
 }
@@ -136,29 +139,42 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
         let options = Options::default()
             .workers(2)
             .log_ring_bytes(ring)
-            .log_segment_bytes(256 << 10)
+            .log_segment_bytes(64 << 10)
             .checkpoint_bytes(512 << 10)
             .memory_budget(ring as u64 + (128 << 10));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table = create_table(&db, "records", false);
-        let over = Arc::new(AtomicBool::new(false));
+        let [checkpoints, moved] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
         let compacting = {
-            let (db, over) = (db.clone(), over.clone());
+            let (db, checkpoints, moved) = (db.clone(), checkpoints.clone(), moved.clone());
             std::thread::spawn(move || {
-                while !over.load(Ordering::SeqCst) {
+                loop {
                     match block_on(db.checkpoint()) {
-                        Ok(_) | Err(Error::CheckpointUnderWay | Error::Closed) => {}
+                        Ok(_) => _ = checkpoints.fetch_add(1, Ordering::SeqCst),
+                        // One that is due by itself.
+                        Err(Error::CheckpointUnderWay) => {}
+                        Err(Error::Closed) => break,
                         Err(error) => panic!("{error}"),
                     }
-                    std::thread::sleep(Duration::from_millis(5));
+                    // Waits for snapshots that are older than what it frees.
+                    match block_on(db.compact()) {
+                        Ok(compaction) => _ = moved.fetch_add(compaction.moved, Ordering::SeqCst),
+                        Err(Error::CheckpointUnderWay) => {}
+                        Err(Error::Closed) => break,
+                        Err(error) => panic!("{error}"),
+                    }
                 }
             })
         };
         let watched = db.clone();
-        keep_their_records(db, table);
-        over.store(true, Ordering::SeqCst);
+        keep_their_records(db, table, || {
+            let stats = watched.stats();
+            let counts = [&checkpoints, &moved].map(|count| count.load(Ordering::SeqCst));
+            counts.iter().all(|count| *count > 0)
+                && stats.versions_evicted > 0
+                && stats.log.segments_freed > 0
+        });
         compacting.join().unwrap();
-        assert!(watched.stats().versions_evicted > 0);
     });
 }
 

@@ -7,10 +7,12 @@
 //! again by what is recovered. Everything runs on the one worker of a simulated disk, so a seed always
 //! does the same. With every other seed the tables' records are on pages.
 
+mod scenes;
+
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -19,7 +21,7 @@ use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
 use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Width};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use scenes::{Scene, Script};
 
 const SEEDS: Range<u64> = 0..20;
 const KEY: u64 = 7;
@@ -284,84 +286,6 @@ impl Run {
         }
         self.disk.settle();
         std::mem::take(&mut *self.record.lock().unwrap())
-    }
-}
-
-type Task = Pin<Box<dyn Future<Output = ()>>>;
-
-/// Plays the scenes of a run on the worker, for as long as there is one.
-#[derive(Clone)]
-struct Script {
-    run: Run,
-    seed: u64,
-}
-
-struct Scenes(Rc<RefCell<Scene>>);
-
-/// What is under way on the worker.
-struct Scene {
-    run: Run,
-    random: fastrand::Rng,
-    tasks: FuturesUnordered<Task>,
-    part: Part,
-}
-
-#[derive(Debug, PartialEq)]
-enum Part {
-    Before,
-    Change,
-    End,
-    After,
-    Over,
-}
-
-impl IntoIterator for Script {
-    type Item = Rc<RefCell<Scene>>;
-    type IntoIter = Scenes;
-
-    fn into_iter(self) -> Scenes {
-        let tasks = FuturesUnordered::<Task>::new();
-        tasks.push(Box::pin(self.run.clone().ask()));
-        let random = fastrand::Rng::with_seed(self.seed);
-        let scene = Scene { run: self.run, random, tasks, part: Part::Before };
-        Scenes(Rc::new(RefCell::new(scene)))
-    }
-}
-
-impl Iterator for Scenes {
-    type Item = Rc<RefCell<Scene>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        (self.0.borrow().part != Part::Over).then(|| self.0.clone())
-    }
-}
-
-impl Scene {
-    /// Lets those tasks go on that can; every round comes by all of them.
-    fn go_on(&mut self) {
-        let mut context = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {}
-        match self.part {
-            Part::Before if self.tasks.is_empty() => {
-                self.tasks.push(Box::pin(self.run.clone().make_change()));
-                self.part = Part::Change;
-            }
-            Part::Change if self.run.record.lock().unwrap().changed.is_some() => {
-                self.part = Part::End;
-            }
-            Part::Change if self.tasks.len() < MOST_UNDER_WAY => match self.random.u32(0..40) {
-                0..5 => self.tasks.push(Box::pin(self.run.clone().ask())),
-                // Another commit, so that begin stamps pass the change's.
-                5 => self.tasks.push(Box::pin(self.run.clone().write_beside())),
-                _ => {}
-            },
-            Part::End if self.tasks.is_empty() => {
-                self.tasks.push(Box::pin(self.run.clone().ask()));
-                self.part = Part::After;
-            }
-            Part::After if self.tasks.is_empty() => self.part = Part::Over,
-            _ => {}
-        }
     }
 }
 

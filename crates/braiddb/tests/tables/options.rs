@@ -61,8 +61,57 @@ fn all_cases() -> Vec<Case> {
         cases("log_segment_bytes", SEGMENT, &odd_segments, |o, v| o.log_segment_bytes(v)),
         cases("flush_unit", [0, all], &[], |o, v| o.flush_unit(v)),
         cases("checkpoint_bytes", [32 << 10, all], &[], |o, v| o.checkpoint_bytes(v)),
+        cases("version_bytes", [4 << 10, all], &[], |o, v| o.version_bytes(v)),
     ];
     lists.into_iter().flatten().collect()
+}
+
+/// The options whose extremes other tests are about: of this file, where nothing else is said.
+const ELSEWHERE: [&str; 14] = [
+    "memory_budget",
+    "page_frames",
+    "interactive_idle",
+    "interactive_age",
+    "pin",
+    "policy",
+    "overload",
+    "durability",
+    "isolation",
+    "certifier",
+    "device",
+    // Those of tables that expire.
+    "wall_clock",
+    // Those of opening again, and of databases that are only read.
+    "create",
+    "read_only",
+];
+
+/// The options that there are, by what is printed of them.
+fn all_fields() -> Vec<String> {
+    let printed = format!("{:#?}", Options::default());
+    let fields = printed.lines().filter_map(|line| {
+        // Those of what an option holds are further in.
+        let field =
+            line.strip_prefix("    ").filter(|field| !field.starts_with([' ', '}', ')']))?;
+        Some(field.split_once(':').expect("a field and its value").0.to_owned())
+    });
+    fields.collect()
+}
+
+#[test]
+fn every_option_has_its_test() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let mut tested: Vec<&str> = all_cases().iter().map(|case| case.field).collect();
+        tested.dedup();
+        tested.extend(ELSEWHERE);
+        // Of builds for experiments, and for simulations.
+        tested.extend(cfg!(any(braid_experiment, braid_simulation)).then_some("hole_tracker"));
+        tested.extend(cfg!(braid_simulation).then_some("log_room_bytes"));
+        tested.sort_unstable();
+        let mut there = all_fields();
+        there.sort_unstable();
+        assert_eq!(there, tested, "each once");
+    });
 }
 
 /// Opens, writes, reads, checkpoints and closes; then opens again and reads.
@@ -71,9 +120,20 @@ fn works(options: &Options) {
     for round in 0..2_u64 {
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
+        // There are none beside the serial safety net.
+        let pages: Option<Records> = (options.certifier == Certifier::ReadValidation).then(|| {
+            let paged = TableOptions::default().paged();
+            block_on(db.open_or_create_table_with("pages", paged)).unwrap()
+        });
         for number in round * 40..round * 40 + 40 {
-            let table = table.clone();
-            db.run_blocking(async move |tx| tx.put(&table, &number, &[7; 3000]).await).unwrap();
+            let (table, pages) = (table.clone(), pages.clone());
+            let both = async move |tx: &Transaction| {
+                if let Some(pages) = &pages {
+                    tx.put(pages, &number, &[8; 300]).await?;
+                }
+                tx.put(&table, &number, &[7; 3000]).await
+            };
+            db.run_blocking(both).unwrap();
         }
         match block_on(db.checkpoint()) {
             // One that was due by itself does as well.
@@ -89,6 +149,12 @@ fn works(options: &Options) {
             Ok::<u64, Error>(found)
         });
         assert_eq!(found.unwrap(), round * 40 + 40);
+        if let Some(pages) = &pages {
+            for number in 0..round * 40 + 40 {
+                let found = block_on(db.get(pages, &number)).unwrap();
+                assert_eq!(found, Some(vec![8; 300]), "record {number}");
+            }
+        }
         db.close().unwrap();
     }
 }
@@ -135,6 +201,85 @@ fn every_option_at_its_extremes() {
     });
 }
 
+/// Budgets that leave nothing beside the ring, which is told of, and the least and the greatest that leave something.
+#[test]
+fn memory_budgets_at_their_extremes() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for ring in [32 << 20, 64 << 20] {
+            let options = Options::default().workers(2).max_open(64).log_ring_bytes(ring);
+            let ring = ring as u64;
+            for bytes in [0, 1, ring] {
+                let directory = tempfile::tempdir().unwrap();
+                let opened = Database::open(directory.path(), options.clone().memory_budget(bytes));
+                let Err(Error::Options(told)) = opened else { panic!("{bytes}: {opened:?}") };
+                for part in [
+                    format!("memory_budget is {bytes} bytes"),
+                    format!("takes {ring} (log_ring_bytes)"),
+                ] {
+                    assert!(told.contains(&part), "{told:?} does not say {part:?}");
+                }
+            }
+            for bytes in [ring + 1, u64::MAX] {
+                works(&options.clone().memory_budget(bytes));
+            }
+            works(&options.memory_budget(None));
+        }
+    });
+}
+
+/// Beyond its bytes a transaction on paged tables fails, and says so; one with few versions does not.
+#[test]
+fn the_least_version_bytes_are_enough_for_some_records() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let options = Options::default().workers(1).version_bytes(4 << 10);
+        let db = Database::in_memory(options).unwrap().watched();
+        let paged = TableOptions::default().paged();
+        let table: Records = block_on(db.create_table_with("pages", paged)).unwrap();
+        let put = |keys: std::ops::Range<u64>| {
+            let table = table.clone();
+            db.run_blocking(async move |tx| {
+                for key in keys.clone() {
+                    tx.put(&table, &key, &[1; 100]).await?;
+                }
+                Ok(())
+            })
+        };
+        put(0..10).unwrap();
+        let refused = put(10..1000);
+        let Err(Error::VersionBytes { limit, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(limit, 4 << 10);
+        assert_eq!(block_on(db.count(&table, ..)).unwrap(), 10);
+        // The longest value is one version.
+        let longest = vec![2; braiddb::MAX_VALUE_BYTES];
+        block_on(db.put(&table, &10, &longest)).unwrap();
+        assert_eq!(block_on(db.get(&table, &10)).unwrap(), Some(longest));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn limits_of_interactive_transactions_at_their_extremes() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let base = Options::default().workers(2).max_open(64);
+        let idle = |limit| base.clone().interactive_idle(limit);
+        let age = |limit| base.clone().interactive_age(limit);
+        for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_nanos(999_999)] {
+            for (field, options) in
+                [("interactive_idle", idle(Some(limit))), ("interactive_age", age(Some(limit)))]
+            {
+                let opened = Database::in_memory(options);
+                let Err(Error::Options(told)) = opened else { panic!("{limit:?}: {opened:?}") };
+                let whole = format!("{field} is {limit:?}, but must be a millisecond or more");
+                assert_eq!(told, whole);
+            }
+        }
+        for limit in [Some(Duration::from_millis(1)), Some(Duration::MAX), None] {
+            works(&idle(limit));
+            works(&age(limit));
+        }
+    });
+}
+
 #[test]
 fn options_together_at_their_least() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -148,6 +293,9 @@ fn options_together_at_their_least() {
                 .flush_unit(0)
                 .log_segment_bytes(64 << 10)
                 .checkpoint_bytes(32 << 10)
+                .version_bytes(4 << 10)
+                .log_ring_bytes(32 << 20)
+                .memory_budget((32 << 20) + 1)
                 .durability(durability);
             works(&least);
         }

@@ -1,11 +1,17 @@
 //! What the screen shows of given statistics, and how they are read.
 
+#[path = "../../../../braiddb/tests/common/mod.rs"]
+#[allow(dead_code, reason = "one test opens a database")]
+mod limit;
+
 use std::time::Duration;
 
 use braiddb::{Database, Options, Stats};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+
+use limit::{PART_SECONDS, Watched, with_limit};
 
 use super::rates::Rates;
 use super::screen::{self, View};
@@ -117,29 +123,31 @@ fn rates_are_between_two_samples_of_one_process() {
 
 #[test]
 fn statistics_are_the_last_whole_line_of_a_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("stats.json");
-    let db = Database::in_memory(Options::default().workers(1)).unwrap();
-    db.run_blocking(async |tx| tx.tables().await).unwrap();
-    let line = serde_json::to_string(&db.stats()).unwrap();
-    let read = |text: &str| {
-        std::fs::write(&path, text).unwrap();
-        source::read(&path).map(|sample| sample.map(|sample| sample.stats.committed))
-    };
-    assert_eq!(read(&line).unwrap(), Some(1));
-    assert_eq!(read(&format!("{{}}\n{line}\n")).unwrap(), Some(1));
-    assert_eq!(read(&format!("{line}\n{{\"commit")).unwrap(), Some(1));
-    assert_eq!(read("").unwrap(), None);
-    assert_eq!(read(&line[..line.len() / 2]).unwrap(), None);
-    for wrong in ["{}\n", "7", "text\n", "{\"committed\": \"all\"}\n"] {
-        let said = format!("{:#}", read(wrong).unwrap_err());
-        assert!(said.contains("is no statistics of a database"), "{said}");
-    }
-    let missing = source::read(&directory.path().join("none")).unwrap_err();
-    assert!(format!("{missing:#}").contains("cannot read statistics from"), "{missing:#}");
-    assert!(
-        format!("{:#}", source::read(directory.path()).unwrap_err()).contains("is a directory")
-    );
+    with_limit(PART_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("stats.json");
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        db.run_blocking(async |tx| tx.tables().await).unwrap();
+        let line = serde_json::to_string(&db.stats()).unwrap();
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            source::read(&path).map(|sample| sample.map(|sample| sample.stats.committed))
+        };
+        assert_eq!(read(&line).unwrap(), Some(1));
+        assert_eq!(read(&format!("{{}}\n{line}\n")).unwrap(), Some(1));
+        assert_eq!(read(&format!("{line}\n{{\"commit")).unwrap(), Some(1));
+        assert_eq!(read("").unwrap(), None);
+        assert_eq!(read(&line[..line.len() / 2]).unwrap(), None);
+        for wrong in ["{}\n", "7", "text\n", "{\"committed\": \"all\"}\n"] {
+            let said = format!("{:#}", read(wrong).unwrap_err());
+            assert!(said.contains("is no statistics of a database"), "{said}");
+        }
+        let missing = source::read(&directory.path().join("none")).unwrap_err();
+        assert!(format!("{missing:#}").contains("cannot read statistics from"), "{missing:#}");
+        assert!(
+            format!("{:#}", source::read(directory.path()).unwrap_err()).contains("is a directory")
+        );
+    });
 }
 
 #[test]

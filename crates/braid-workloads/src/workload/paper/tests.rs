@@ -4,6 +4,10 @@ use clap::FromArgMatches;
 
 use super::*;
 use crate::harness::keep::Keep;
+use crate::limit::with_limit;
+
+/// Many times what a small figure takes.
+const LIMIT_SECONDS: u64 = 600;
 
 fn run(names: &[&str], stage: &mut Stage) -> Vec<Report> {
     let command = PaperArguments::augment_args(clap::Command::new("paper")).no_binary_name(true);
@@ -40,7 +44,7 @@ macro_rules! figures_run {
         $(
             #[test]
             fn $test() {
-                runs($name);
+                with_limit(LIMIT_SECONDS, |_| runs($name));
             }
         )*
     };
@@ -86,36 +90,45 @@ figures_run! {
 #[cfg(braid_experiment)]
 #[test]
 fn figures_of_builds_for_experiments() {
-    run(&["eleda-20", "eleda-21"], &mut Stage::default());
+    with_limit(LIMIT_SECONDS, |_| {
+        run(&["eleda-20", "eleda-21"], &mut Stage::default());
+    });
 }
 
 #[test]
 fn all_figures_are_tested_and_told_of() {
-    let page = include_str!("../../../../../docs/papers.md");
-    for figure in figures().filter(|figure| !["eleda-20", "eleda-21"].contains(&figure.name)) {
-        assert!(TESTED.contains(&figure.name), "{} is not tested", figure.name);
-    }
-    for name in TESTED.iter().chain(&["eleda-20", "eleda-21"]) {
-        assert!(page.contains(&format!("`{name}`")), "docs/papers.md has no `{name}`");
-    }
-    assert_eq!(run(&["--list"], &mut Stage::default())[0].notes.len(), figures().count());
+    with_limit(LIMIT_SECONDS, |_| {
+        let page = include_str!("../../../../../docs/papers.md");
+        for figure in figures().filter(|figure| !["eleda-20", "eleda-21"].contains(&figure.name)) {
+            assert!(TESTED.contains(&figure.name), "{} is not tested", figure.name);
+        }
+        for name in TESTED.iter().chain(&["eleda-20", "eleda-21"]) {
+            assert!(page.contains(&format!("`{name}`")), "docs/papers.md has no `{name}`");
+        }
+        assert_eq!(run(&["--list"], &mut Stage::default())[0].notes.len(), figures().count());
+    });
 }
 
 #[test]
 fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
-    let directory = tempfile::tempdir().unwrap();
-    let keep = Keep::new(directory.path());
-    let stage = || Stage { keep: Some(keep.clone()), ..Stage::default() };
-    let first = run(&["corobase-5.1"], &mut stage());
-    let kept = std::fs::read(keep.path("corobase-5.1")).unwrap();
-    let both = run(&["corobase-5.1", "corobase-5.5"], &mut stage());
-    // To the last digits but one or two, which text takes.
-    let [before, after] = [&first, &both].map(|reports| reports[0].measured[0].rates[0]);
-    assert!((before / after - 1.0).abs() < 1e-12, "{before} and {after}: it was measured again");
-    assert!(both[0].notes.last().unwrap().starts_with("kept by an earlier run"));
-    assert_eq!(std::fs::read(keep.path("corobase-5.1")).unwrap(), kept);
-    assert!(keep.path("corobase-5.5").exists(), "the other was measured");
-    let again = run(&["corobase-5.1"], &mut Stage { again: true, ..stage() });
-    assert!(!again[0].notes.last().unwrap().starts_with("kept by an earlier run"));
-    assert_ne!(std::fs::read(keep.path("corobase-5.1")).unwrap(), kept);
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = Keep::new(directory.path());
+        let stage = || Stage { keep: Some(keep.clone()), ..Stage::default() };
+        let first = run(&["corobase-5.1"], &mut stage());
+        let kept = std::fs::read(keep.path("corobase-5.1")).unwrap();
+        let both = run(&["corobase-5.1", "corobase-5.5"], &mut stage());
+        // To the last digits but one or two, which text takes.
+        let [before, after] = [&first, &both].map(|reports| reports[0].measured[0].rates[0]);
+        assert!(
+            (before / after - 1.0).abs() < 1e-12,
+            "{before} and {after}: it was measured again"
+        );
+        assert!(both[0].notes.last().unwrap().starts_with("kept by an earlier run"));
+        assert_eq!(std::fs::read(keep.path("corobase-5.1")).unwrap(), kept);
+        assert!(keep.path("corobase-5.5").exists(), "the other was measured");
+        let again = run(&["corobase-5.1"], &mut Stage { again: true, ..stage() });
+        assert!(!again[0].notes.last().unwrap().starts_with("kept by an earlier run"));
+        assert_ne!(std::fs::read(keep.path("corobase-5.1")).unwrap(), kept);
+    });
 }

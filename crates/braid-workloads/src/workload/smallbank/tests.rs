@@ -5,7 +5,10 @@
 use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions};
 
 use super::procedures::{FIRST_BALANCE, Operation, PENALTY, Tables, name_of};
+use crate::limit::{Watched, with_limit};
 
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 600;
 const CUSTOMERS: u64 = 20;
 /// Covered by both accounts together, and no more once the savings are withdrawn.
 const CHECK: i64 = 2 * FIRST_BALANCE;
@@ -54,7 +57,7 @@ async fn cross(
 }
 
 fn cross_all(isolation: Isolation) -> Vec<Crossed> {
-    let database = Database::in_memory(Options::default().workers(2)).unwrap();
+    let database = Database::in_memory(Options::default().workers(2)).unwrap().watched();
     let tables = Tables::open(&database).unwrap();
     tables.fill(&database, CUSTOMERS).unwrap();
     let crossed = (0..CUSTOMERS).map(|customer| {
@@ -67,23 +70,27 @@ fn cross_all(isolation: Isolation) -> Vec<Crossed> {
 
 #[test]
 fn a_serializable_check_costs_the_penalty_if_somebody_saw_that_it_is_not_covered() {
-    for Crossed { seen, at_last, retried } in cross_all(Isolation::Serializable) {
-        assert_eq!(seen, FIRST_BALANCE, "the withdrawal was seen, and not the check");
-        assert_eq!(at_last, FIRST_BALANCE - CHECK - PENALTY, "the check came last");
-        assert!(retried, "its certification failed");
-    }
+    with_limit(LIMIT_SECONDS, |_| {
+        for Crossed { seen, at_last, retried } in cross_all(Isolation::Serializable) {
+            assert_eq!(seen, FIRST_BALANCE, "the withdrawal was seen, and not the check");
+            assert_eq!(at_last, FIRST_BALANCE - CHECK - PENALTY, "the check came last");
+            assert!(retried, "its certification failed");
+        }
+    });
 }
 
 /// What the test above would find if nothing were certified.
 #[test]
 fn a_check_under_snapshot_isolation_may_not() {
-    for Crossed { seen, at_last, retried } in cross_all(Isolation::Snapshot) {
-        assert_eq!(seen, FIRST_BALANCE);
-        assert_eq!(
-            at_last,
-            FIRST_BALANCE - CHECK,
-            "no penalty, although somebody saw that one is due"
-        );
-        assert!(!retried);
-    }
+    with_limit(LIMIT_SECONDS, |_| {
+        for Crossed { seen, at_last, retried } in cross_all(Isolation::Snapshot) {
+            assert_eq!(seen, FIRST_BALANCE);
+            assert_eq!(
+                at_last,
+                FIRST_BALANCE - CHECK,
+                "no penalty, although somebody saw that one is due"
+            );
+            assert!(!retried);
+        }
+    });
 }

@@ -10,13 +10,16 @@ use super::script::{Client, Script};
 use crate::engine::drive::Driven;
 use crate::error::Error;
 use crate::harness::rounds::{Effort, Subject};
+use crate::limit::{Watched, with_limit};
 use crate::workload::book::Book;
 use crate::workload::encoding::Text;
 
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 600;
 const SEED: u64 = 1;
 
 fn filled(tables: usize, size: u32, workers: usize) -> (Database, Tables) {
-    let database = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let database = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let tables = open(&database, tables).unwrap();
     fill(&database, &tables, size, SEED, workers).unwrap();
     (database, tables)
@@ -40,42 +43,46 @@ fn rows_of(database: &Database, tables: &Tables) -> Vec<(u32, Row)> {
 
 #[test]
 fn runs_of_all_scripts_leave_it_consistent() {
-    let (size, workers) = (150, 2);
-    let (database, tables) = filled(2, size, workers);
-    let (first, book) = (check(&database, &tables, size).unwrap(), Book::default());
-    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
-        for &script in Script::value_variants() {
-            for &distribution in Distribution::value_variants() {
-                let make = |seed| Client {
-                    script,
-                    distribution,
-                    tables: tables.clone(),
-                    size,
-                    random: fastrand::Rng::with_seed(seed),
-                    book: book.clone(),
-                };
-                let before = rows_of(&database, &tables);
-                let mut driven = Driven::new("", &database, workers, SEED, make)
-                    .under(RunOptions::default().isolation(isolation));
-                let sample = driven.round(Effort::Transactions(200)).unwrap();
-                assert_eq!(sample.transactions, 200);
-                let writes = matches!(script, Script::WriteOnly | Script::ReadWrite);
-                let changed = rows_of(&database, &tables) != before;
-                assert_eq!(changed, writes, "{script:?}, {distribution:?}");
-                assert_eq!(check(&database, &tables, size).unwrap(), first + book.total());
+    with_limit(LIMIT_SECONDS, |_| {
+        let (size, workers) = (150, 2);
+        let (database, tables) = filled(2, size, workers);
+        let (first, book) = (check(&database, &tables, size).unwrap(), Book::default());
+        for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+            for &script in Script::value_variants() {
+                for &distribution in Distribution::value_variants() {
+                    let make = |seed| Client {
+                        script,
+                        distribution,
+                        tables: tables.clone(),
+                        size,
+                        random: fastrand::Rng::with_seed(seed),
+                        book: book.clone(),
+                    };
+                    let before = rows_of(&database, &tables);
+                    let mut driven = Driven::new("", &database, workers, SEED, make)
+                        .under(RunOptions::default().isolation(isolation));
+                    let sample = driven.round(Effort::Transactions(200)).unwrap();
+                    assert_eq!(sample.transactions, 200);
+                    let writes = matches!(script, Script::WriteOnly | Script::ReadWrite);
+                    let changed = rows_of(&database, &tables) != before;
+                    assert_eq!(changed, writes, "{script:?}, {distribution:?}");
+                    assert_eq!(check(&database, &tables, size).unwrap(), first + book.total());
+                }
             }
         }
-    }
+    });
 }
 
 /// The sum alone says little: it is the same whoever fills the table.
 #[test]
 fn tables_are_the_same_for_one_seed() {
-    let rows = |workers| {
-        let (database, tables) = filled(1, 500, workers);
-        rows_of(&database, &tables)
-    };
-    assert!(rows(1) == rows(2));
+    with_limit(LIMIT_SECONDS, |_| {
+        let rows = |workers| {
+            let (database, tables) = filled(1, 500, workers);
+            rows_of(&database, &tables)
+        };
+        assert!(rows(1) == rows(2));
+    });
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,30 +94,32 @@ enum Damage {
 
 #[test]
 fn what_breaks_a_rule_is_told() {
-    let size = 10;
-    for (damage, told) in [
-        (Damage::Gone(3), "no row 3"),
-        (Damage::TooMany(11), "a row 11"),
-        (Damage::Cut(7), "row 7 is not whole"),
-    ] {
-        let (database, tables) = filled(1, size, 1);
-        check(&database, &tables, size).unwrap();
-        let table = tables[0].table.clone();
-        let write = async move |tx: &Transaction| {
-            let mut row = tx.get(&table, &7).await?.expect("it is there");
-            match damage {
-                Damage::Gone(id) => tx.delete(&table, &id).await.map(drop),
-                Damage::TooMany(id) => tx.insert(&table, &id, &row).await,
-                Damage::Cut(id) => {
-                    row.c = Text::of(&row.c.as_bytes()[1..]);
-                    tx.update(&table, &id, &row).await
+    with_limit(LIMIT_SECONDS, |_| {
+        let size = 10;
+        for (damage, told) in [
+            (Damage::Gone(3), "no row 3"),
+            (Damage::TooMany(11), "a row 11"),
+            (Damage::Cut(7), "row 7 is not whole"),
+        ] {
+            let (database, tables) = filled(1, size, 1);
+            check(&database, &tables, size).unwrap();
+            let table = tables[0].table.clone();
+            let write = async move |tx: &Transaction| {
+                let mut row = tx.get(&table, &7).await?.expect("it is there");
+                match damage {
+                    Damage::Gone(id) => tx.delete(&table, &id).await.map(drop),
+                    Damage::TooMany(id) => tx.insert(&table, &id, &row).await,
+                    Damage::Cut(id) => {
+                        row.c = Text::of(&row.c.as_bytes()[1..]);
+                        tx.update(&table, &id, &row).await
+                    }
                 }
+            };
+            database.run_blocking(write).unwrap();
+            match check(&database, &tables, size) {
+                Err(Error::Wrong(found)) => assert!(found.contains(told), "{damage:?}: {found}"),
+                other => panic!("{damage:?}: the check said {other:?}"),
             }
-        };
-        database.run_blocking(write).unwrap();
-        match check(&database, &tables, size) {
-            Err(Error::Wrong(found)) => assert!(found.contains(told), "{damage:?}: {found}"),
-            other => panic!("{damage:?}: the check said {other:?}"),
         }
-    }
+    });
 }

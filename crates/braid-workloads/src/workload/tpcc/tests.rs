@@ -12,20 +12,25 @@ use crate::engine::drive::Driven;
 use crate::error::Error;
 use crate::harness::progress::Progress;
 use crate::harness::rounds::{Effort, Subject};
+use crate::limit::{Watched, with_limit};
 
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 600;
 const SEED: u64 = 1;
 
 fn bed(made: TableOptions, warehouses: u16, workers: usize) -> TpccBed {
-    let database = Database::in_memory(Options::default().workers(workers)).unwrap();
+    let database = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let cardinalities = Cardinalities::tiny(warehouses);
     TpccBed::fill(database, made, cardinalities, SEED, workers, &Progress::of(0)).unwrap()
 }
 
 #[test]
 fn runs_under_both_levels_leave_it_consistent() {
-    for made in [TableOptions::default(), TableOptions::default().paged()] {
-        leaves_it_consistent(made);
-    }
+    with_limit(LIMIT_SECONDS, |_| {
+        for made in [TableOptions::default(), TableOptions::default().paged()] {
+            leaves_it_consistent(made);
+        }
+    });
 }
 
 fn leaves_it_consistent(made: TableOptions) {
@@ -91,51 +96,63 @@ fn told(bed: &TpccBed) -> String {
 
 #[test]
 fn what_breaks_a_condition_is_told() {
-    let bed = bed(TableOptions::default(), 1, 1);
-    let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
-    let district = (1, 3);
-    let delivered = (1, 3, 5);
-    let line = (1, 3, 5, 1);
-    let customer = (1, 3, 7);
-    let told = [
-        (1, with(&bed, &tables.warehouses, 1, |warehouse: &mut Warehouse| warehouse.ytd += 1)),
-        (
-            2,
-            with(&bed, &tables.districts, district, |district: &mut District| {
-                district.next_o_id += 1;
-            }),
-        ),
-        (5, with(&bed, &tables.orders, delivered, |order: &mut Order| order.carrier_id = None)),
-        (6, with(&bed, &tables.orders, delivered, |order: &mut Order| order.ol_cnt += 1)),
-        (7, with(&bed, &tables.order_lines, line, |line: &mut OrderLine| line.delivery_d = None)),
-        (9, with(&bed, &tables.districts, district, |district: &mut District| district.ytd -= 1)),
-        (
-            10,
-            with(&bed, &tables.customers, customer, |customer: &mut Customer| {
-                customer.balance += 1;
-            }),
-        ),
-        (
-            11,
-            with(&bed, &tables.customers, customer, |customer: &mut Customer| {
-                customer.delivery_cnt += 1;
-            }),
-        ),
-        (
-            12,
-            with(&bed, &tables.customers, customer, |customer: &mut Customer| {
-                customer.ytd_payment += 1;
-            }),
-        ),
-    ];
-    for (condition, told) in told {
-        let expected = format!("condition {condition}:");
-        assert!(told.contains(&expected), "{expected} is to be told, not {told}");
-    }
-    check(&bed.database, &tables, Cardinalities::tiny(1)).unwrap();
-    deliver_out_of_order(&bed, &tables);
-    let told = self::told(&bed);
-    assert!(told.contains("condition 3:"), "{told}");
+    with_limit(LIMIT_SECONDS, |_| {
+        let bed = bed(TableOptions::default(), 1, 1);
+        let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
+        let district = (1, 3);
+        let delivered = (1, 3, 5);
+        let line = (1, 3, 5, 1);
+        let customer = (1, 3, 7);
+        let told = [
+            (1, with(&bed, &tables.warehouses, 1, |warehouse: &mut Warehouse| warehouse.ytd += 1)),
+            (
+                2,
+                with(&bed, &tables.districts, district, |district: &mut District| {
+                    district.next_o_id += 1;
+                }),
+            ),
+            (5, with(&bed, &tables.orders, delivered, |order: &mut Order| order.carrier_id = None)),
+            (6, with(&bed, &tables.orders, delivered, |order: &mut Order| order.ol_cnt += 1)),
+            (
+                7,
+                with(&bed, &tables.order_lines, line, |line: &mut OrderLine| {
+                    line.delivery_d = None
+                }),
+            ),
+            (
+                9,
+                with(&bed, &tables.districts, district, |district: &mut District| {
+                    district.ytd -= 1
+                }),
+            ),
+            (
+                10,
+                with(&bed, &tables.customers, customer, |customer: &mut Customer| {
+                    customer.balance += 1;
+                }),
+            ),
+            (
+                11,
+                with(&bed, &tables.customers, customer, |customer: &mut Customer| {
+                    customer.delivery_cnt += 1;
+                }),
+            ),
+            (
+                12,
+                with(&bed, &tables.customers, customer, |customer: &mut Customer| {
+                    customer.ytd_payment += 1;
+                }),
+            ),
+        ];
+        for (condition, told) in told {
+            let expected = format!("condition {condition}:");
+            assert!(told.contains(&expected), "{expected} is to be told, not {told}");
+        }
+        check(&bed.database, &tables, Cardinalities::tiny(1)).unwrap();
+        deliver_out_of_order(&bed, &tables);
+        let told = self::told(&bed);
+        assert!(told.contains("condition 3:"), "{told}");
+    });
 }
 
 /// Delivers an order that is neither a district's oldest nor its last, of nothing, so that only condition 3 sees it.
@@ -161,50 +178,54 @@ fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
 /// An order whose last item does not exist leaves nothing, and others meet none of its numbers.
 #[test]
 fn orders_of_items_that_do_not_exist_leave_nothing() {
-    let bed = bed(TableOptions::default(), 1, 1);
-    let make = bed.terminals(1, Style::default());
-    let mut driven = Driven::new("", &bed.database, 1, SEED, make);
-    let sample = driven.round(Effort::Transactions(3_000)).unwrap();
-    let of = |place: usize| sample.kinds[place].transactions;
-    assert_eq!(of(0) + of(1), 3_000 * 45 / 100);
-    assert!((3..40).contains(&of(1)), "{} of 1350 were rolled back, about 13 should be", of(1));
-    assert_eq!(bed.check().unwrap().orders, of(0));
+    with_limit(LIMIT_SECONDS, |_| {
+        let bed = bed(TableOptions::default(), 1, 1);
+        let make = bed.terminals(1, Style::default());
+        let mut driven = Driven::new("", &bed.database, 1, SEED, make);
+        let sample = driven.round(Effort::Transactions(3_000)).unwrap();
+        let of = |place: usize| sample.kinds[place].transactions;
+        assert_eq!(of(0) + of(1), 3_000 * 45 / 100);
+        assert!((3..40).contains(&of(1)), "{} of 1350 were rolled back, about 13 should be", of(1));
+        assert_eq!(bed.check().unwrap().orders, of(0));
+    });
 }
 
 #[test]
 fn other_mixes_leave_it_consistent_and_fill_up_what_is_low() {
-    let bed = bed(TableOptions::default(), 2, 2);
-    let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
-    let low = || {
-        let tables = tables.clone();
-        let count = async move |tx: &braiddb::Transaction| {
-            let (mut stock, mut low) = (tx.scan(&tables.stock, ..)?, 0);
-            while let Some((_, stock)) = stock.next().await? {
-                low += u32::from(stock.quantity < 15);
-            }
-            Ok::<_, Failure>(low)
+    with_limit(LIMIT_SECONDS, |_| {
+        let bed = bed(TableOptions::default(), 2, 2);
+        let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
+        let low = || {
+            let tables = tables.clone();
+            let count = async move |tx: &braiddb::Transaction| {
+                let (mut stock, mut low) = (tx.scan(&tables.stock, ..)?, 0);
+                while let Some((_, stock)) = stock.next().await? {
+                    low += u32::from(stock.quantity < 15);
+                }
+                Ok::<_, Failure>(low)
+            };
+            bed.database.run_blocking(count).unwrap()
         };
-        bed.database.run_blocking(count).unwrap()
-    };
-    let run = |mix, together, transactions, committed: &mut Totals| {
-        let style = Style { mix, together, suppliers: 25, ..Style::default() };
-        let mut driven = Driven::new("", &bed.database, 2, SEED, bed.terminals(2, style));
-        let sample = driven.round(Effort::Transactions(transactions)).unwrap();
-        let of = |name: &str| {
-            let kinds = sample.kinds.iter().filter(|kind| kind.name == name);
-            kinds.map(|kind| kind.transactions).sum::<u64>()
+        let run = |mix, together, transactions, committed: &mut Totals| {
+            let style = Style { mix, together, suppliers: 25, ..Style::default() };
+            let mut driven = Driven::new("", &bed.database, 2, SEED, bed.terminals(2, style));
+            let sample = driven.round(Effort::Transactions(transactions)).unwrap();
+            let of = |name: &str| {
+                let kinds = sample.kinds.iter().filter(|kind| kind.name == name);
+                kinds.map(|kind| kind.transactions).sum::<u64>()
+            };
+            committed.orders += of(NEW_ORDER);
+            committed.payments += of(PAYMENT);
+            assert_eq!(bed.check().unwrap(), *committed, "{mix:?}");
+            of(QUERY_2)
         };
-        committed.orders += of(NEW_ORDER);
-        committed.payments += of(PAYMENT);
-        assert_eq!(bed.check().unwrap(), *committed, "{mix:?}");
-        of(QUERY_2)
-    };
-    let mut committed = Totals::default();
-    for together in [false, true] {
-        assert_eq!(run(Mix::ReadOnly, together, 400, &mut committed), 0);
-        run(Mix::Standard, together, 1_000, &mut committed);
-        let before = low();
-        assert_eq!(run(Mix::Queries, together, 1_000, &mut committed), 100, "a tenth");
-        assert!(low() < before, "{} records of stock are low, {before} were", low());
-    }
+        let mut committed = Totals::default();
+        for together in [false, true] {
+            assert_eq!(run(Mix::ReadOnly, together, 400, &mut committed), 0);
+            run(Mix::Standard, together, 1_000, &mut committed);
+            let before = low();
+            assert_eq!(run(Mix::Queries, together, 1_000, &mut committed), 100, "a tenth");
+            assert!(low() < before, "{} records of stock are low, {before} were", low());
+        }
+    });
 }

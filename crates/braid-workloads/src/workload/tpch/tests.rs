@@ -1,49 +1,57 @@
 //! Queries find what plain sums of the same orders give, and notice what is missing.
 
 use super::*;
+use crate::limit::{Watched, with_limit};
+
+/// Many times what a test takes.
+const LIMIT_SECONDS: u64 = 600;
 
 /// Tables of so many orders in a database in memory.
 fn loaded(orders: u64) -> Refreshes {
     let generator = Generator::new(7, orders);
     let mut answer = Answer::default();
     (0..orders).for_each(|number| answer.add(&generator.order(number), 1));
-    let database = Database::in_memory(braiddb::Options::default().workers(1)).unwrap();
+    let database = Database::in_memory(braiddb::Options::default().workers(1)).unwrap().watched();
     let options = TableOptions::default().paged();
     Loaded::load(CACHED, database, options, generator, &answer).unwrap().refreshes
 }
 
 #[test]
 fn queries_find_what_is_there_after_refreshes() {
-    let mut refreshes = loaded(3_000);
-    for pairs in 1..=5 {
-        let rows = refreshes.run(&AtomicBool::new(true)).unwrap();
-        assert!(rows >= 2 * 3 * 2, "{rows} rows");
-        assert_eq!(refreshes.expected.committed(), 2 * pairs);
-        for query in Query::ALL {
-            Queries::ask(&refreshes, query).unwrap();
+    with_limit(LIMIT_SECONDS, |_| {
+        let mut refreshes = loaded(3_000);
+        for pairs in 1..=5 {
+            let rows = refreshes.run(&AtomicBool::new(true)).unwrap();
+            assert!(rows >= 2 * 3 * 2, "{rows} rows");
+            assert_eq!(refreshes.expected.committed(), 2 * pairs);
+            for query in Query::ALL {
+                Queries::ask(&refreshes, query).unwrap();
+            }
         }
-    }
-    let answer = |query| {
-        let tables = refreshes.tables.clone();
-        let ask = async move |tx: &braiddb::Transaction| Query::ask(query, tx, &tables).await;
-        refreshes.database.run_blocking(ask).unwrap()
-    };
-    for query in Query::ALL {
-        assert_ne!(answer(query), Answer::default(), "{query:?} has something to find");
-        let old = refreshes.expected.has(&answer(query), query, 0);
-        assert!(old, "{query:?} may find what was there since it began");
-    }
+        let answer = |query| {
+            let tables = refreshes.tables.clone();
+            let ask = async move |tx: &braiddb::Transaction| Query::ask(query, tx, &tables).await;
+            refreshes.database.run_blocking(ask).unwrap()
+        };
+        for query in Query::ALL {
+            assert_ne!(answer(query), Answer::default(), "{query:?} has something to find");
+            let old = refreshes.expected.has(&answer(query), query, 0);
+            assert!(old, "{query:?} may find what was there since it began");
+        }
+    });
 }
 
 #[test]
 fn a_query_that_misses_a_line_is_told() {
-    let refreshes = loaded(300);
-    let tables = refreshes.tables.clone();
-    let delete = async move |tx: &braiddb::Transaction| {
-        let (key, _) = tx.first(&tables.lines).await?.expect("there are lines");
-        tx.delete(&tables.lines, &key).await
-    };
-    assert!(refreshes.database.run_blocking(delete).unwrap());
-    let wrong = Queries::ask(&refreshes, Query::Pricing);
-    assert!(matches!(wrong, Err(Error::Wrong(_))), "{wrong:?}");
+    with_limit(LIMIT_SECONDS, |_| {
+        let refreshes = loaded(300);
+        let tables = refreshes.tables.clone();
+        let delete = async move |tx: &braiddb::Transaction| {
+            let (key, _) = tx.first(&tables.lines).await?.expect("there are lines");
+            tx.delete(&tables.lines, &key).await
+        };
+        assert!(refreshes.database.run_blocking(delete).unwrap());
+        let wrong = Queries::ask(&refreshes, Query::Pricing);
+        assert!(matches!(wrong, Err(Error::Wrong(_))), "{wrong:?}");
+    });
 }

@@ -1,0 +1,176 @@
+//! Destructors that panic on a worker: of what closures capture, of futures, of values that no caller gets, of panics.
+
+use std::future::Future;
+use std::panic::panic_any;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use super::{Bench, Bomb, LIMIT_SECONDS, message, settle};
+use crate::common::with_limit;
+use braiddb::{Error, Result, RunOptions, Transaction};
+use futures_channel::oneshot;
+use pollster::block_on;
+
+#[test]
+fn a_panic_whose_payload_panics_when_it_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let dropped = bench.dropped.clone();
+        let run = bench.db.run_blocking(async move |_tx| -> Result<()> {
+            // The destructor's own payload is such a one too.
+            panic_any(Bomb { dropped: dropped.clone() })
+        });
+        assert_eq!(message(run), "a panic without a message");
+        assert_eq!(bench.dropped(), 1);
+        bench.finish();
+    });
+}
+
+/// What a closure captured is dropped on the worker, after the commit: its panic takes nothing back.
+#[test]
+fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let (bomb, table) = (bench.bomb(), bench.table.clone());
+        let run = bench.db.run_with(RunOptions::default(), async move |tx| {
+            let _captured = &bomb;
+            tx.put(&table, &1, &2).await?;
+            Ok(42)
+        });
+        let outcome = block_on(run).unwrap();
+        assert_eq!(outcome.value, 42);
+        assert!(outcome.commit_lsn > 0);
+        assert_eq!(bench.get(1), Some(2));
+        assert_eq!((bench.dropped(), bench.db.stats().destructor_panics), (1, 1));
+        assert_eq!(bench.db.stats().aborted.panic, 0);
+        bench.finish();
+    });
+}
+
+/// A future's own destructor runs before the commit, so its panic is the transaction's.
+#[test]
+fn a_future_that_panics_when_it_is_dropped_aborts() {
+    struct Mine<F>(Pin<Box<F>>, #[expect(dead_code, reason = "dropped")] Bomb);
+    impl<F: Future> Future for Mine<F> {
+        type Output = F::Output;
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+            self.0.as_mut().poll(context)
+        }
+    }
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let dropped = bench.dropped.clone();
+        let run = bench.db.run_blocking(move |_tx: &Transaction| {
+            let bomb = Bomb { dropped: dropped.clone() };
+            Mine(Box::pin(async { Ok(()) }), bomb)
+        });
+        assert_eq!(message(run), "a destructor");
+        assert_eq!(bench.dropped(), 1);
+        assert_eq!(bench.db.stats().aborted.panic, 1);
+        bench.finish();
+    });
+}
+
+/// Values and errors that no caller gets are dropped on the worker.
+#[test]
+fn values_and_errors_that_panic_when_they_are_dropped() {
+    #[derive(Debug)]
+    enum Mine {
+        #[expect(dead_code, reason = "dropped")]
+        Bomb(Bomb),
+        Database(Error),
+    }
+    impl From<Error> for Mine {
+        fn from(error: Error) -> Self {
+            Mine::Database(error)
+        }
+    }
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        for fails in [false, true] {
+            // Conflicts with an open transaction, passes over that, and returns a bomb all the same.
+            let holder = block_on(bench.db.begin()).unwrap();
+            block_on(holder.put(&bench.table, &1, &1)).unwrap();
+            let (table, dropped) = (bench.table.clone(), bench.dropped.clone());
+            let options = RunOptions::default().max_attempts(3);
+            let run = bench.db.try_run_with(options, async move |tx| {
+                assert!(tx.put(&table, &1, &2).await.is_err());
+                let bomb = Bomb { dropped: dropped.clone() };
+                if fails { Err(Mine::Bomb(bomb)) } else { Ok(bomb) }
+            });
+            let error = block_on(run).unwrap_err();
+            assert!(
+                matches!(error, Mine::Database(Error::Conflict { attempts: 3, .. })),
+                "{error:?}"
+            );
+            block_on(holder.abort()).unwrap();
+        }
+        assert_eq!(bench.dropped(), 6);
+        assert_eq!(bench.db.stats().destructor_panics, 6);
+        bench.finish();
+    });
+}
+
+/// Everything of a transaction's that is dropped because its caller has gone.
+#[test]
+fn what_a_cancelled_transaction_leaves_panics_when_it_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let (captured, dropped, table) = (bench.bomb(), bench.dropped.clone(), bench.table.clone());
+        let (began, begun) = oneshot::channel();
+        let began = Mutex::new(Some(began));
+        let run = bench.db.run(async move |tx| {
+            let _captured = &captured;
+            let _local = Bomb { dropped: dropped.clone() };
+            tx.put(&table, &1, &1).await?;
+            began.lock().unwrap().take().unwrap().send(()).unwrap();
+            std::future::pending::<Result<()>>().await
+        });
+        let mut run = Box::pin(run);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(run.as_mut().poll(&mut context).is_pending());
+        block_on(begun).unwrap();
+        drop(run);
+        while bench.dropped() < 2 {
+            settle(&bench);
+        }
+        settle(&bench);
+        assert_eq!(bench.get(1), None);
+        let stats = bench.db.stats();
+        assert_eq!((stats.destructor_panics, stats.aborted.dropped), (2, 1));
+        bench.finish();
+    });
+}
+
+#[test]
+fn what_a_step_leaves_panics_when_it_is_dropped() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let transaction = block_on(bench.db.begin()).unwrap();
+        let (bomb, table) = (bench.bomb(), bench.table.clone());
+        // Captured by reference of a plain closure's future, dropped with it, as a part of the step.
+        let step = transaction.step(async move |tx: &Transaction| {
+            let _captured = &bomb;
+            tx.put(&table, &1, &1).await
+        });
+        assert_eq!(message(block_on(step)), "a destructor");
+        // One that is never run, in the queue of a transaction that is over.
+        let transaction = block_on(bench.db.begin()).unwrap();
+        let bomb = bench.bomb();
+        let mut waiting = Box::pin(
+            transaction.step(async |_tx: &Transaction| std::future::pending::<Result<()>>().await),
+        );
+        let mut queued = Box::pin(transaction.step(async move |_tx: &Transaction| {
+            let _captured = &bomb;
+            Ok(())
+        }));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        assert!(queued.as_mut().poll(&mut context).is_pending());
+        bench.db.close().unwrap();
+        assert!(matches!(block_on(queued), Err(Error::TransactionOver)));
+        assert!(matches!(block_on(waiting), Err(Error::TransactionOver)));
+        assert_eq!(bench.dropped(), 2);
+    });
+}
