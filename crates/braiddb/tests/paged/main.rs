@@ -2,6 +2,7 @@
 
 mod budget;
 mod bulk;
+mod bulk_gates;
 #[path = "../common/mod.rs"]
 mod common;
 mod deep_indexes;

@@ -1,0 +1,168 @@
+//! Who waits for whom around the gates that bulk operations close: snapshots, writers that stay open, closing, backups and
+//! compaction.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::common::{Watched, with_limit};
+use crate::table_kind::create_table;
+use braiddb::{Database, Error, Options, Table};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 300;
+
+type Numbers = Table<u64, u64>;
+type Thread = JoinHandle<Result<(), Error>>;
+
+/// A bulk operation that writes one record, on a thread of its own; it says when it begins, which is behind closed gates.
+fn begin(db: &Database, table: &Numbers, value: u64) -> (Thread, mpsc::Receiver<()>) {
+    let (begins, has_begun) = mpsc::channel();
+    let (db, table) = (db.clone(), table.clone());
+    let thread = std::thread::spawn(move || {
+        let inner = table.clone();
+        block_on(db.run_bulk(&table, async move |tx| {
+            // Where nobody waits for it any more, nobody is told.
+            _ = begins.send(());
+            tx.put(&inner, &1, &value).await
+        }))
+    });
+    (thread, has_begun)
+}
+
+/// One that stays behind closed gates until it is given a word.
+fn stay(db: &Database, table: &Numbers) -> (Thread, futures_channel::oneshot::Sender<()>) {
+    let ((begins, has_begun), (go_on, word)) =
+        (mpsc::channel(), futures_channel::oneshot::channel());
+    let (db, table) = (db.clone(), table.clone());
+    let thread = std::thread::spawn(move || {
+        let inner = table.clone();
+        block_on(db.run_bulk(&table, async move |tx| {
+            for key in 0..1000 {
+                tx.put(&inner, &key, &7).await?;
+            }
+            begins.send(()).unwrap();
+            // An error if the other end is gone: then it is over.
+            _ = word.await;
+            Ok(())
+        }))
+    });
+    has_begun.recv().unwrap();
+    (thread, go_on)
+}
+
+fn numbers(db: &Database) -> Numbers {
+    let table = create_table(db, "numbers", true);
+    block_on(db.put(&table, &1, &1)).unwrap();
+    table
+}
+
+/// A snapshot sees what was before an operation, so the next one waits for it; writers are not refused meanwhile.
+#[test]
+fn a_snapshot_holds_back_the_second_operation_and_no_writer() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table = numbers(&db);
+        let snapshot = block_on(db.snapshot()).unwrap();
+        let (first, _) = begin(&db, &table, 100);
+        first.join().unwrap().unwrap();
+        let (second, has_begun) = begin(&db, &table, 200);
+        for key in 10..200 {
+            block_on(db.put(&table, &key, &key)).unwrap();
+            assert_eq!(block_on(snapshot.get(&table, &1)).unwrap(), Some(1));
+            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(100));
+        }
+        assert_eq!(has_begun.try_recv(), Err(mpsc::TryRecvError::Empty), "it waits");
+        drop(snapshot);
+        second.join().unwrap().unwrap();
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(200));
+        assert_eq!(block_on(db.count(&table, 10..)).unwrap(), 190);
+    });
+}
+
+/// An operation waits for a transaction that has written and stays open; others write the table again and again meanwhile, as
+/// it opens the gates if that takes long.
+#[test]
+fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
+        let table = numbers(&db);
+        let stays = block_on(db.begin()).unwrap();
+        block_on(stays.put(&table, &2, &2)).unwrap();
+        let (operation, has_begun) = begin(&db, &table, 100);
+        for key in 10..20 {
+            // Behind gates that are closed just now it is tried again.
+            block_on(db.put(&table, &key, &key)).unwrap();
+        }
+        // The transaction itself goes on with the table.
+        block_on(stays.put(&table, &3, &3)).unwrap();
+        assert_eq!(has_begun.try_recv(), Err(mpsc::TryRecvError::Empty), "it waits");
+        block_on(stays.commit()).unwrap();
+        operation.join().unwrap().unwrap();
+        for (key, value) in [(1, 100), (2, 2), (3, 3), (19, 19)] {
+            assert_eq!(block_on(db.get(&table, &key)).unwrap(), Some(value));
+        }
+    });
+}
+
+/// One that waits for a snapshot, and one behind closed gates that waits for something foreign, end with their database.
+#[test]
+fn closing_ends_operations_that_wait() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Database::open(directory.path(), Options::default().workers(2)).unwrap();
+        let db = open().watched();
+        let (table, other) = (numbers(&db), create_table::<u64, u64>(&db, "other", true));
+        let snapshot = block_on(db.snapshot()).unwrap();
+        begin(&db, &table, 100).0.join().unwrap().unwrap();
+        let (waits, has_begun) = begin(&db, &table, 200);
+        let (stays, _go_on) = stay(&db, &other);
+        assert_eq!(has_begun.try_recv(), Err(mpsc::TryRecvError::Empty), "it waits");
+        db.close().unwrap();
+        for ended in [waits, stays] {
+            let ended = ended.join().unwrap();
+            assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+        }
+        drop((snapshot, db));
+        let db = open().watched();
+        let (table, other): (Numbers, Numbers) = (
+            block_on(db.open_table("numbers")).unwrap(),
+            block_on(db.open_table("other")).unwrap(),
+        );
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(100));
+        assert!(block_on(db.is_empty(&other)).unwrap(), "nothing of what was not committed");
+    });
+}
+
+/// What is copied, checked and compacted beside an operation has nothing of it; compaction waits until it is over.
+#[test]
+fn upkeep_goes_on_beside_an_operation() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        let options = || Options::default().workers(2).log_segment_bytes(64 << 10);
+        let db = Database::open(path("db"), options()).unwrap().watched();
+        let table = numbers(&db);
+        for round in 0..2000 {
+            block_on(db.put(&table, &(round % 5 + 2000), &round)).unwrap();
+        }
+        let (operation, go_on) = stay(&db, &table);
+        db.backup(path("copy")).unwrap();
+        assert!(db.check().unwrap().problems.is_empty());
+        block_on(db.checkpoint()).unwrap();
+        let (compacting, to_compact) = (db.clone(), std::thread::spawn);
+        let compaction = to_compact(move || block_on(compacting.compact()));
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
+        go_on.send(()).unwrap();
+        operation.join().unwrap().unwrap();
+        compaction.join().unwrap().unwrap();
+        assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(7));
+        assert_eq!(block_on(db.len(&table)).unwrap(), 1005);
+        assert!(db.check().unwrap().problems.is_empty());
+        db.close().unwrap();
+        let copy = Database::open(path("copy"), options()).unwrap().watched();
+        let table: Numbers = block_on(copy.open_table("numbers")).unwrap();
+        assert_eq!(block_on(copy.get(&table, &1)).unwrap(), Some(1));
+        assert_eq!(block_on(copy.len(&table)).unwrap(), 6);
+        assert!(copy.check().unwrap().problems.is_empty());
+    });
+}
