@@ -8,12 +8,14 @@ use braiddb::{Database, Durability, Error, Options, Transaction};
 use futures_util::future::try_join3;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables};
+use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
 use super::{Command, Disk, During, full};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
 /// The log's buffer takes 64 MiB of it.
 const MEMORY_BUDGET: u64 = 69 << 20;
+/// One transaction in so many is a bulk operation, if the tables are paged.
+const BULK: u32 = 16;
 /// The first line: the database is open.
 pub(super) const READY: &str = "ready";
 
@@ -77,22 +79,25 @@ async fn write(db: &Database, tables: &Tables, writer: u64, seed: u64) -> Result
     let mut random = fastrand::Rng::with_seed(seed ^ writer);
     loop {
         let (from, to) = (random.u64(0..ACCOUNTS), random.u64(0..ACCOUNTS));
-        let tables = tables.clone();
-        let number = db
-            .run(async move |tx| {
-                let number = tx.get(&tables.counters, &writer).await?.unwrap_or(0) + 1;
-                tx.put(&tables.counters, &writer, &number).await?;
-                for part in 0..PARTS {
-                    let bytes = tables.part_bytes(writer, number, part);
-                    tx.insert(&tables.parts, &(writer, number, part), &bytes).await?;
-                    if let Some(old) = number.checked_sub(KEPT).filter(|old| *old > 0) {
-                        tx.delete(&tables.parts, &(writer, old, part)).await?;
-                    }
+        let (of_tables, is_bulk) = (tables.clone(), tables.are_paged() && random.u32(0..BULK) == 0);
+        let body = async move |tx: &Transaction| {
+            let number = tx.get(&of_tables.counters, &writer).await?.unwrap_or(0) + 1;
+            tx.put(&of_tables.counters, &writer, &number).await?;
+            for part in 0..PARTS {
+                let bytes = part_bytes(writer, number, part);
+                tx.insert(&of_tables.parts, &(writer, number, part), &bytes).await?;
+                if let Some(old) = number.checked_sub(KEPT).filter(|old| *old > 0) {
+                    tx.delete(&of_tables.parts, &(writer, old, part)).await?;
                 }
-                transfer(tx, &tables, from, to).await?;
-                Ok::<_, Error>(number)
-            })
-            .await?;
+            }
+            transfer(tx, &of_tables, from, to).await?;
+            Ok::<_, Error>(number)
+        };
+        let Tables { parts, counters, accounts, .. } = tables;
+        let number = match is_bulk {
+            true => db.run_bulk((parts, counters, accounts), body).await?,
+            false => db.run(body).await?,
+        };
         // One write call a line: a kill leaves whole lines in the pipe.
         std::io::stdout().write_all(format!("{writer} {number}\n").as_bytes())?;
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Options, Table, TableOptions};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -30,7 +30,10 @@ pub(super) struct Flips {
     pub(super) harmless: u64,
 }
 
-type Contents = BTreeMap<u64, Vec<u8>>;
+/// By table and key.
+type Contents = BTreeMap<(&'static str, u64), Vec<u8>>;
+/// The tables; whether they are paged.
+const TABLES: [(&str, bool); 2] = [("records", false), ("pages", true)];
 
 /// What a database said.
 enum Said {
@@ -94,20 +97,28 @@ fn options() -> Options {
 /// A database with every kind of file; returns what is in it.
 fn make(directory: &Path) -> Result<Contents> {
     let db = Database::open(directory, options())?;
-    let table = pollster::block_on(db.create_table::<u64, [u8]>("records"))?;
+    let mut tables: Vec<(&str, Table<u64, [u8]>)> = Vec::new();
+    for (name, paged) in TABLES {
+        let options = TableOptions::default();
+        let options = if paged { options.paged() } else { options };
+        tables.push((name, pollster::block_on(db.create_table_with(name, options))?));
+    }
     let mut expected = Contents::new();
+    // Some are too long for a page.
     let value = |key: u64, round: u64| {
         let mut random = fastrand::Rng::with_seed(key << 8 ^ round);
-        (0..random.usize(0..700)).map(|_| random.u8(..)).collect::<Vec<u8>>()
+        let most = if key % 100 == 7 { 5000 } else { 700 };
+        (0..random.usize(0..most)).map(|_| random.u8(..)).collect::<Vec<u8>>()
     };
     for round in 0..3 {
         for key in (0..RECORDS).filter(|key| round == 0 || (key + round) % 3 == 0) {
+            let (name, table) = &tables[key as usize % tables.len()];
             let (bytes, table) = (value(key, round), table.clone());
             let deleted = round == 2 && key % 5 == 0;
             if deleted {
-                expected.remove(&key)
+                expected.remove(&(*name, key))
             } else {
-                expected.insert(key, bytes.clone())
+                expected.insert((*name, key), bytes.clone())
             };
             db.run_blocking(async move |tx| match deleted {
                 true => tx.delete(&table, &key).await.map(drop),
@@ -141,14 +152,17 @@ fn write_all(directory: &Path, files: &[(OsString, Vec<u8>)]) -> Result<()> {
 fn read(directory: &Path) -> Said {
     let Ok(db) = Database::open(directory, options()) else { return Said::Refused };
     let contents = || {
-        let table: Table<u64, [u8]> = pollster::block_on(db.open_table("records"))?;
-        let contents = db.run_blocking(async move |tx| {
-            let (mut scan, mut found) = (tx.scan(&table, ..)?, Contents::new());
-            while let Some((key, value)) = scan.next().await? {
-                found.insert(key, value.to_vec());
-            }
-            Ok::<_, Error>(found)
-        })?;
+        let mut contents = Contents::new();
+        for (name, _) in TABLES {
+            let table: Table<u64, [u8]> = pollster::block_on(db.open_table(name))?;
+            contents.extend(db.run_blocking(async move |tx| {
+                let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+                while let Some((key, value)) = scan.next().await? {
+                    found.push(((name, key), value.to_vec()));
+                }
+                Ok::<_, Error>(found)
+            })?);
+        }
         Ok::<_, Error>((contents, db.check()?.problems))
     };
     match contents() {

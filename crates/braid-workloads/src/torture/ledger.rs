@@ -45,18 +45,16 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The bytes of one part: they can be told from any other part's, and have many lengths.
-    pub(super) fn part_bytes(&self, writer: u64, number: u64, part: u64) -> Vec<u8> {
-        part_bytes(writer, number, part, self.paged)
+    pub(super) fn are_paged(&self) -> bool {
+        self.paged
     }
 }
 
-fn part_bytes(writer: u64, number: u64, part: u64, paged: bool) -> Vec<u8> {
+/// The bytes of one part: they can be told from any other part's, and have many lengths.
+pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
     let seed = writer << 40 ^ number << 8 ^ part;
     let mut random = fastrand::Rng::with_seed(seed);
-    // The longest value on a page has 1 KiB.
-    let long = if paged { 1000 } else { 20_000 };
-    let length = if random.u32(0..50) == 0 { long } else { random.usize(8..200) };
+    let length = if random.u32(0..50) == 0 { 20_000 } else { random.usize(8..200) };
     (0..length).map(|_| random.u8(..)).collect()
 }
 
@@ -134,7 +132,7 @@ impl Ledger {
         );
         for ((writer, number, part), bytes) in &parts {
             ensure!(
-                *bytes == part_bytes(*writer, *number, *part, paged),
+                *bytes == part_bytes(*writer, *number, *part),
                 "part {part} of {writer}'s {number} has other bytes than were written"
             );
         }
