@@ -54,6 +54,7 @@ pub enum Bug {
     CheckpointBeforeTablesListed,
     CheckpointAheadOfLog,
     DeletionByKeyNotReplayed,
+    PartsAppliedWithoutCommit,
     PlaceBeforeImage,
     PageLeavesThoughChanged,
     PageNotCheckedAfterFault,
@@ -93,11 +94,12 @@ impl Bug {
     ];
 
     /// Those of the recovery of paged tables.
-    pub const PAGES: [Self; 4] = [
+    pub const PAGES: [Self; 5] = [
         Self::VersionNotDurable,
         Self::CheckpointBeforeTablesListed,
         Self::CheckpointAheadOfLog,
         Self::DeletionByKeyNotReplayed,
+        Self::PartsAppliedWithoutCommit,
     ];
 
     /// Those of answers other than values, ahead of what they depend on: crashes find them too.

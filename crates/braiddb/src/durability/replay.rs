@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use super::recovered_pages::RecoveringPages;
 use super::{RecoveryError, RecoveryStep, TableIdOf, Watch};
 use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
 use crate::rid::{CATALOG, Rid, TableId};
@@ -109,6 +110,9 @@ fn distribute(
         }
         match block.kind {
             BlockKind::Skip => {}
+            BlockKind::Part { .. } if is_planted(Bug::PartsAppliedWithoutCommit) => {
+                send_to_all(&block, senders);
+            }
             BlockKind::Part { first_part } => parts.keep(first_part, block),
             BlockKind::Commit { .. } | BlockKind::Moved => {
                 let first_part = match block.kind {
