@@ -22,7 +22,7 @@ impl<'a> Fields<'a> {
             1 => format!("{}, at column {}", reason(&error), error.column()),
             _ => error.to_string(),
         })?;
-        fields.0.iter().try_for_each(|(_, value)| check(value))?;
+        fields.0.iter().try_for_each(|(_, value)| check(value.get()))?;
         Ok(fields)
     }
 
@@ -37,21 +37,56 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Looks into objects and arrays for two fields of one name.
-fn check(value: &RawValue) -> Result<(), String> {
-    let text = value.get();
-    match text.as_bytes().first() {
-        Some(b'{') => {
-            let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| reason(&error))?;
-            fields.0.iter().try_for_each(|(_, value)| check(value))
+/// Objects and arrays within one another, at most: what reads them later may go down into each by a call.
+const DEEPEST: usize = 128;
+
+/// Looks into objects and arrays, which are well-formed, for two fields of one name, in one pass.
+fn check(text: &str) -> Result<(), String> {
+    let bytes = text.as_bytes();
+    // The names so far of each object that is open; none for an array.
+    let mut open: Vec<Option<HashSet<String>>> = Vec::new();
+    let (mut at, mut is_name_next) = (0, false);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' if open.len() == DEEPEST => {
+                return Err(format!("it is nested deeper than {DEEPEST} objects and arrays"));
+            }
+            b'{' => {
+                open.push(Some(HashSet::new()));
+                is_name_next = true;
+            }
+            b'[' => open.push(None),
+            b'}' | b']' => {
+                open.pop();
+                is_name_next = false;
+            }
+            b',' => is_name_next = matches!(open.last(), Some(Some(_))),
+            b'"' => {
+                let begin = at;
+                at += 1;
+                while bytes.get(at).is_some_and(|byte| *byte != b'"') {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+                if let Some(names) = open.last_mut().and_then(Option::as_mut)
+                    && is_name_next
+                {
+                    let name = unquoted(&text[begin..=at])?;
+                    if names.contains(&name) {
+                        return Err(two_fields(&name));
+                    }
+                    names.insert(name);
+                    is_name_next = false;
+                }
+            }
+            _ => {}
         }
-        Some(b'[') => {
-            let values: Vec<&RawValue> =
-                serde_json::from_str(text).map_err(|error| reason(&error))?;
-            values.into_iter().try_for_each(check)
-        }
-        _ => Ok(()),
+        at += 1;
     }
+    Ok(())
+}
+
+fn two_fields(name: &str) -> String {
+    format!("two fields are called {name:?}: rename or remove one")
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
@@ -73,9 +108,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
         let (mut fields, mut names) = (Vec::new(), HashSet::new());
         while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
             if !names.insert(name.clone()) {
-                return Err(A::Error::custom(format!(
-                    "two fields are called {name:?}: rename or remove one"
-                )));
+                return Err(A::Error::custom(two_fields(&name)));
             }
             fields.push((name, value));
         }
@@ -145,6 +178,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_nested_too_deeply_is_refused() {
+        let nested =
+            |depth: usize| format!(r#"{{"x": {}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        Fields::parse(&nested(DEEPEST)).unwrap();
+        for depth in [DEEPEST + 1, 1_000_000] {
+            let told = Fields::parse(&nested(depth)).unwrap_err();
+            assert!(told.contains("nested deeper than 128"), "{told}");
+        }
+    }
+
+    #[test]
     fn two_fields_of_one_name_are_refused_wherever_they_are() {
         for text in [
             r#"{"a": 1, "a": 2}"#,
@@ -153,6 +197,12 @@ mod tests {
         ] {
             let told = Fields::parse(text).unwrap_err();
             assert!(told.contains("two fields are called \"a\""), "{told}");
+        }
+        for text in [
+            r#"{"x": {"a": [{"a": 1}, {"a": {"b": 1}}], "b": 1}, "b": "\"a\": {"}"#,
+            r#"{"x": ["a", "a", {}], "y": {"a": "a", "b": "a"}}"#,
+        ] {
+            Fields::parse(text).unwrap();
         }
         for text in ["[1]", "7", "{oops", "{} {}", ""] {
             Fields::parse(text).unwrap_err();
