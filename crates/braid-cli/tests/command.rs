@@ -282,6 +282,21 @@ fn the_shell_transacts() {
     let said = String::from_utf8(shell.get_output().stderr.clone()).unwrap();
     assert!(said.starts_with("braid: line 2: there is no table \"nowhere\""), "{said}");
     braid.command(&["shell"]).write_stdin("nonsense\n").assert().code(3);
+    // A mark at the beginning is none of it; that there is no record is said apart from values.
+    let marked = "\u{feff}put t a 1\r\nget t nobody\nget t a\n";
+    let said = braid.command(&["shell"]).write_stdin(marked).assert().code(0).get_output().clone();
+    assert_eq!(said.stdout, b"1\n");
+    assert_eq!(said.stderr, b"(no record)\n");
+    let said = braid.command(&["shell", "--json"]).write_stdin("get t nobody\n").assert().code(0);
+    assert_eq!(said.get_output().stdout, b"null\n");
+    // What is rolled back is said.
+    let shell = braid.command(&["shell"]).write_stdin("begin\nput t b 2\nnonsense\n").assert();
+    let said = String::from_utf8(shell.code(3).get_output().stderr.clone()).unwrap();
+    assert!(said.contains("line 3, whose transaction is taken back"), "{said}");
+    braid.run(&["get", "t", "b"], 1);
+    let shell = braid.command(&["shell"]).write_stdin(vec![b'x'; (64 << 20) + 1]).assert();
+    let said = String::from_utf8(shell.code(3).get_output().stderr.clone()).unwrap();
+    assert!(said.contains("line 1: it is longer than 64 MiB"), "{said}");
 }
 
 #[test]

@@ -235,7 +235,7 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
             "{said}"
         );
         assert_eq!(said.lines().count(), 1, "{said}");
-        let said = shell("begin\nput numbers 8 0x01\n", 0);
+        let said = shell("begin\nput numbers 8 0x01\n", 3);
         assert!(said.contains("is taken back"), "{said}");
         braid.run(&["get", "numbers", "8"], 1);
     });

@@ -1,6 +1,6 @@
 //! `shell`: the verbs typed one by one, each a transaction of its own or a step of an open one.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,6 +15,8 @@ use crate::arguments::Scan;
 use crate::output::Output;
 use crate::store::{AnyTable, TextTable};
 
+/// Bytes of one line of a script, at most: four of the longest values.
+const LONGEST_LINE: u64 = 64 << 20;
 const HISTORY: &str = ".braid_history";
 
 /// The commands of the shell, one a line.
@@ -70,19 +72,32 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     if std::io::stdin().is_terminal() {
         shell.edit()?;
     } else {
-        for (number, line) in std::io::stdin().lock().lines().enumerate() {
-            let going_on = line.map_err(anyhow::Error::from).and_then(|line| shell.step(&line));
-            if !going_on.with_context(|| format!("line {}", number + 1))? {
-                break;
-            }
-        }
+        shell.run_lines(std::io::stdin().lock())?;
     }
-    if shell.open.is_some() {
-        eprintln!("braid: the transaction that was open at the end is taken back");
-    }
+    let is_open = shell.open.is_some();
     drop(shell);
     db.close()?;
+    if is_open {
+        bail!(
+            "the transaction that was open at the end is taken back: end it with `commit` or `abort`"
+        );
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The next line, without its end and without the mark that some editors begin a text with; `None` at the end.
+fn next_line(input: &mut impl BufRead, is_first: bool) -> Result<Option<String>> {
+    let mut line = Vec::new();
+    input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    if line.len() as u64 > LONGEST_LINE {
+        bail!("it is longer than {} MiB", LONGEST_LINE >> 20);
+    }
+    let line = String::from_utf8(line).context("it is no UTF-8 text")?;
+    let line = if is_first { line.trim_start_matches('\u{feff}') } else { &line };
+    Ok(Some(line.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 struct Shell<'s> {
@@ -92,6 +107,37 @@ struct Shell<'s> {
 }
 
 impl Shell<'_> {
+    /// Carries out the lines of a script.
+    fn run_lines(&mut self, mut input: impl BufRead) -> Result<()> {
+        for number in 1.. {
+            let line = next_line(&mut input, number == 1);
+            let going_on = line.and_then(|line| match line {
+                Some(line) => self.step(&line),
+                None => Ok(false),
+            });
+            let going_on = going_on.with_context(|| match &self.open {
+                Some(_) => format!("line {number}, whose transaction is taken back"),
+                None => format!("line {number}"),
+            });
+            if !going_on? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that there is no record: where a program reads the output, not among the values.
+    fn say_none(&self) -> Result<()> {
+        if self.output.json {
+            return self.output.line("null");
+        }
+        if std::io::stdout().is_terminal() {
+            return self.output.line("(no record)");
+        }
+        eprintln!("(no record)");
+        Ok(())
+    }
+
     fn edit(&mut self) -> Result<()> {
         let mut editor = rustyline::DefaultEditor::new()?;
         let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY));
@@ -183,7 +229,7 @@ impl Shell<'_> {
             self.transact(async move |tx| Ok(tx.get(&records, &key).await?.map(<[u8]>::to_vec)))?;
         match value {
             Some(value) => self.output.value(&table, &value),
-            None => self.output.line("(no record)"),
+            None => self.say_none(),
         }
     }
 
@@ -209,7 +255,7 @@ impl Shell<'_> {
         let table = self.table(table)?;
         let key = table.key.encode(key)?;
         let there = self.transact(async move |tx| tx.delete(&table.records, &key).await)?;
-        if there { Ok(()) } else { self.output.line("(no record)") }
+        if there { Ok(()) } else { self.say_none() }
     }
 
     fn scan(&self, scan: &Scan) -> Result<()> {
