@@ -57,7 +57,9 @@ fn a_backup_is_restored_where_there_is_nothing() {
         bytes[place + 20] ^= 0xff;
         std::fs::write(&log, bytes).unwrap();
         let said = restore(&backup, &braid.path("x"), 3);
-        assert!(said.contains("nothing was restored"), "{said}");
+        assert!(said.contains("nothing was restored; take another backup"), "{said}");
+        assert!(said.contains(&backup) && !said.contains("unfinished"), "{said}");
+        assert!(restore(&backup, &format!("{backup}/in"), 3).contains("lies within the backup"));
         let names = std::fs::read_dir(braid.0.path()).unwrap();
         let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
@@ -183,7 +185,12 @@ fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
     // A directory with something in it.
     let there = braid.0.path().to_str().unwrap();
     let said = braid.run(&["backup", there], 3).1;
-    assert!(said.contains("a backup needs an empty directory") && !said.contains("--db"), "{said}");
+    assert!(said.contains("it is not empty; name a directory") && !said.contains("--db"), "{said}");
+    let own = braid.directory();
+    for within in [own.clone(), own.join("sub"), own.join("sub/sub")] {
+        let said = braid.run(&["backup", within.to_str().unwrap()], 3).1;
+        assert!(said.contains("it is the database's own directory, or within it"), "{said}");
+    }
     let said = braid.run(&["rename", "t", "u"], 3).1;
     assert!(said.contains("give another name") && !said.contains("open it"), "{said}");
     let file = braid.file("file", "text");

@@ -1,13 +1,14 @@
 //! `restore`: a backup becomes a database again.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use braiddb::CheckReport;
+use anyhow::{Context, Result, anyhow, bail};
+use braiddb::{CheckReport, Error, LogError};
 
 use crate::output::Output;
 use crate::store::StoreArguments;
@@ -29,10 +30,14 @@ pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<Exi
     let unfinished = Unfinished(target.with_file_name(unfinished));
     let bytes = copy(backup, &unfinished.0)?;
     drop(lock);
-    let report = check(store, &unfinished.0)?;
+    let report = check(store, &unfinished.0, backup)?;
     if !report.problems.is_empty() {
-        report.problems.iter().for_each(|problem| eprintln!("braid: {problem}"));
-        bail!("the backup {} is damaged; nothing was restored", backup.display());
+        // By the names of the backup's files: the copy is gone when this is read.
+        let (copy, original) = (unfinished.0.display().to_string(), backup.display().to_string());
+        for problem in &report.problems {
+            eprintln!("braid: {}", problem.replace(&copy, &original));
+        }
+        bail!("the backup {original} is damaged; nothing was restored; take another backup");
     }
     let failed = || format!("cannot give {} its name", target.display());
     fs::rename(&unfinished.0, target).with_context(failed)?;
@@ -68,6 +73,14 @@ fn check_places(backup: &Path, target: &Path) -> Result<()> {
         bail!(
             "{} is no backup: {why}; name the directory that braid backup made",
             backup.display()
+        );
+    }
+    let there = std::path::absolute(target)?;
+    let there = there.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+    if there.is_some_and(|there| there.starts_with(backup.canonicalize().unwrap_or_default())) {
+        bail!(
+            "{} lies within the backup, which is only read; name another directory with --db",
+            target.display()
         );
     }
     if target.is_file() {
@@ -150,12 +163,34 @@ fn copy_file(from: &Path, to: &Path) -> Result<u64> {
 }
 
 /// Opens the copy, which replays its log, and looks at all that is in it.
-fn check(store: &StoreArguments, copy: &Path) -> Result<CheckReport> {
-    let damaged = "the backup cannot be opened; nothing was restored";
-    let db = store.open_at(copy).context(damaged)?;
-    let report = once_free(|| db.check()).context(damaged)?;
-    db.close()?;
-    Ok(report)
+fn check(store: &StoreArguments, copy: &Path, backup: &Path) -> Result<CheckReport> {
+    let checked = store.open_at(copy).and_then(|db| {
+        let report = once_free(|| db.check())?;
+        db.close()?;
+        Ok(report)
+    });
+    checked.map_err(|error| match damage(&error) {
+        // The copy, which it speaks of, is gone when that is read.
+        Some((file, reason)) => anyhow!(
+            "the backup is damaged: {reason}, in {}; nothing was restored; take another backup",
+            backup.join(file).display()
+        ),
+        None => error.context("the backup cannot be opened; nothing was restored"),
+    })
+}
+
+/// The file that is damaged, if that is what an error says, and how.
+fn damage(error: &anyhow::Error) -> Option<(&OsStr, &str)> {
+    error.chain().find_map(|cause| {
+        let log = match cause.downcast_ref() {
+            Some(Error::Log(log)) => log,
+            _ => return None,
+        };
+        match &**log {
+            LogError::Corrupt { path, reason, .. } => Some((path.file_name()?, reason.as_str())),
+            _ => None,
+        }
+    })
 }
 
 fn parent(path: &Path) -> &Path {

@@ -221,7 +221,7 @@ impl Database {
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
     /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if the
-    /// directory is not empty; the operating system's.
+    /// directory is not empty, or lies within the database's; the operating system's.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
         block_on(self.checkpoint())?;

@@ -106,6 +106,17 @@ pub enum LogError {
         /// What is missing.
         reason: String,
     },
+    /// A backup cannot be made in a directory.
+    #[error(
+        "{path} cannot take a backup: {reason}; name a directory that is new or empty, outside of the database's",
+        path = path.display()
+    )]
+    BackupTarget {
+        /// The directory.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// The database was written by another version of the engine.
     #[error(
         "{path} has format version {found}, this engine reads versions up to {expected}: \

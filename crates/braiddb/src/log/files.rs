@@ -169,21 +169,31 @@ impl LogFiles {
     /// the bytes copied.
     ///
     /// # Errors
-    /// The operating system's; `Locked`; `NotADatabase` if the directory is not empty.
+    /// The operating system's; `Locked`; `BackupTarget` if the directory is not empty, or lies in the database's.
     pub(crate) fn copy_to(
         &self,
         directory: &Path,
         checkpoint: &str,
         until: Lsn,
     ) -> Result<u64, LogError> {
+        let refuse = |reason: &str| {
+            let reason = reason.to_owned();
+            Err(LogError::BackupTarget { path: directory.into(), reason })
+        };
         if directory.exists() && !directory.is_dir() {
-            let reason = "it is a file, and a backup needs an empty directory".into();
-            return Err(LogError::NotADatabase { path: directory.into(), reason });
+            return refuse("it is a file");
+        }
+        let (absolute, own) = (std::path::absolute(directory), self.0.directory.path());
+        // As far as it is there, it is looked through links.
+        let there = absolute.ok().and_then(|absolute| {
+            absolute.ancestors().find_map(|ancestor| ancestor.canonicalize().ok())
+        });
+        if there.zip(own.canonicalize().ok()).is_some_and(|(there, own)| there.starts_with(own)) {
+            return refuse("it is the database's own directory, or within it");
         }
         let target = Directory::open(directory, true)?;
         if target.list()?.iter().any(|name| name != LOCK_NAME) {
-            let reason = "a backup needs an empty directory".into();
-            return Err(LogError::NotADatabase { path: directory.into(), reason });
+            return refuse("it is not empty");
         }
         let mut bytes = self.0.copy_to(&target, until)?;
         let source = self.open(checkpoint, OpenMode::Existing)?;

@@ -27,13 +27,17 @@ pub(super) fn is_own(name: &str) -> bool {
 pub(super) fn check(path: &Path, create: bool) -> Result<(), LogError> {
     let refuse = |reason: String| Err(LogError::NotADatabase { path: path.to_owned(), reason });
     let failed = |error| LogError::io("list", path, 0, error);
-    if path.exists() && !path.is_dir() {
+    // What may not be looked at is not taken for missing.
+    let is_there =
+        |path: &Path| path.try_exists().map_err(|error| LogError::io("look at", path, 0, error));
+    let exists = is_there(path)?;
+    if exists && !path.is_dir() {
         return refuse("it is a file; name a directory".to_owned());
     }
-    if !path.exists() {
+    if !exists {
         return if create { Ok(()) } else { refuse("there is no such directory".to_owned()) };
     }
-    if path.join(META_NAME).exists() {
+    if is_there(&path.join(META_NAME))? {
         return Ok(());
     }
     if !create {

@@ -109,8 +109,8 @@ fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
 fn closing_ends_operations_that_wait() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Database::open(directory.path(), Options::default().workers(2)).unwrap();
-        let db = open().watched();
+        let options = || Options::default().workers(2);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let (table, other) = (numbers(&db), create_table::<u64, u64>(&db, "other", true));
         let snapshot = block_on(db.snapshot()).unwrap();
         begin(&db, &table, 100).0.join().unwrap().unwrap();
@@ -123,7 +123,7 @@ fn closing_ends_operations_that_wait() {
             assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
         }
         drop((snapshot, db));
-        let db = open().watched();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
         let (table, other): (Numbers, Numbers) = (
             block_on(db.open_table("numbers")).unwrap(),
             block_on(db.open_table("other")).unwrap(),
