@@ -1,6 +1,8 @@
 //! Holds the house in order: layers import only layers below, files and functions stay short,
 //! every file says what it is, every public method has an example, every test that may hang has a time limit and then prints the state of its databases.
 
+#[path = "house/comments.rs"]
+mod comments;
 #[path = "house/examples.rs"]
 mod examples;
 
@@ -423,4 +425,24 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
         assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
     }
     assert!(looked_at >= 4, "only {looked_at} tests looked at");
+}
+
+#[test]
+fn unsafe_code_and_orderings_are_argued_for() {
+    assert_eq!(comments::unsafe_code("fn f() {\n    unsafe { g() }\n}\n").missing, [2]);
+    assert_eq!(comments::orderings("fn f() {\n    a.load(Ordering::Relaxed);\n}\n").missing, [2]);
+    let (mut unsafe_places, mut orderings, mut missing) = (0, 0, Vec::new());
+    for (path, text) in all_sources() {
+        let argued = comments::unsafe_code(&text);
+        unsafe_places += argued.places;
+        let tell = |number: usize| format!("{}:{number}", path.display());
+        missing.extend(argued.missing.into_iter().map(tell));
+        if !comments::is_of_tests(&path) {
+            let argued = comments::orderings(&text);
+            orderings += argued.places;
+            missing.extend(argued.missing.into_iter().map(tell));
+        }
+    }
+    assert!(unsafe_places > 300 && orderings > 200, "{unsafe_places}, {orderings}");
+    assert!(missing.is_empty(), "not argued for:\n{}", missing.join("\n"));
 }

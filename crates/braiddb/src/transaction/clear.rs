@@ -45,12 +45,14 @@ impl Removals {
 
     /// How many there are.
     pub(crate) fn count(&self) -> u64 {
+        // Relaxed: a statistic.
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Removal {
     fn drop(&mut self) {
+        // Relaxed: a statistic.
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
