@@ -65,7 +65,7 @@ pub struct Command {
     #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
     tpcc: bool,
     /// Keep all records on pages.
-    #[arg(long, conflicts_with = "flips")]
+    #[arg(long, conflicts_with_all = ["disk", "flips"])]
     paged: bool,
     /// Where the database is kept; default: a temporary directory, removed afterwards.
     #[arg(long)]
