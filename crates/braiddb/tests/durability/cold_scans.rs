@@ -163,3 +163,40 @@ fn a_damaged_record_is_told_and_those_beside_it_are_read() {
         db.close().unwrap();
     });
 }
+
+/// After a scan of values that are larger than the memory all workers fall asleep; each commit that comes alone later wakes those
+/// that it needs. The wake-up that was lost here came between a worker's last look at the log and its sleep, as in
+/// `wake_ups::a_ring_right_after_the_look`.
+#[test]
+fn commits_that_come_one_at_a_time_after_a_scan_of_large_values_return() {
+    const LARGE: usize = 4 << 20;
+    const VALUES: u64 = 24;
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = options().workers(2);
+        let db = Database::open(directory.path(), options.log_segment_bytes(64 << 20)).unwrap();
+        let db = db.watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+        for key in 0..VALUES {
+            block_on(db.put(&table, &key, &vec![key as u8; LARGE])).unwrap();
+        }
+        for round in 0..3 {
+            let scanned = table.clone();
+            let bytes = db.run_blocking(async move |tx| {
+                let (mut scan, mut bytes) = (tx.scan(&scanned, ..VALUES)?, 0);
+                while let Some((_, value)) = scan.next().await? {
+                    bytes += value.len();
+                }
+                Ok(bytes)
+            });
+            assert_eq!(bytes.unwrap(), VALUES as usize * LARGE);
+            for key in 0..20 {
+                // Long enough for every worker to fall asleep.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                block_on(db.put(&table, &(VALUES + key), &[round])).unwrap();
+            }
+        }
+        assert!(db.stats().suspensions.storage > 0, "values are read from the disk");
+        db.close().unwrap();
+    });
+}
