@@ -42,7 +42,7 @@ impl Latch {
     /// Waits until the node is not latched, and takes its version.
     #[inline(always)]
     pub(crate) fn version(&self) -> Result<LatchVersion, Restart> {
-        // Acquire pairs with the Release in `release`: what is read next is not older.
+        // Acquire pairs with the Release in the drop of `Latched`: what is read next is not older.
         let word = self.0.load(Ordering::Acquire);
         if word & (LATCHED | OBSOLETE) == 0 {
             return Ok(LatchVersion(word));
@@ -84,7 +84,7 @@ impl Latch {
         if is_planted(Bug::OptimisticReadNotValidated) {
             return Ok(());
         }
-        // Pairs with the Release fence in `acquire`: if a read before this fence saw a store made
+        // Acquire pairs with the Release fence in `acquire`: if a read before this fence saw a store made
         // under a latch, the load below sees the latch word that came before that store.
         if !is_planted(Bug::ValidatedWithoutFence) {
             fence(Ordering::Acquire);
@@ -97,12 +97,13 @@ impl Latch {
     pub(crate) fn acquire(&self, version: LatchVersion) -> Result<Latched<'_>, Restart> {
         assert_eq!(version.0 & (LATCHED | OBSOLETE), 0);
         let latched = version.0 | LATCHED;
-        // Acquire pairs with the Release in `release`: the last writer's changes are seen.
+        // Acquire pairs with the Release in the drop of `Latched`: the last writer's changes are seen. Relaxed on
+        // failure: the caller starts again.
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
         if self.0.compare_exchange(version.0, latched, success, failure).is_err() {
             return Err(Restart);
         }
-        // Pairs with the Acquire fence in `validate`: orders the latch before the changes.
+        // Release pairs with the Acquire fence in `validate`: orders the latch before the changes.
         fence(Ordering::Release);
         Ok(Latched { latch: self, word: version.0 })
     }

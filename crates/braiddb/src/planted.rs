@@ -179,6 +179,7 @@ pub fn plant(bug: Option<Bug>) {
 #[inline(always)]
 pub(crate) fn is_planted(bug: Bug) -> bool {
     #[cfg(all(braid_simulation, not(loom)))]
+    // Relaxed: see `plant`.
     return PLANTED.load(Ordering::Relaxed) == bug as usize;
     #[cfg(loom)]
     return modelled::planted() == bug as usize;

@@ -135,6 +135,7 @@ impl Shared {
         let outcome = wait(pin!(self.db.run_with(options, body)), Patience::Whole);
         let outcome = outcome.expect("waited for");
         let counts = &self.counts;
+        // Relaxed, here and below: the transaction is over, and these are read when the clients are.
         counts.given_up.fetch_add(given_up.load(Ordering::Relaxed), Ordering::Relaxed);
         match outcome {
             Ok(outcome) => {
@@ -144,6 +145,7 @@ impl Shared {
                 map.history.lock().expect(NO_PANIC).add(snapshot, outcome.commit_lsn, answers);
             }
             Err(Error::Panicked(message)) if message == ON_PURPOSE => {
+                // Relaxed, here and below: as above.
                 counts.panicked.fetch_add(1, Ordering::Relaxed);
             }
             Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => {
@@ -151,6 +153,7 @@ impl Shared {
             }
             // It may have committed; before that it has begun.
             Err(Error::Closed) => {
+                // Relaxed, both: the transaction is over, and `whole_until` is read when the clients are.
                 map.whole_until.fetch_min(begun.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             Err(error) => self.tell(format!("a transaction on the map failed: {error}")),

@@ -230,7 +230,7 @@ impl Command {
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| scope.spawn(move || shared.client(seed << 8 ^ client)))
                 .collect();
-            // Relaxed, here and below: a count, and hints to stop.
+            // Relaxed: a count.
             while leave > 0
                 && shared.left.load(Ordering::Relaxed) > leave
                 && !clients.iter().all(std::thread::ScopedJoinHandle::is_finished)
@@ -238,6 +238,7 @@ impl Command {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let closed = if closes { db.close() } else { Ok(()) };
+            // Relaxed, here and below: hints to stop; what the others did is seen once they are joined.
             if leave > 0 {
                 shared.stop.store(true, Ordering::Relaxed);
             }

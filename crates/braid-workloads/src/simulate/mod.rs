@@ -196,7 +196,7 @@ impl Command {
                 let seed = self.from + number;
                 let result = seed::run(seed, plan);
                 if result.is_err() {
-                    // The others stop at their next seed.
+                    // The others stop at their next seed. Relaxed: when they see it does not matter.
                     next.store(self.seeds, Ordering::Relaxed);
                 }
                 let found = result.with_context(|| format!("seed {seed}"))?;

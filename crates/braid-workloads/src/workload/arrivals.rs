@@ -90,6 +90,7 @@ fn beside(bed: &Bed, effort: Effort, beside: Beside) -> Result<Sample, Error> {
         let (table, records) = (bed.table.clone(), bed.records);
         let endless = scope.spawn(move || {
             bed.database.run_blocking(async move |tx| {
+                // Relaxed, here and below: flags, by which nothing else is read.
                 while !ends.load(Ordering::Relaxed) {
                     begun.store(true, Ordering::Relaxed);
                     match beside {
@@ -104,6 +105,7 @@ fn beside(bed: &Bed, effort: Effort, beside: Beside) -> Result<Sample, Error> {
                 Ok(())
             })
         });
+        // Relaxed, here and below: as in the other thread, which is joined in the end.
         while !runs.load(Ordering::Relaxed) && !endless.is_finished() {
             std::thread::yield_now();
         }

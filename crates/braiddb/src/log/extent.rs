@@ -214,7 +214,6 @@ impl Extent {
             return Some(DueExtension { purpose, demanded: true });
         }
         let purpose = Purpose::Change;
-        // Relaxed: what stalls it is tried again when it is demanded, at the latest.
         // Relaxed: as in `kept`.
         let first_bytes = self.first_bytes.load(Ordering::Relaxed);
         let ahead =
@@ -222,6 +221,7 @@ impl Extent {
         // A log in which hardly anything is needs nothing ahead: what closing logs to it, however many
         // workers there are, must not make it grow. Who needs more than there is demands it.
         let little = if first_bytes < self.segment_bytes { first_bytes / 8 } else { 0 };
+        // Relaxed, of `stalled`: what is put off is tried again when it is demanded, at the latest.
         let due = tail.0 > little.max(Lsn::FIRST.0)
             && !self.allows(tail.0 + self.slack() + ahead, purpose)
             && !self.stalled.load(Ordering::Relaxed);
@@ -234,6 +234,7 @@ impl Extent {
         self.grow_shares(end, purpose);
         self.raise(end.0, purpose);
         self.resume();
+        // Relaxed: only the worker that prepares space writes it; to others a hint, see `is_short`.
         if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
             tracing::info!("the log can grow again: commits go on");
         }
@@ -277,8 +278,8 @@ impl Extent {
         let mut raised = false;
         for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
             let limit = end.saturating_sub(self.kept(purpose));
-            // Release pairs with the Acquire in `allows`. Only the worker that prepares space
-            // raises limits.
+            // AcqRel, of which the Release pairs with the Acquire in `limit`. Only the worker that prepares
+            // space raises limits.
             raised |= self.limits[purpose as usize].fetch_max(limit, Ordering::AcqRel) < limit;
         }
         raised
@@ -286,6 +287,7 @@ impl Extent {
 
     /// Refuses what is demanded for a purpose, and for those that may use less.
     pub(super) fn refuse(&self, purpose: Purpose, error: LogError) {
+        // Relaxed: as in `extend`.
         if !self.short.swap(true, Ordering::Relaxed) {
             tracing::warn!("{error}");
         }

@@ -87,6 +87,7 @@ impl Leader {
     /// Starts where everything before is durable; before there are workers.
     pub(super) fn start(&self, lsn: Lsn) {
         self.state.lock().submitted = lsn;
+        // Release as in `next`; the workers that will look are started later.
         self.submitted.store(lsn.0, Ordering::Release);
     }
 

@@ -48,7 +48,8 @@ impl PreparedSpace {
 
     /// Begins to prepare, unless another worker does or none is due.
     pub(super) fn begin(&self, is_due: impl FnOnce() -> bool) -> bool {
-        // Acquire pairs with the Release of `finish`: `end` is what the last one made it.
+        // Acquire pairs with the Release of `finish`: `end` is what the last one made it. Relaxed on failure: nothing
+        // is concluded but that another worker prepares, or did until now.
         let (taken, not_taken) = (Ordering::Acquire, Ordering::Relaxed);
         is_due() && self.preparing.compare_exchange(false, true, taken, not_taken).is_ok()
     }

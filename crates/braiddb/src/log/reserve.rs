@@ -111,7 +111,8 @@ impl Segments {
     pub(super) fn take_reserve_back(&self) -> Result<(), LogError> {
         let mut file = self.reserve.file.lock();
         let (target, held) = (self.reserve_target(), self.reserve.held());
-        // Relaxed, here and below: see `Reserve`.
+        // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
+        // without it, hints and statistics.
         if held < target || held / 2 > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
             let file = match &mut *file {
@@ -134,6 +135,7 @@ impl Segments {
             while resized.as_ref().is_err_and(says_full) && self.remove_spare() {
                 resized = resize();
             }
+            // Relaxed, here and below: as above.
             resized.map_err(|error| LogError::io("hold space back in", file.path(), 0, error))?;
             self.reserve.held.store(target, Ordering::Relaxed);
         }
@@ -146,6 +148,7 @@ impl Segments {
     /// whether there was anything.
     pub(super) fn lend_reserve(&self) -> bool {
         let file = self.reserve.file.lock();
+        // Relaxed, here and below: as in `take_reserve_back`.
         self.reserve.whole.store(false, Ordering::Relaxed);
         self.reserve.lent.store(true, Ordering::Relaxed);
         let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
@@ -153,6 +156,7 @@ impl Segments {
             tracing::warn!("cannot give up {}: {error}", file.path().display());
             return false;
         }
+        // Relaxed: as in `take_reserve_back`.
         self.reserve.held.store(0, Ordering::Relaxed);
         tracing::info!("the disk is full: the space in {} is used", file.path().display());
         true

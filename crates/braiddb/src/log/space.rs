@@ -200,7 +200,8 @@ impl<T: Tracker> Space<T> {
         assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
         let (owner, me) = (&self.large.owner, this_thread());
         // AcqRel pairs with itself and the loads in `admits`. Asked again by its owner, the latch
-        // is there already.
+        // is there already. On failure Acquire is more than it takes: the word is this thread's own, or
+        // nothing is read by it.
         let latched = owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire);
         if latched.is_err_and(|other| other != me) {
             return false;
@@ -213,11 +214,12 @@ impl<T: Tracker> Space<T> {
         let tail = self.tail.fetch_add(0, Ordering::SeqCst);
         let (fits, within) = (self.fits(tail, bytes), self.bound(tail, bytes, common) <= limit);
         if !fits {
-            // For one ring's length room is left for it, so that common blocks do not starve it.
+            // For one ring's length room is left for it, so that common blocks do not starve it. Relaxed: as in
+            // `admits`.
             self.large.waits_until.store(tail + self.ring_bytes, Ordering::Relaxed);
         }
         if !(fits && within) {
-            // Unlatched, as nobody knows whether it will come back.
+            // Unlatched, as nobody knows whether it will come back. Release pairs with the Acquire of who latches next.
             owner.store(0, Ordering::Release);
         }
         fits && within
@@ -239,6 +241,7 @@ impl<T: Tracker> Space<T> {
         let Large { owner, waits_until } = &*self.large;
         // Relaxed: whether it is this thread's only this thread changes.
         if owner.load(Ordering::Relaxed) == this_thread() {
+            // Relaxed: as in `admits`.
             waits_until.store(0, Ordering::Relaxed);
             // Release pairs with the Acquire in `admits`: the tail has this block.
             owner.store(0, Ordering::Release);
@@ -260,7 +263,7 @@ impl<T: Tracker> Space<T> {
         self.tracker.begin(filler, tail);
         loop {
             let bytes = (tail + least).next_multiple_of(sector) - tail;
-            // SeqCst as in `reserve`.
+            // SeqCst as in `reserve`. Relaxed on failure: any tail will do to try again with.
             let order = (Ordering::SeqCst, Ordering::Relaxed);
             match self.tail.compare_exchange_weak(tail, tail + bytes, order.0, order.1) {
                 Ok(_) => return (Lsn(tail), Some(bytes)),

@@ -13,6 +13,7 @@ impl SharedCounter {
     }
 
     pub(super) fn get(&self) -> u64 {
+        // Relaxed: as in `add`.
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -121,17 +121,19 @@ impl MemoryCounters {
 
     /// Bytes of indirection arrays, which are in none of the kinds.
     pub(crate) fn array_bytes(&self) -> u64 {
-        // Relaxed, as below: a statistic, ordered with nothing.
+        // Relaxed: a statistic, ordered with nothing.
         self.arrays.load(Ordering::Relaxed)
     }
 
     /// Counts what an indirection array grew by.
     pub(crate) fn add_array_bytes(&self, bytes: u64) {
+        // Relaxed: a statistic, ordered with nothing.
         self.arrays.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts an indirection array of so many bytes out.
     pub(crate) fn remove_array_bytes(&self, bytes: u64) {
+        // Relaxed: a statistic, ordered with nothing.
         self.arrays.fetch_sub(bytes, Ordering::Relaxed);
     }
 

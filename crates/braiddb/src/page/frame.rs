@@ -35,6 +35,8 @@ pub(in crate::page) struct Frame {
     reserved_bytes: AtomicU64,
     /// The word of the place of the newest image; 0: there is none. It is the page itself while it is not dirty.
     place: AtomicU64,
+    /// Relaxed, all accesses: hints, but for the mark of writers, of whom one alone sets it, and which tells
+    /// nothing of the page.
     marks: AtomicU64,
 }
 
@@ -66,19 +68,20 @@ unsafe impl Zero for Frame {
 impl Frame {
     /// Whether it holds a page. A hint, while others may change that.
     pub(super) fn holds_page(&self) -> bool {
+        // Relaxed: a hint.
         self.page.load(Ordering::Relaxed) != 0
     }
 
     /// Whether the page has changes that no image has. A hint, as above.
     pub(super) fn is_dirty(&self) -> bool {
+        // Relaxed: a hint, unless it is validated with the page's version.
         self.dirty_since.load(Ordering::Relaxed) != 0
     }
 
     /// Notes that the page is of use.
     #[inline(always)]
     pub(super) fn note_use(&self) {
-        // Relaxed, as all of the marks: hints, but for that of writers, of whom one alone sets it. Not stored if it is
-        // there: the line stays shared.
+        // Not stored if it is there: the line stays shared.
         if self.marks.load(Ordering::Relaxed) & USED == 0 {
             self.marks.fetch_or(USED, Ordering::Relaxed);
         }
@@ -221,13 +224,14 @@ impl<'s> LatchedPage<'s> {
 
     /// The place of the newest image.
     pub(in crate::page) fn place(&self) -> Option<Place> {
-        // Relaxed, here and below: latched.
+        // Relaxed: latched.
         Place::from_word(self.frame.place.load(Ordering::Relaxed))
     }
 
     /// Notes that the image in `place` is the page as it is; the place of the image before.
     pub(in crate::page) fn set_written(&mut self, place: Place) -> Option<Place> {
         let before = self.place();
+        // Relaxed, both: latched.
         self.frame.place.store(place.word(), Ordering::Relaxed);
         self.frame.dirty_since.store(0, Ordering::Relaxed);
         before
@@ -262,6 +266,7 @@ impl<'s> LatchedPage<'s> {
 
     /// Makes the empty frame that of a page that is about to be read from an image.
     pub(super) fn hold_image(&mut self, id: PageId, place: Place) {
+        // Relaxed, here and below: latched.
         assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
         self.raise_version();
         self.frame.page.store(id.number(), Ordering::Relaxed);
@@ -273,6 +278,7 @@ impl<'s> LatchedPage<'s> {
     pub(super) fn empty(mut self) {
         self.raise_version();
         assert_eq!(self.mapping(), 0, "versions have moved away");
+        // Relaxed, all: latched.
         self.frame.page.store(0, Ordering::Relaxed);
         self.frame.dirty_since.store(0, Ordering::Relaxed);
         self.frame.reserved_bytes.store(0, Ordering::Relaxed);
@@ -281,6 +287,7 @@ impl<'s> LatchedPage<'s> {
 
     #[cfg(test)]
     pub(in crate::page) fn dirty_since(&self) -> u64 {
+        // Relaxed: latched.
         self.frame.dirty_since.load(Ordering::Relaxed)
     }
 }

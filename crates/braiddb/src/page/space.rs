@@ -159,12 +159,13 @@ impl PageSpace {
 
     /// Frames that were needed when all that may have memory held pages, since [`Self::take_wanted`].
     pub(crate) fn wanted(&self) -> u64 {
-        // Relaxed, as below: a statistic.
+        // Relaxed: a statistic.
         self.counters.wanted.load(statistic::Ordering::Relaxed)
     }
 
     /// The same, taken notice of.
     pub(crate) fn take_wanted(&self) -> u64 {
+        // Relaxed: a statistic.
         self.counters.wanted.swap(0, statistic::Ordering::Relaxed)
     }
 

@@ -123,7 +123,7 @@ impl Domain {
     pub(crate) fn participate(self: &Arc<Self>) -> Participation {
         assert!(CURRENT.with(Cell::get).is_null(), "a thread participates once");
         let free = |number: &usize| {
-            // AcqRel pairs with the Release of the thread that leaves it.
+            // AcqRel pairs with the Release of the thread that leaves it. Relaxed on failure: another is looked at.
             let taken = &self.participants[*number].taken;
             taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };

@@ -61,7 +61,8 @@ impl Records {
     /// Notes that there is a record that expires at this moment: once it is visible to those who begin later, so that a
     /// sweep that forgets what was noted before finds it.
     pub(crate) fn note_expiry(&self, expiry: u64) {
-        // Not a load first, which might see what is being forgotten. Release pairs with the Acquire of `begin_sweep`.
+        // Not a load first, which might see what is being forgotten. AcqRel, of which the Release pairs with the Acquire
+        // of `begin_sweep`.
         self.lifetime.earliest.fetch_min(expiry, Ordering::AcqRel);
     }
 
@@ -73,8 +74,8 @@ impl Records {
 
     /// Begins a sweep of the table: what is committed from here on, and what the sweep finds, is noted for the next.
     pub(crate) fn begin_sweep(&self) {
-        // Not a store: whoever sees it forgotten, and begins then, sees what was visible when it was noted (Acquire, which
-        // pairs with the Release of `note_expiry`).
+        // Not a store: whoever sees it forgotten, and begins then, sees what was visible when it was noted (AcqRel,
+        // of which the Acquire pairs with the Release of `note_expiry`).
         self.lifetime.earliest.swap(u64::MAX, Ordering::AcqRel);
     }
 

@@ -81,7 +81,7 @@ impl RidAllocator {
         }
         let room = array.grow(number)?;
         let bound = (number + 1).next_multiple_of(STEP).min(room);
-        // Release pairs with the Acquire in `bound`.
+        // AcqRel, of which the Release pairs with the Acquire in `bound`.
         let before = self.bound.fetch_max(bound, Ordering::AcqRel);
         memory.add_array_bytes(bound.saturating_sub(before) * ENTRY_BYTES);
         Ok(())

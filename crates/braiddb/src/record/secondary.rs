@@ -58,7 +58,7 @@ pub(crate) struct ChangingIndexes(Arc<Records>);
 impl ChangingIndexes {
     /// The right for `table`; `None` while somebody has it.
     pub(crate) fn begin(table: &Arc<Records>) -> Option<Self> {
-        // Acquire pairs with the Release when the last one's right is dropped.
+        // AcqRel, of which the Acquire pairs with the Release when the last one's right is dropped.
         let begun = !table.secondaries.changing.swap(true, Ordering::AcqRel);
         begun.then(|| Self(table.clone()))
     }

@@ -30,7 +30,7 @@ impl Doorbell {
     /// After a message was made visible: whether the worker must be notified in the kernel.
     #[must_use = "a worker that sleeps is to be notified"]
     pub(super) fn ring(&self) -> bool {
-        // Release pairs with the Acquire in `lower`: who lowers the signal sees the message. An
+        // AcqRel pairs with itself in `lower`: who lowers the signal sees the message. An
         // exchange, not a store, so that it continues what another sender's ring released.
         self.signal.swap(true, Ordering::AcqRel);
         // Pairs with the fence in `begin_sleep`.

@@ -102,6 +102,7 @@ impl Budget {
 
     /// Counts versions that were evicted; whether [`Self::look`] is due.
     pub(super) fn note_evicted(&self, bytes: u64) -> bool {
+        // Relaxed, here and below: statistics; the exchange makes one of those that reach the bound look.
         self.on_the_way_out.fetch_add(bytes, Ordering::Relaxed);
         let evicted = self.evicted.fetch_add(bytes, Ordering::Relaxed) + bytes;
         evicted >= LOOK_BYTES.max(self.bytes / 256)
@@ -111,6 +112,7 @@ impl Budget {
     /// Looks at what the allocator has `taken`.
     pub(super) fn look(&self, beside: u64, taken: u64) {
         let room = self.room(beside);
+        // Relaxed, here and below: statistics; of two looks at once one may be lost, which the next makes up for.
         let before = self.taken.swap(taken, Ordering::Relaxed);
         let less = self.less.load(Ordering::Relaxed);
         let less = if taken > room {
@@ -118,11 +120,13 @@ impl Budget {
         } else {
             less.saturating_sub((room - taken) / 64)
         };
+        // Relaxed: as above.
         self.less.store(less.clamp(room / 16, room / 2), Ordering::Relaxed);
     }
 
     /// Counts evicted versions that were freed.
     pub(super) fn note_freed(&self, bytes: u64) {
+        // Relaxed: a statistic.
         self.on_the_way_out.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

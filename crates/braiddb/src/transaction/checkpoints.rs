@@ -90,8 +90,8 @@ impl Checkpoints {
         if self.stopping() || !listed {
             return false;
         }
-        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         // Relaxed, all: only one exchange succeeds, and that is all that matters.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         if let Some(step) = step {
             let begun_at = self.begun_at.load(failure);
             return tail.0 >= begun_at.saturating_add(step)

@@ -81,6 +81,7 @@ impl PlantedPanic {
     pub(crate) fn strike(&self, here: Place) {
         #[cfg(test)]
         {
+            // Relaxed on failure: nothing is planted here.
             let here_only = (Ordering::SeqCst, Ordering::Relaxed);
             let planted =
                 self.place.compare_exchange(here as u32, 0, here_only.0, here_only.1).is_ok();

@@ -79,11 +79,12 @@ impl PageShare {
 
     /// Bytes that pages may take though others want more.
     pub(super) fn target(&self) -> u64 {
-        // Relaxed, as all here: statistics, ordered with nothing.
+        // Relaxed: a statistic, ordered with nothing.
         self.target.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_brought_back(&self, bytes: u64) {
+        // Relaxed: a statistic, ordered with nothing.
         self.brought_back.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -96,7 +97,7 @@ impl PageShare {
         let least = most.min(room / 16);
         // By what is left it shows, too, when others want more than they have.
         let free = room.saturating_sub(cost(in_use)).saturating_sub(slack);
-        // What was read again while there was room enough is nobody's loss.
+        // What was read again while there was room enough is nobody's loss. Relaxed, here and below: statistics.
         let brought_back = self.brought_back.swap(0, Ordering::Relaxed);
         let brought_back = if free < pages + slack { brought_back } else { 0 };
         let step = room / STEP;

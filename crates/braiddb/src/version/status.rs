@@ -111,6 +111,7 @@ impl StatusTable {
         assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         if is_planted(Bug::CommitLsnClearedEarly) {
+            // Release as in `committing`; too early, which is the bug.
             self.context(unnumbered).commit.store(0, Ordering::Release);
         }
         let word = name.sequence() << PHASE_BITS | Phase::Active as u64;

@@ -71,7 +71,7 @@ impl Campaign {
                 match self.one(&runner, seed) {
                     Ok(counts) => total.lock().expect("nobody panics with it").add(&counts),
                     Err(error) => {
-                        // The others stop at their next seed.
+                        // The others stop at their next seed. Relaxed: when they see it does not matter.
                         next.store(self.count, Ordering::Relaxed);
                         return Err(error.context(format!("schedule of seed {seed}")));
                     }

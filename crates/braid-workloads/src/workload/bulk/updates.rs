@@ -80,9 +80,10 @@ impl Readers {
         let begin = Instant::now();
         let run = self.database.run_source(worker, keys, body)?;
         let result = work();
+        // Relaxed: seen late, it costs a few transactions.
         stop.store(true, Ordering::Relaxed);
         run.wait()?;
-        // The last call found that it was to stop.
+        // The last call found that it was to stop. Relaxed: the source has ended, for which the run was waited for.
         let transactions = drawn.load(Ordering::Relaxed) - 1;
         let sample = Sample::plain(transactions, begin.elapsed(), Latencies::one_in(1));
         Ok((result?, sample))

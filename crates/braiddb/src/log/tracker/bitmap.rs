@@ -49,6 +49,7 @@ fn bits(unit: u64, units: u64) -> (u64, u64) {
 
 impl Tracker for BitmapScan {
     fn start(&self, lsn: u64) {
+        // Release as in `prefix`; the threads that will look are started later.
         self.scanned.store(lsn, Ordering::Release);
     }
 
@@ -67,6 +68,7 @@ impl Tracker for BitmapScan {
 
     fn prefix(&self, tail: u64) -> u64 {
         let Some(_scanning) = self.scanning.try_lock() else {
+            // Acquire pairs with the Release below: the bytes of every block before.
             return self.scanned.load(Ordering::Acquire);
         };
         // Relaxed: only who scans stores it.
@@ -74,6 +76,7 @@ impl Tracker for BitmapScan {
         let (mut unit, tail) = (start, tail / UNIT);
         while unit < tail {
             let (mask, count) = bits(unit, tail - unit);
+            // Acquire pairs with the Release in `end`, of each addition of bits that is seen: the bytes of its block.
             let set = self.word(unit).load(Ordering::Acquire) & mask;
             let run = ((set | !mask) >> (unit % WORD_BITS)).trailing_ones().into();
             let run = count.min(run);

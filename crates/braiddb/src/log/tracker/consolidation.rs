@@ -76,11 +76,12 @@ impl ConsolidationArray {
     fn join(&self, filler: usize, bytes: u64) -> (usize, u64) {
         let mut found = None;
         wait_until(|| {
-            // Acquire pairs with the Release that opened the slot.
+            // Acquire, both, pairs with the Release that opened the slot.
             let number = self.places[filler % MEETING_PLACES].load(Ordering::Acquire);
             let state = &self.slots[number as usize].state;
             let before = state.load(Ordering::Acquire);
-            // AcqRel: the leader sees what members did before, as their blocks come after it.
+            // AcqRel: the leader sees what members did before, as their blocks come after it. Relaxed on failure: it is
+            // tried again.
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             if before >= OPEN
                 && state.compare_exchange(before, before + bytes, order.0, order.1).is_ok()
@@ -98,7 +99,7 @@ impl ConsolidationArray {
         wait_until(|| {
             let free = |slot: &Slot| {
                 // The slot is this thread's from here on, and not yet to be joined.
-                // Acquire pairs with the Release that freed it.
+                // Acquire pairs with the Release that freed it. Relaxed on failure: another slot is looked at.
                 let order = (Ordering::Acquire, Ordering::Relaxed);
                 slot.state.compare_exchange(FREE, CLOSED, order.0, order.1).is_ok()
             };
@@ -107,9 +108,10 @@ impl ConsolidationArray {
         });
         let number = opened.expect("waited for");
         let slot = &self.slots[number];
+        // Relaxed, both: nobody else has the slot before it is open, by the Release below.
         slot.place.store(place, Ordering::Relaxed);
         slot.base.store(NONE, Ordering::Relaxed);
-        // Release pairs with the Acquire of those who join.
+        // Release, both, pairs with the Acquire of those who join.
         slot.state.store(OPEN, Ordering::Release);
         self.places[place as usize].store(number as u64, Ordering::Release);
     }
@@ -117,11 +119,13 @@ impl ConsolidationArray {
     /// Reserves for all threads that have joined by the time the lock is had.
     fn lead(&self, slot: &Slot, tail: &AtomicU64) {
         self.lock.acquire();
+        // Relaxed: stored before the slot was opened, whose Release the leader acquired when it joined.
         self.open(slot.place.load(Ordering::Relaxed));
         // AcqRel: see `join`.
         let bytes = slot.state.swap(CLOSED, Ordering::AcqRel) - OPEN;
         // SeqCst: the tail is the engine's clock.
         let base = tail.fetch_add(bytes, Ordering::SeqCst);
+        // Relaxed, both: published by `base`, which every member waits for.
         slot.bytes.store(bytes, Ordering::Relaxed);
         slot.left.store(bytes, Ordering::Relaxed);
         // Release pairs with the Acquire of the members.
@@ -132,7 +136,8 @@ impl ConsolidationArray {
 
     /// Ends a group, or a block without one, once all before it have ended.
     fn pass(&self, group: Range<u64>) {
-        // Acquire: every earlier group's bytes are seen by a thread that sees this one's end.
+        // Acquire pairs with the Release below, of the group before: so every earlier group's bytes are seen by a thread
+        // that sees this one's end, here or in `prefix`.
         wait_until(|| self.filled.load(Ordering::Acquire) == group.start);
         self.filled.store(group.end, Ordering::Release);
     }
@@ -140,6 +145,7 @@ impl ConsolidationArray {
 
 impl Tracker for ConsolidationArray {
     fn start(&self, lsn: u64) {
+        // Release as in `pass`; the threads that will look are started later.
         self.filled.store(lsn, Ordering::Release);
     }
 
@@ -161,10 +167,12 @@ impl Tracker for ConsolidationArray {
     }
 
     fn begin(&self, filler: usize, _: u64) {
+        // Relaxed: the filler's own word.
         self.joined[filler].store(NONE, Ordering::Relaxed);
     }
 
     fn end(&self, filler: usize, block: Range<u64>, _: u64) {
+        // Relaxed: the filler's own word.
         let number = self.joined[filler].load(Ordering::Relaxed);
         if number == NONE {
             return self.pass(block);
@@ -173,6 +181,7 @@ impl Tracker for ConsolidationArray {
         let bytes = block.end - block.start;
         // AcqRel: the last one passes on the bytes of all.
         if slot.left.fetch_sub(bytes, Ordering::AcqRel) == bytes {
+            // Relaxed, both: this filler acquired the leader's `base` when it reserved, and the slot is not free yet.
             let base = slot.base.load(Ordering::Relaxed);
             self.pass(base..base + slot.bytes.load(Ordering::Relaxed));
             // Release pairs with the Acquire in `open`.
@@ -181,6 +190,7 @@ impl Tracker for ConsolidationArray {
     }
 
     fn prefix(&self, _: u64) -> u64 {
+        // Acquire pairs with the Release in `pass`: the bytes of every block before.
         self.filled.load(Ordering::Acquire)
     }
 }

@@ -32,6 +32,7 @@ impl GlobalLock {
 
 impl Tracker for GlobalLock {
     fn start(&self, lsn: u64) {
+        // Release as in `end`; the threads that will look are started later.
         self.filled.store(lsn, Ordering::Release);
     }
 
@@ -42,11 +43,11 @@ impl Tracker for GlobalLock {
     }
 
     fn end(&self, filler: usize, block: Range<u64>, _: u64) {
-        // Relaxed: this filler's own store, if it is what it should be.
+        // Relaxed, here and below: this filler's own store, if it is what it should be; and it has the lock.
         let holder = self.holder.load(Ordering::Relaxed);
         assert_eq!(holder, filler as u64, "who ends a block has begun it");
         self.holder.store(NOBODY, Ordering::Relaxed);
-        // Release pairs with the Acquire in `prefix`: the block's bytes.
+        // Release pairs with the Acquire in `prefix`: the block's bytes, and, by the lock, those of every block before.
         self.filled.store(block.end, Ordering::Release);
         // SAFETY: acquired by this filler's `begin`, as asserted, and blocks are filled by the
         // thread that reserves them.
@@ -54,6 +55,7 @@ impl Tracker for GlobalLock {
     }
 
     fn prefix(&self, _: u64) -> u64 {
+        // Acquire pairs with the Release in `end`: the bytes of every block before.
         self.filled.load(Ordering::Acquire)
     }
 }

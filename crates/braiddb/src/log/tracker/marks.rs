@@ -40,8 +40,8 @@ impl Tracker for InFlightMarks {
     }
 
     fn prefix(&self, tail: u64) -> u64 {
-        // A block before `tail` was reserved by an addition that the load of `tail` acquired, so
-        // its mark is seen here, or its end with its bytes.
+        // Acquire pairs with the Release in `begin` and `end`. A block before `tail` was reserved by an addition that
+        // the load of `tail` acquired, so its mark is seen here, or its end, or a later mark, with its bytes.
         let marks = self.0.iter().map(|mark| mark.load(Ordering::Acquire));
         marks.fold(tail, u64::min)
     }

@@ -188,6 +188,7 @@ impl ChainRef {
         // the fence below is its partner.
         let last = references.fetch_sub(reference, Ordering::Release) == reference;
         if last {
+            // Acquire pairs with the Release above, of all who had a reference.
             fence(Ordering::Acquire);
         }
         last

@@ -20,6 +20,7 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 #[derive(Debug)]
 pub(in crate::page) struct Orphans {
     shards: Box<[ModelMutex<BTreeMap<PageId, Orphan>>]>,
+    /// How many there are. Relaxed, all accesses: a statistic.
     count: AtomicU64,
 }
 
@@ -45,7 +46,7 @@ impl Orphans {
 
     /// How many there are.
     pub(in crate::page) fn count(&self) -> u64 {
-        // Relaxed, as below: a statistic.
+        // Relaxed: a statistic.
         self.count.load(Ordering::Relaxed)
     }
 

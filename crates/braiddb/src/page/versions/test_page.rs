@@ -93,12 +93,13 @@ impl TestPage {
     }
 
     pub(super) fn slot(&self, key: u8) -> Option<u64> {
-        // Relaxed, as all accesses to slots: under the page's version or its latch.
+        // Relaxed: under the page's version or its latch.
         let value = self.slots[usize::from(key)].load(Ordering::Relaxed);
         (value != ABSENT).then_some(value)
     }
 
     fn set_slot(&self, key: u8, value: Option<u64>) {
+        // Relaxed: under the page's latch.
         self.slots[usize::from(key)].store(value.unwrap_or(ABSENT), Ordering::Relaxed);
     }
 

@@ -31,6 +31,7 @@ struct Node {
 impl Node {
     fn get(&self) -> Pending {
         let (start, end) = (&self.start, &self.end);
+        // Relaxed, both: the producer's own stores, or seen by a consumer that acquired the tail in `peek`.
         Pending { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
     }
 }
@@ -158,7 +159,7 @@ impl Consumer {
 
     /// The first node that is pending.
     pub(super) fn peek(&self, tail: &AtomicU64) -> Option<Pending> {
-        // Spec 1: where head and tail are the same, the head stays.
+        // Spec 1: where head and tail are the same, the head stays. Acquire pairs with the Release in `append`.
         (self.head.number < tail.load(Ordering::Acquire)).then(|| self.head.node().get())
     }
 
@@ -170,6 +171,7 @@ impl Consumer {
 
     /// Goes on to a mark, if it is ahead and what lies there is not freed yet.
     pub(super) fn go_to(&mut self, mark: &Mark, tail: &AtomicU64) {
+        // Acquire pairs with the Release in `append`, which came before the mark was queued.
         assert!(mark.number <= tail.load(Ordering::Acquire), "the head never passes the tail");
         if let Some(chunk) = mark.chunk.upgrade().filter(|_| mark.number > self.head.number) {
             self.head = Place { chunk, number: mark.number };

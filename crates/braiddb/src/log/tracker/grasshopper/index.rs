@@ -70,6 +70,8 @@ impl HoppingIndex {
     /// Whether a range has no hole.
     pub(super) fn is_full(&self, range: u64) -> bool {
         let full = self.before(range) + (1 << self.exponent);
+        // Acquire pairs with the Release in `add`, of every addition that the sum has: the blocks are listed, and their
+        // bytes are seen.
         let filled = self.entry(range).load(Ordering::Acquire);
         assert!(filled <= full, "more was filled than there is room for");
         filled == full

@@ -95,6 +95,7 @@ impl Tracker for Grasshopper {
     fn start(&self, lsn: u64) {
         self.index.start(lsn);
         self.chaser.lock().sbl = lsn;
+        // Release as in `prefix`; the threads that will look are started later.
         self.sbl.store(lsn, Ordering::Release);
     }
 
@@ -120,6 +121,7 @@ impl Tracker for Grasshopper {
             // Release pairs with the Acquire below: the bytes of every block before.
             self.sbl.store(chaser.sbl, Ordering::Release);
         }
+        // Acquire pairs with the Release above, of this thread or of another.
         self.sbl.load(Ordering::Acquire)
     }
 }
