@@ -1,5 +1,6 @@
 //! Holds the house in order: layers import only layers below, files and functions stay short,
-//! every file says what it is, every public method has an example, every test that may hang has a time limit and then prints the state of its databases.
+//! every file says what it is, every public method has an example, unsafe code and weak orderings are argued for,
+//! every test that may hang has a time limit and then prints the state of its databases.
 
 #[path = "house/comments.rs"]
 mod comments;
@@ -9,6 +10,7 @@ mod examples;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use comments::Argued;
 use examples::Documented;
 
 /// Layers from the top down; a layer may name itself and what stands below it.
@@ -146,6 +148,55 @@ fn public_methods_have_examples() {
     assert!(documented.count() > 200, "only {} methods", documented.count());
     let missing = documented.without_example();
     assert!(missing.is_empty(), "without an example:\n{}", missing.join("\n"));
+}
+
+/// Sees to it that all that is to be argued for is, in all files of these.
+fn assert_argued(files: &[(PathBuf, String)], least: usize, look: impl Fn(&str) -> Argued) {
+    let (mut places, mut missing) = (0, Vec::new());
+    for (path, text) in files {
+        let argued = look(text);
+        places += argued.places;
+        let lines = argued.missing.into_iter();
+        missing.extend(lines.map(|line| format!("{}:{line}", path.display())));
+    }
+    assert!(places > least, "only {places} places");
+    assert!(missing.is_empty(), "without an argument:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn unsafe_code_is_argued_for() {
+    let call = |argument: &str| format!("fn f() {{\n    {argument}\n    unsafe {{ g() }};\n}}\n");
+    let missing = |text: &str| comments::unsafe_code(text).missing;
+    assert!(missing(&call("// SAFETY: nothing leads to it.")).is_empty());
+    assert_eq!(missing(&call("// It is safe.")), [3]);
+    assert_eq!(missing(&call("// SAFETY: as above.")), [2, 3]);
+    assert_eq!(
+        missing("/// Frees it.\npub unsafe fn free() {}\nunsafe impl Sync for T {}"),
+        [2, 3]
+    );
+    assert!(missing("/// # Safety\n/// Once.\n#[cold]\nunsafe fn free() {}").is_empty());
+    assert_argued(&all_sources(), 1000, comments::unsafe_code);
+}
+
+#[test]
+fn orderings_are_argued_for() {
+    let read =
+        |argument: &str| format!("{argument}\nfn f() {{\n    a.load(Ordering::Acquire);\n}}\n");
+    let missing = |text: &str| comments::orderings(text).missing;
+    assert!(missing(&read("/// Acquire pairs with the Release in `g`.")).is_empty());
+    assert_eq!(missing(&read("// Acquire, of another.\n")), [4]);
+    assert_eq!(missing(&read("// Relaxed: a hint.")), [3]);
+    assert!(
+        missing(
+            "struct S {\n    // Relaxed: a hint.\n    a: A,\n}\n    s.a.load(Ordering::Relaxed)"
+        )
+        .is_empty()
+    );
+    assert_eq!(missing("use atomic::Ordering::{self, Relaxed};\na.load(Relaxed);"), [2]);
+    assert!(missing("let durability = Durability::Relaxed;").is_empty());
+    let mut files = all_sources();
+    files.retain(|(path, _)| !comments::is_of_tests(path));
+    assert_argued(&files, 500, comments::orderings);
 }
 
 /// What only `crate::sync` takes from elsewhere: all others take it from there, so that models and
@@ -425,24 +476,4 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
         assert!(free.is_empty(), "{}: with_limit for {}", path.display(), free.join(", "));
     }
     assert!(looked_at >= 4, "only {looked_at} tests looked at");
-}
-
-#[test]
-fn unsafe_code_and_orderings_are_argued_for() {
-    assert_eq!(comments::unsafe_code("fn f() {\n    unsafe { g() }\n}\n").missing, [2]);
-    assert_eq!(comments::orderings("fn f() {\n    a.load(Ordering::Relaxed);\n}\n").missing, [2]);
-    let (mut unsafe_places, mut orderings, mut missing) = (0, 0, Vec::new());
-    for (path, text) in all_sources() {
-        let argued = comments::unsafe_code(&text);
-        unsafe_places += argued.places;
-        let tell = |number: usize| format!("{}:{number}", path.display());
-        missing.extend(argued.missing.into_iter().map(tell));
-        if !comments::is_of_tests(&path) {
-            let argued = comments::orderings(&text);
-            orderings += argued.places;
-            missing.extend(argued.missing.into_iter().map(tell));
-        }
-    }
-    assert!(unsafe_places > 300 && orderings > 200, "{unsafe_places}, {orderings}");
-    assert!(missing.is_empty(), "not argued for:\n{}", missing.join("\n"));
 }

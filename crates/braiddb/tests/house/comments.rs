@@ -159,21 +159,22 @@ fn is_argued_at_field(lines: &[&str], number: usize, ordering: &str) -> bool {
     let code = split(lines[number]).0;
     let accessed = ACCESSES.iter().flat_map(|access| code.match_indices(access));
     accessed.map(|(place, _)| atomic(&code[..place])).any(|atomic| {
-        let declares = |line: &&str| {
-            let field = line.trim_start().rsplit_once("pub(in crate::page) ");
-            let field = field.map_or(line.trim_start(), |(_, field)| field);
-            field.strip_prefix(atomic).is_some_and(|rest| rest.starts_with(": "))
-        };
-        let fields = (0..lines.len()).filter(|place| declares(&lines[*place]));
-        fields.into_iter().any(|field| written_above(lines, field).any(|l| names(l, ordering)))
+        let fields = (0..lines.len()).filter(|place| declared(lines[*place]) == Some(atomic));
+        fields
+            .into_iter()
+            .any(|field| written_above(lines, field).any(|line| names(line, ordering)))
     })
 }
 
-/// The name of the field or variable at the end of some code: `used` of `self.header().used`, also of an element of it.
+/// The name of the atomic that some code ends with, which may be one of several.
 fn atomic(code: &str) -> &str {
-    let code = code.trim_end();
     let code =
-        if code.ends_with(']') { code.rsplit_once('[').map_or(code, |(of, _)| of) } else { code };
-    let begin = code.rfind(|c| !is_of_word(c)).map_or(0, |place| place + 1);
-    &code[begin..]
+        code.strip_suffix(']').and_then(|code| code.rsplit_once('[')).map_or(code, |(c, _)| c);
+    let name = code.trim_end_matches(is_of_word);
+    &code[name.len()..]
+}
+
+/// The field that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    split(line).0.split_whitespace().find_map(|word| word.strip_suffix(':'))
 }
