@@ -31,7 +31,7 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
         // A file system may take milliseconds for it.
         sched::yield_now(Cause::Memory).await;
     }
-    drop(files.end_loan_when_dropped());
+    files.hold_reserve();
     Ok(compacted)
 }
 

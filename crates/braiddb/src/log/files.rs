@@ -262,6 +262,13 @@ impl LogFiles {
         self.0.directory.available_bytes().saturating_add(self.0.reserve.held())
     }
 
+    /// Holds it back, unless it is lent: then that is done when the loan ends. If there is no room for it, it is tried again
+    /// when the log is to be extended.
+    pub(crate) fn hold_reserve(&self) {
+        _ = self.0.hold_reserve();
+        self.0.extent.resume();
+    }
+
     /// Holds that space back again once the result is dropped.
     pub(crate) fn end_loan_when_dropped(&self) -> ReserveLoan {
         ReserveLoan(self.0.clone())

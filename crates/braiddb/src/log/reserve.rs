@@ -95,13 +95,15 @@ impl Segments {
     /// # Errors
     /// If there is no room, or it is lent; what was held back before is then held back still.
     pub(super) fn hold_reserve(&self) -> Result<(), LogError> {
-        // Relaxed: the lender's next attempt, at the latest, sees that it is back.
+        // Looked at under the lock under which it is lent: what is lent just now is taken back by nobody else.
+        let mut file = self.reserve.file.lock();
+        // Relaxed: written under the lock, but for the end of a loan; the lender's next attempt, at the latest, sees that.
         if self.reserve.lent.load(Ordering::Relaxed) {
             let path = self.directory.path().join(RESERVE_NAME);
             let full = std::io::ErrorKind::StorageFull.into();
             return Err(LogError::io("extend the log while compaction uses", &path, 0, full));
         }
-        self.take_reserve_back()
+        self.hold_back(&mut file)
     }
 
     /// Holds back what should be, for whom it was lent to.
@@ -109,13 +111,16 @@ impl Segments {
     /// # Errors
     /// If there is no room; what was held back before is then held back still.
     pub(super) fn take_reserve_back(&self) -> Result<(), LogError> {
-        let mut file = self.reserve.file.lock();
+        self.hold_back(&mut self.reserve.file.lock())
+    }
+
+    fn hold_back(&self, file: &mut Option<File>) -> Result<(), LogError> {
         let (target, held) = (self.reserve_target(), self.reserve.held());
         // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
         // without it, hints and statistics.
         if held < target || held / 2 > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
-            let file = match &mut *file {
+            let file = match file {
                 Some(file) => file,
                 none => {
                     let mode = OpenMode::ExistingOrNew;

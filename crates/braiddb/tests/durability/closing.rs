@@ -294,7 +294,8 @@ fn closing_beside_checks_and_backups_and_checkpoints() {
         done += with_limit(LIMIT_SECONDS, move |_| {
             let mut done = 0;
             let directory = tempfile::tempdir().unwrap();
-            let (db, table) = open(Some(directory.path()));
+            let home = directory.path().join("db");
+            let (db, table) = open(Some(&home));
             let fill = table.clone();
             let filled = db.run_blocking(async move |tx| {
                 for key in 0..20_000 {
@@ -321,7 +322,7 @@ fn closing_beside_checks_and_backups_and_checkpoints() {
             wait_until(|| began.load(Ordering::SeqCst) == 5);
             std::thread::sleep(Duration::from_micros(round * 700));
             db.close().unwrap();
-            Database::open(directory.path(), options()).unwrap().close().unwrap();
+            Database::open(&home, options()).unwrap().close().unwrap();
             for job in jobs {
                 match job.join().unwrap() {
                     Ok(()) => done += 1,

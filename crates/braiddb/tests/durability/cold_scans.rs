@@ -173,9 +173,8 @@ fn commits_that_come_one_at_a_time_after_a_scan_of_large_values_return() {
     const VALUES: u64 = 24;
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = options().workers(2);
-        let db = Database::open(directory.path(), options.log_segment_bytes(64 << 20)).unwrap();
-        let db = db.watched();
+        let options = options().workers(2).log_segment_bytes(64 << 20);
+        let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         for key in 0..VALUES {
             block_on(db.put(&table, &key, &vec![key as u8; LARGE])).unwrap();
