@@ -110,7 +110,7 @@ pub(super) fn describe<T: Schema>() -> String {
     if T::VERSION != 1 {
         _ = write!(description, " v{}", T::VERSION);
     }
-    if let Asked::Fields(fields) = asked_for::<T>() {
+    if let FirstRequest::Fields(fields) = first_request::<T>() {
         _ = write!(description, " {{{}}}", fields.join(", "));
     }
     description
@@ -161,13 +161,13 @@ fn version_of(stored: &str, name: &str) -> Option<u32> {
 }
 
 /// Whether `T` can be read from a format that does not say what comes next.
-pub(super) fn is_told_by_its_type<T: Schema>() -> bool {
-    !matches!(asked_for::<T>(), Asked::Anything)
+pub(super) fn is_not_self_describing<T: Schema>() -> bool {
+    !matches!(first_request::<T>(), FirstRequest::Anything)
 }
 
 /// What a type asks for first when it is read.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum FirstRequest {
     /// These fields, or these cases.
     Fields(&'static [&'static str]),
     /// Whatever comes.
@@ -176,15 +176,15 @@ enum Asked {
     Other,
 }
 
-fn asked_for<T: Schema>() -> Asked {
-    let mut asked = Asked::Other;
+fn first_request<T: Schema>() -> FirstRequest {
+    let mut asked = FirstRequest::Other;
     // It fails: what is asked for is noted, and there is nothing to give.
-    _ = T::deserialize(Listener(&mut asked));
+    _ = T::deserialize(RequestProbe(&mut asked));
     asked
 }
 
 /// Notes what a type asks for, and gives nothing.
-struct Listener<'a>(&'a mut Asked);
+struct RequestProbe<'a>(&'a mut FirstRequest);
 
 fn nothing<T>() -> Result<T, NoValue> {
     Err(NoValue::custom("there is no value"))
@@ -198,11 +198,11 @@ macro_rules! give_nothing {
     )*};
 }
 
-impl<'de> Deserializer<'de> for Listener<'_> {
+impl<'de> Deserializer<'de> for RequestProbe<'_> {
     type Error = NoValue;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NoValue> {
-        *self.0 = Asked::Anything;
+        *self.0 = FirstRequest::Anything;
         nothing()
     }
 
@@ -212,7 +212,7 @@ impl<'de> Deserializer<'de> for Listener<'_> {
         fields: &'static [&'static str],
         _: V,
     ) -> Result<V::Value, NoValue> {
-        *self.0 = Asked::Fields(fields);
+        *self.0 = FirstRequest::Fields(fields);
         nothing()
     }
 
@@ -222,7 +222,7 @@ impl<'de> Deserializer<'de> for Listener<'_> {
         cases: &'static [&'static str],
         _: V,
     ) -> Result<V::Value, NoValue> {
-        *self.0 = Asked::Fields(cases);
+        *self.0 = FirstRequest::Fields(cases);
         nothing()
     }
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::error::{DecodeError, EncodeError};
-use super::schema::{Schema, describe, is_told_by_its_type, reads};
+use super::schema::{Schema, describe, is_not_self_describing, reads};
 use super::value::{EncodedValue, Value};
 
 /// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
@@ -55,7 +55,7 @@ impl<T: Schema> Value for Postcard<T> {
 
     /// Untagged enums and those tagged within are written and could not be read.
     fn check() -> Result<(), EncodeError> {
-        match is_told_by_its_type::<T>() {
+        match is_not_self_describing::<T>() {
             true => Ok(()),
             false => Err(EncodeError::new(format!(
                 "postcard's format does not say which case of {} a value is: store it as Json or MessagePack, or \
