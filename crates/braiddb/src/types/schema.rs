@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error as NoValue};
 
 use super::error::DecodeError;
+use super::shape::shape_of;
 
 /// A type of values with a name of its own in the catalog, so that the type can be renamed and moved, and with a
 /// version, so that it can change.
@@ -110,38 +111,70 @@ pub(super) fn describe<T: Schema>() -> String {
     if T::VERSION != 1 {
         _ = write!(description, " v{}", T::VERSION);
     }
-    if let FirstRequest::Fields(fields) = first_request::<T>() {
+    if let FirstRequest::Fields(fields) | FirstRequest::Cases(fields) = first_request::<T>() {
         _ = write!(description, " {{{}}}", fields.join(", "));
     }
     description
 }
 
-/// Whether records can be read as `T` whose table was created, or last opened, with what [`describe`] called `stored`.
+/// A shape that is longer stands in the catalog as its checksum.
+const MAX_SHAPE: usize = 300;
+
+/// The same in depth, as new tables have it: `account v2 {owner: str, cents: i64, limit: i64}`, `meters = u64`. If that
+/// is long, what [`describe`] says, and a checksum: `account v2 {owner, cents, limit} #1f2e3d4c`. If it is long and not known
+/// to its end, what [`describe`] says.
+pub(super) fn describe_in_depth<T: Schema>() -> String {
+    let (outline, shape) = (describe::<T>(), shape_of::<T>());
+    let full = full_description::<T>(&shape);
+    match full.len().saturating_sub(T::name().len()) <= MAX_SHAPE {
+        true => full,
+        false if is_known(&shape) => hashed(&outline, &shape),
+        false => outline,
+    }
+}
+
+fn full_description<T: Schema>(shape: &str) -> String {
+    let (name, version) = (T::name(), T::VERSION);
+    let version = if version == 1 { String::new() } else { format!(" v{version}") };
+    // The name says it all.
+    if shape == "?" || shape == name.replace("Set<", "Vec<") {
+        return name + &version;
+    }
+    let equals = if shape.starts_with('{') { "" } else { "= " };
+    format!("{name}{version} {equals}{shape}")
+}
+
+fn is_known(shape: &str) -> bool {
+    !shape.contains('?')
+}
+
+fn hashed(outline: &str, shape: &str) -> String {
+    format!("{outline} #{:08x}", crc32c::crc32c(shape.as_bytes()))
+}
+
+/// Whether records can be read as `T` whose table was created, or last opened, with what [`describe`] or
+/// [`describe_in_depth`] called `stored`.
 ///
 /// # Errors
 /// What to do.
 pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
-    let (name, current) = (T::name(), describe::<T>());
-    if stored == current {
-        return Ok(());
-    }
+    let name = T::name();
     let Some(version) = version_of(stored, &name) else {
-        // Of a type that is made of others the names begin alike.
-        let is_composed = name != T::NAME && stored.starts_with(T::NAME);
-        return Err(match is_composed {
-            true => "open it with the types it was created with: a type in a list, a tuple or a map cannot change \
-                     by itself; store a type of your own around it, with a `Schema`, whose version can be raised",
-            false => "open it with the types it was created with",
-        }
-        .to_owned());
+        return Err(not_this_type::<T>(stored));
     };
     if version > T::VERSION {
         return Err(format!("a newer program wrote version {version} of {name}: use that one"));
     }
     if version == T::VERSION {
-        return Err(format!(
-            "{name} has changed: raise its `Schema::VERSION`, and read the old form in `Schema::upgrade`"
-        ));
+        return match is_same::<T>(stored) {
+            true => Ok(()),
+            false if is_made_of_others::<T>() => {
+                Err(format!("what is in it has changed: {OWN_TYPE}"))
+            }
+            false => Err(format!(
+                "{name} has changed: raise its `Schema::VERSION`, and read the old form in `Schema::upgrade`"
+            )),
+        };
     }
     if version < T::OLDEST {
         return Err(format!(
@@ -151,10 +184,71 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The version of the type that [`describe`] called `stored`, if that is this one by its name.
+const OWN_TYPE: &str = "open it with the types it was created with: a type in a list, a tuple or a map cannot change by \
+                        itself; store a type of your own around it, with a `Schema`, whose version can be raised";
+
+/// What to do with a table of another type.
+pub(super) fn not_this_type<T: Schema>(stored: &str) -> String {
+    // Of a type that is made of others the names begin alike.
+    let advice = match is_made_of_others::<T>() && stored.starts_with(T::NAME) {
+        true => OWN_TYPE,
+        false => "open it with the types it was created with",
+    };
+    advice.to_owned()
+}
+
+/// Whether it is one of the types here that are made of others.
+fn is_made_of_others<T: Schema>() -> bool {
+    T::name() != T::NAME && T::NAME.ends_with(['<', '('])
+}
+
+/// Whether `stored` describes `T` as it is, as far as both are known.
+fn is_same<T: Schema>(stored: &str) -> bool {
+    let outline = describe::<T>();
+    if stored == outline {
+        return true;
+    }
+    let shape = shape_of::<T>();
+    match stored.strip_prefix(&*outline).and_then(|rest| rest.strip_prefix(" #")) {
+        Some(_) => !is_known(&shape) || stored == hashed(&outline, &shape),
+        None => agree(stored, &full_description::<T>(&shape)),
+    }
+}
+
+/// Whether two descriptions are the same where both are known.
+fn agree(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one, other);
+    loop {
+        let (first, second) = (one.chars().next(), other.chars().next());
+        match (first, second) {
+            (None, None) => return true,
+            (Some('?'), _) | (_, Some('?')) => (one, other) = (after_part(one), after_part(other)),
+            (Some(first), Some(second)) if first == second => {
+                (one, other) = (&one[first.len_utf8()..], &other[second.len_utf8()..]);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// What follows the part that a description begins with.
+fn after_part(description: &str) -> &str {
+    let mut depth = 0_usize;
+    for (at, character) in description.char_indices() {
+        match character {
+            '{' | '(' | '[' | '<' => depth += 1,
+            '}' | ')' | ']' | '>' | ',' if depth == 0 => return &description[at..],
+            '}' | ')' | ']' | '>' => depth -= 1,
+            _ => {}
+        }
+    }
+    ""
+}
+
+/// The version of the type that [`describe`] or [`describe_in_depth`] called `stored`, if that is this one by its name.
 fn version_of(stored: &str, name: &str) -> Option<u32> {
     let rest = stored.strip_prefix(name)?;
-    if rest.is_empty() || rest.starts_with(" {") {
+    if rest.is_empty() || [" {", " = ", " #"].iter().any(|start| rest.starts_with(start)) {
         return Some(1);
     }
     rest.strip_prefix(" v")?.split(' ').next()?.parse().ok()
@@ -167,16 +261,18 @@ pub(super) fn is_not_self_describing<T: Schema>() -> bool {
 
 /// What a type asks for first when it is read.
 #[derive(Clone, Copy, Debug)]
-enum FirstRequest {
-    /// These fields, or these cases.
+pub(super) enum FirstRequest {
+    /// These fields.
     Fields(&'static [&'static str]),
+    /// One of these cases.
+    Cases(&'static [&'static str]),
     /// Whatever comes.
     Anything,
     /// Something else.
     Other,
 }
 
-fn first_request<T: Schema>() -> FirstRequest {
+pub(super) fn first_request<T: Schema>() -> FirstRequest {
     let mut asked = FirstRequest::Other;
     // It fails: what is asked for is noted, and there is nothing to give.
     _ = T::deserialize(RequestProbe(&mut asked));
@@ -222,7 +318,7 @@ impl<'de> Deserializer<'de> for RequestProbe<'_> {
         cases: &'static [&'static str],
         _: V,
     ) -> Result<V::Value, NoValue> {
-        *self.0 = FirstRequest::Fields(cases);
+        *self.0 = FirstRequest::Cases(cases);
         nothing()
     }
 

@@ -3,7 +3,9 @@
 use std::marker::PhantomData;
 
 use super::error::{DecodeError, EncodeError};
-use super::schema::{Schema, describe, is_not_self_describing, reads};
+#[cfg(any(feature = "json", feature = "messagepack"))]
+use super::fields::{describe_fields, reads_fields};
+use super::schema::{Schema, describe, describe_in_depth, is_not_self_describing, reads};
 use super::value::{EncodedValue, Value};
 
 /// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
@@ -16,6 +18,10 @@ use super::value::{EncodedValue, Value};
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 
 const POSTCARD: &str = "postcard ";
+#[cfg(feature = "json")]
+const JSON: &str = "json ";
+#[cfg(feature = "messagepack")]
+const MESSAGEPACK: &str = "messagepack ";
 
 /// What all formats share: a value of `T` is written by reference, read and kept as itself.
 macro_rules! serde_value {
@@ -50,7 +56,7 @@ impl<T: Schema> Value for Postcard<T> {
     serde_value!();
 
     fn type_name() -> String {
-        format!("{POSTCARD}{}", describe::<T>())
+        format!("{POSTCARD}{}", describe_in_depth::<T>())
     }
 
     /// Untagged enums and those tagged within are written and could not be read.
@@ -75,7 +81,7 @@ impl<T: Schema> Value for Postcard<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
-        let malformed = || DecodeError::new(Self::type_name());
+        let malformed = || DecodeError::new(format!("{POSTCARD}{}", describe::<T>()));
         let (version, rest) = postcard::take_from_bytes::<u32>(bytes).map_err(|_| malformed())?;
         if version != T::VERSION {
             return older::<T>(version, rest);
@@ -111,7 +117,11 @@ impl<T: Schema> Value for Json<T> {
     serde_value!();
 
     fn type_name() -> String {
-        format!("json {}", T::name())
+        format!("{JSON}{}", describe_fields::<T>(true))
+    }
+
+    fn reads(stored: &str) -> Result<(), String> {
+        reads_fields::<T>(stored.strip_prefix(JSON).unwrap_or_default(), true)
     }
 
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
@@ -121,7 +131,7 @@ impl<T: Schema> Value for Json<T> {
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
         let value = serde_json::from_slice(bytes);
-        value.map_err(|error| DecodeError::new(format!("{} ({error})", Self::type_name())))
+        value.map_err(|error| DecodeError::new(format!("{JSON}{} ({error})", T::name())))
     }
 }
 
@@ -136,7 +146,11 @@ impl<T: Schema> Value for MessagePack<T> {
     serde_value!();
 
     fn type_name() -> String {
-        format!("messagepack {}", T::name())
+        format!("{MESSAGEPACK}{}", describe_fields::<T>(false))
+    }
+
+    fn reads(stored: &str) -> Result<(), String> {
+        reads_fields::<T>(stored.strip_prefix(MESSAGEPACK).unwrap_or_default(), false)
     }
 
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
@@ -145,7 +159,7 @@ impl<T: Schema> Value for MessagePack<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
-        let malformed = |why: &str| DecodeError::new(format!("{} ({why})", Self::type_name()));
+        let malformed = |why: &str| DecodeError::new(format!("{MESSAGEPACK}{} ({why})", T::name()));
         let mut rest = bytes;
         match rmp_serde::from_read(&mut rest) {
             Ok(_) if !rest.is_empty() => Err(malformed("more follows it")),
