@@ -10,10 +10,10 @@ mod place;
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 
-use crate::sched::contain;
 use place::{Parts, Place};
 
 /// How many values are given at most to see one type, how often it is read, and how deep it may be.
@@ -142,7 +142,7 @@ impl Tracer {
             // The program's code, for which values that mean nothing may be too much.
             let read = contain(|| self.read(Some(ROOT), PhantomData::<T>).map(drop));
             match read.unwrap_or(Err(Refusal::Other)) {
-                Ok(()) if self.nodes[ROOT].is_done => return Ok(()),
+                Ok(()) if self.nodes[ROOT].is_done || self.given.is_some() => return Ok(()),
                 Ok(()) => {}
                 Err(Refusal::Other) if self.goes_on => {}
                 Err(refusal) => return Err(refusal),
@@ -316,6 +316,17 @@ impl Tracer {
             }
         }
     }
+}
+
+/// Runs the program's code; nothing if it panics.
+fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(code))
+        .map_err(|payload| {
+            // Its destructor is the program's, too.
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            dropped.unwrap_or_else(std::mem::forget);
+        })
+        .ok()
 }
 
 /// Which fields are missing or unknown is of interest at the top only.
