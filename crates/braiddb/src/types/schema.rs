@@ -31,6 +31,9 @@ use super::shape::shape_of;
 ///
 /// The guide's section "Types that change" shows what a second version looks like. Versions are those of whole values: if
 /// what is in a `Vec`, an `Option`, a tuple or a map is to change one day, store a type of your own around it.
+///
+/// To see what the type is like, the engine reads it from values that mean nothing when a table of it is created or
+/// opened, and drops what comes of them. It may refuse them: then what it reads after them is not compared.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no name for the catalog",
     label = "no schema",
@@ -41,8 +44,9 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     /// What the catalog calls the type. It never changes, whatever the type is called in Rust.
     const NAME: &'static str;
 
-    /// Which form of the type this is: to be raised when fields come, go, or change their order or type. Only
-    /// [`Postcard`](super::Postcard) looks at it: formats that name their fields go by the names.
+    /// Which form of the type this is: to be raised when fields or cases come, go, or change their order, name or type,
+    /// in this type or in one within it. Only [`Postcard`](super::Postcard) looks at it: formats that name their fields
+    /// go by the names.
     const VERSION: u32 = 1;
 
     /// The oldest version that [`Schema::upgrade`] reads.

@@ -11,9 +11,11 @@ use super::value::{EncodedValue, Value};
 /// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
 /// fastest. Each value begins with the [version](Schema::VERSION) of its type.
 ///
-/// Opening a table fails with words that say what to do if fields of the type have come or gone since, and its
-/// version is the same. Of types within the type only those are compared that tuples, lists, options and maps are
-/// made of.
+/// Opening a table fails with words that say what to do if the type has changed since and its version is the same: if
+/// fields of structs, elements of tuples or cases of enums have come, gone, or changed their order, name or type, at
+/// whatever depth. Three changes are not noticed: what follows a value that cannot be made up, because the type refuses
+/// all that are tried; what a type means that is read as before; and, in a table that was last opened by a
+/// version of this library that did not look within types, any but those of the names of the type's own fields or cases.
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 
@@ -105,7 +107,8 @@ fn older<T: Schema>(version: u32, bytes: &[u8]) -> Result<T, DecodeError> {
 }
 
 /// A serde type as a value in JSON: larger and slower than [`Postcard`], readable by anything, and fields may come
-/// (with `#[serde(default)]`) and go.
+/// (with `#[serde(default)]`) and go. Opening a table fails with words that say what to do if a field of the struct that is
+/// stored must be there, and is not in all records; structs within it are not looked at.
 ///
 /// What JSON cannot hold, it does not keep: numbers that are not finite become `null`, and keys of maps are texts.
 #[cfg(feature = "json")]
@@ -136,7 +139,7 @@ impl<T: Schema> Value for Json<T> {
 }
 
 /// A serde type as a value in MessagePack, with the names of its fields: between [`Postcard`] and `Json` in size and
-/// speed; fields may come (with `#[serde(default)]`) and go.
+/// speed; fields may come (with `#[serde(default)]`) and go, and are compared at opening as those of `Json` are.
 #[cfg(feature = "messagepack")]
 #[derive(Debug)]
 pub struct MessagePack<T>(PhantomData<fn() -> T>);

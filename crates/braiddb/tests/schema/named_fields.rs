@@ -73,6 +73,7 @@ accounts! {
     AllOptional { owner: String, cents: i64 }
     Flat { owner: String, #[serde(flatten)] others: BTreeMap<String, i64> }
     Nothing {}
+    OddName { #[serde(rename = "sold?")] sold: bool, left: u8 }
 }
 
 #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
@@ -91,6 +92,42 @@ impl TryFrom<i64> for Never {
     fn try_from(number: i64) -> Result<Self, &'static str> {
         if number == 77 { Ok(Self(number)) } else { Err("not 77") }
     }
+}
+
+/// A type that does not say what its fields are.
+#[derive(Serialize, Debug)]
+struct ByHand {
+    owner: String,
+}
+
+impl<'de> Deserialize<'de> for ByHand {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+
+        impl<'de> serde::de::Visitor<'de> for Fields {
+            type Value = ByHand;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<ByHand, A::Error> {
+                match map.next_entry::<String, String>()? {
+                    Some((_, owner)) => Ok(ByHand { owner }),
+                    None => Err(serde::de::Error::missing_field("owner")),
+                }
+            }
+        }
+
+        deserializer.deserialize_struct("ByHand", &[], Fields)
+    }
+}
+
+impl Schema for ByHand {
+    const NAME: &'static str = "account";
 }
 
 fn told<Format: Value>(stored: &str) -> String {
@@ -116,6 +153,9 @@ macro_rules! in_format {
         assert_eq!(named::<AllOptional>(), "account {owner?, cents?}");
         assert_eq!(named::<Flat>(), "account");
         assert_eq!(named::<Nothing>(), "account {}");
+        assert_eq!(named::<OddName>(), "account");
+        assert_eq!(named::<ByHand>(), "account {}");
+        assert!(is_read::<ByHand>("account {}"), "its fields are not known");
         assert_eq!(named::<Vec<Account>>(), "Vec<account {owner, cents}>");
 
         let new = told::<braiddb::$format<Forgotten>>("account {owner, cents}");
