@@ -273,9 +273,11 @@
 //! # Types that change
 //!
 //! A serde type that is stored has a [`Schema`](crate::Schema): a name that stays when the type is renamed or moved. When
-//! fields of a type come or go that is stored as [`Postcard`](crate::Postcard), opening the table fails and says so, until
-//! the type says which version it is now and how the older one is read. Records are written anew when your program
-//! writes them; those of both versions live side by side.
+//! a type that is stored as [`Postcard`](crate::Postcard) changes, opening the table fails and says so, until the type says
+//! which version it is now and how the older one is read. A change is a field that comes, goes, moves or has another
+//! name or type, in the type or in any within it, and so it is with elements of tuples and cases of enums. Types that
+//! refuse whatever values the engine makes up to see what they are like are compared as far as those go. Records are
+//! written anew when your program writes them; those of both versions live side by side.
 //!
 //! ```
 //! use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table};
@@ -324,7 +326,8 @@
 //! ```
 //!
 //! With the features `json` and `messagepack`, `Json` and `MessagePack` name the fields in each record: there a new field needs
-//! `#[serde(default)]` and no version, at the price of larger records:
+//! `#[serde(default)]` and no version, at the price of larger records. Of the struct that is stored, though not of those
+//! within it, opening the table tells a field that has no default and is not in all records:
 //!
 //! ```
 //! # #[cfg(feature = "json")]
@@ -360,6 +363,19 @@
 //! let articles: Table<u64, Json<Article>> = db.open_table("articles").await?;
 //! let nails = db.get(&articles, &7).await?.unwrap();
 //! assert_eq!((nails.name.as_str(), nails.pieces), ("nails", 0));
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct ArticleWithoutDefault {
+//!     name: String,
+//!     cents: u64,
+//! }
+//!
+//! impl Schema for ArticleWithoutDefault {
+//!     const NAME: &'static str = "article";
+//! }
+//!
+//! let refused = db.open_table::<u64, Json<ArticleWithoutDefault>>("articles").await;
+//! assert!(refused.unwrap_err().to_string().contains("field `cents` is new and has no `#[serde(default)]`"));
 //! # Ok(()) })
 //! # }
 //! # #[cfg(not(feature = "json"))]

@@ -2,6 +2,8 @@
 
 mod buffer;
 mod error;
+#[cfg(any(feature = "json", feature = "messagepack"))]
+mod fields;
 mod float;
 #[cfg(any(feature = "chrono", feature = "uuid"))]
 mod foreign;
@@ -11,6 +13,7 @@ mod prefix;
 mod reverse;
 mod schema;
 mod serde_formats;
+mod shape;
 mod table_key;
 #[cfg(all(test, not(loom)))]
 mod tests;

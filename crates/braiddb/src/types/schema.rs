@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error as NoValue};
 
 use super::error::DecodeError;
+use super::shape::shape_of;
 
 /// A type of values with a name of its own in the catalog, so that the type can be renamed and moved, and with a
 /// version, so that it can change.
@@ -30,6 +31,9 @@ use super::error::DecodeError;
 ///
 /// The guide's section "Types that change" shows what a second version looks like. Versions are those of whole values: if
 /// what is in a `Vec`, an `Option`, a tuple or a map is to change one day, store a type of your own around it.
+///
+/// To see what the type is like, the engine reads it from values that mean nothing when a table of it is created or
+/// opened, and drops what comes of them. It may refuse them: then what it reads after them is not compared.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no name for the catalog",
     label = "no schema",
@@ -40,8 +44,9 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     /// What the catalog calls the type. It never changes, whatever the type is called in Rust.
     const NAME: &'static str;
 
-    /// Which form of the type this is: to be raised when fields come, go, or change their order or type. Only
-    /// [`Postcard`](super::Postcard) looks at it: formats that name their fields go by the names.
+    /// Which form of the type this is: to be raised when fields or cases come, go, or change their order, name or type,
+    /// in this type or in one within it. Only [`Postcard`](super::Postcard) looks at it: formats that name their fields
+    /// go by the names.
     const VERSION: u32 = 1;
 
     /// The oldest version that [`Schema::upgrade`] reads.
@@ -110,38 +115,70 @@ pub(super) fn describe<T: Schema>() -> String {
     if T::VERSION != 1 {
         _ = write!(description, " v{}", T::VERSION);
     }
-    if let Asked::Fields(fields) = asked_for::<T>() {
+    if let FirstRequest::Fields(fields) | FirstRequest::Cases(fields) = first_request::<T>() {
         _ = write!(description, " {{{}}}", fields.join(", "));
     }
     description
 }
 
-/// Whether records can be read as `T` whose table was created, or last opened, with what [`describe`] called `stored`.
+/// A shape that is longer stands in the catalog as its checksum.
+const MAX_SHAPE: usize = 300;
+
+/// The same in depth, as new tables have it: `account v2 {owner: str, cents: i64, limit: i64}`, `meters = u64`. If that
+/// is long, what [`describe`] says, and a checksum: `account v2 {owner, cents, limit} #1f2e3d4c`. If it is long and not known
+/// to its end, what [`describe`] says.
+pub(super) fn describe_in_depth<T: Schema>() -> String {
+    let (outline, shape) = (describe::<T>(), shape_of::<T>());
+    let full = full_description::<T>(&shape);
+    match full.len().saturating_sub(T::name().len()) <= MAX_SHAPE {
+        true => full,
+        false if is_known(&shape) => hashed(&outline, &shape),
+        false => outline,
+    }
+}
+
+fn full_description<T: Schema>(shape: &str) -> String {
+    let (name, version) = (T::name(), T::VERSION);
+    let version = if version == 1 { String::new() } else { format!(" v{version}") };
+    // The name says it all.
+    if shape == "?" || shape == name.replace("Set<", "Vec<") {
+        return name + &version;
+    }
+    let equals = if shape.starts_with('{') { "" } else { "= " };
+    format!("{name}{version} {equals}{shape}")
+}
+
+fn is_known(shape: &str) -> bool {
+    !shape.contains('?')
+}
+
+fn hashed(outline: &str, shape: &str) -> String {
+    format!("{outline} #{:08x}", crc32c::crc32c(shape.as_bytes()))
+}
+
+/// Whether records can be read as `T` whose table was created, or last opened, with what [`describe`] or
+/// [`describe_in_depth`] called `stored`.
 ///
 /// # Errors
 /// What to do.
 pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
-    let (name, current) = (T::name(), describe::<T>());
-    if stored == current {
-        return Ok(());
-    }
+    let name = T::name();
     let Some(version) = version_of(stored, &name) else {
-        // Of a type that is made of others the names begin alike.
-        let is_composed = name != T::NAME && stored.starts_with(T::NAME);
-        return Err(match is_composed {
-            true => "open it with the types it was created with: a type in a list, a tuple or a map cannot change \
-                     by itself; store a type of your own around it, with a `Schema`, whose version can be raised",
-            false => "open it with the types it was created with",
-        }
-        .to_owned());
+        return Err(not_this_type::<T>(stored));
     };
     if version > T::VERSION {
         return Err(format!("a newer program wrote version {version} of {name}: use that one"));
     }
     if version == T::VERSION {
-        return Err(format!(
-            "{name} has changed: raise its `Schema::VERSION`, and read the old form in `Schema::upgrade`"
-        ));
+        return match is_same::<T>(stored) {
+            true => Ok(()),
+            false if is_made_of_others::<T>() => {
+                Err(format!("what is in it has changed: {OWN_TYPE}"))
+            }
+            false => Err(format!(
+                "{name} has changed: raise its `Schema::VERSION`, and read the old form in `Schema::upgrade`"
+            )),
+        };
     }
     if version < T::OLDEST {
         return Err(format!(
@@ -151,40 +188,103 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The version of the type that [`describe`] called `stored`, if that is this one by its name.
+const OWN_TYPE: &str = "open it with the types it was created with: a type in a list, a tuple or a map cannot change by \
+                        itself; store a type of your own around it, with a `Schema`, whose version can be raised";
+
+/// What to do with a table of another type.
+pub(super) fn not_this_type<T: Schema>(stored: &str) -> String {
+    // Of a type that is made of others the names begin alike.
+    let advice = match is_made_of_others::<T>() && stored.starts_with(T::NAME) {
+        true => OWN_TYPE,
+        false => "open it with the types it was created with",
+    };
+    advice.to_owned()
+}
+
+/// Whether it is one of the types here that are made of others.
+fn is_made_of_others<T: Schema>() -> bool {
+    T::name() != T::NAME && T::NAME.ends_with(['<', '('])
+}
+
+/// Whether `stored` describes `T` as it is, as far as both are known.
+fn is_same<T: Schema>(stored: &str) -> bool {
+    let outline = describe::<T>();
+    if stored == outline {
+        return true;
+    }
+    let shape = shape_of::<T>();
+    match stored.strip_prefix(&*outline).and_then(|rest| rest.strip_prefix(" #")) {
+        Some(_) => !is_known(&shape) || stored == hashed(&outline, &shape),
+        None => agree(stored, &full_description::<T>(&shape)),
+    }
+}
+
+/// Whether two descriptions are the same where both are known.
+fn agree(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one, other);
+    loop {
+        let (first, second) = (one.chars().next(), other.chars().next());
+        match (first, second) {
+            (None, None) => return true,
+            (Some('?'), _) | (_, Some('?')) => (one, other) = (after_part(one), after_part(other)),
+            (Some(first), Some(second)) if first == second => {
+                (one, other) = (&one[first.len_utf8()..], &other[second.len_utf8()..]);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// What follows the part that a description begins with.
+fn after_part(description: &str) -> &str {
+    let mut depth = 0_usize;
+    for (at, character) in description.char_indices() {
+        match character {
+            '{' | '(' | '[' | '<' => depth += 1,
+            '}' | ')' | ']' | '>' | ',' if depth == 0 => return &description[at..],
+            '}' | ')' | ']' | '>' => depth -= 1,
+            _ => {}
+        }
+    }
+    ""
+}
+
+/// The version of the type that [`describe`] or [`describe_in_depth`] called `stored`, if that is this one by its name.
 fn version_of(stored: &str, name: &str) -> Option<u32> {
     let rest = stored.strip_prefix(name)?;
-    if rest.is_empty() || rest.starts_with(" {") {
+    if rest.is_empty() || [" {", " = ", " #"].iter().any(|start| rest.starts_with(start)) {
         return Some(1);
     }
     rest.strip_prefix(" v")?.split(' ').next()?.parse().ok()
 }
 
 /// Whether `T` can be read from a format that does not say what comes next.
-pub(super) fn is_told_by_its_type<T: Schema>() -> bool {
-    !matches!(asked_for::<T>(), Asked::Anything)
+pub(super) fn is_not_self_describing<T: Schema>() -> bool {
+    !matches!(first_request::<T>(), FirstRequest::Anything)
 }
 
 /// What a type asks for first when it is read.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
-    /// These fields, or these cases.
+pub(super) enum FirstRequest {
+    /// These fields.
     Fields(&'static [&'static str]),
+    /// One of these cases.
+    Cases(&'static [&'static str]),
     /// Whatever comes.
     Anything,
     /// Something else.
     Other,
 }
 
-fn asked_for<T: Schema>() -> Asked {
-    let mut asked = Asked::Other;
+pub(super) fn first_request<T: Schema>() -> FirstRequest {
+    let mut asked = FirstRequest::Other;
     // It fails: what is asked for is noted, and there is nothing to give.
-    _ = T::deserialize(Listener(&mut asked));
+    _ = T::deserialize(RequestProbe(&mut asked));
     asked
 }
 
 /// Notes what a type asks for, and gives nothing.
-struct Listener<'a>(&'a mut Asked);
+struct RequestProbe<'a>(&'a mut FirstRequest);
 
 fn nothing<T>() -> Result<T, NoValue> {
     Err(NoValue::custom("there is no value"))
@@ -198,11 +298,11 @@ macro_rules! give_nothing {
     )*};
 }
 
-impl<'de> Deserializer<'de> for Listener<'_> {
+impl<'de> Deserializer<'de> for RequestProbe<'_> {
     type Error = NoValue;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NoValue> {
-        *self.0 = Asked::Anything;
+        *self.0 = FirstRequest::Anything;
         nothing()
     }
 
@@ -212,7 +312,7 @@ impl<'de> Deserializer<'de> for Listener<'_> {
         fields: &'static [&'static str],
         _: V,
     ) -> Result<V::Value, NoValue> {
-        *self.0 = Asked::Fields(fields);
+        *self.0 = FirstRequest::Fields(fields);
         nothing()
     }
 
@@ -222,7 +322,7 @@ impl<'de> Deserializer<'de> for Listener<'_> {
         cases: &'static [&'static str],
         _: V,
     ) -> Result<V::Value, NoValue> {
-        *self.0 = Asked::Fields(cases);
+        *self.0 = FirstRequest::Cases(cases);
         nothing()
     }
 

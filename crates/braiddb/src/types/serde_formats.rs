@@ -3,19 +3,27 @@
 use std::marker::PhantomData;
 
 use super::error::{DecodeError, EncodeError};
-use super::schema::{Schema, describe, is_told_by_its_type, reads};
+#[cfg(any(feature = "json", feature = "messagepack"))]
+use super::fields::{describe_fields, reads_fields};
+use super::schema::{Schema, describe, describe_in_depth, is_not_self_describing, reads};
 use super::value::{EncodedValue, Value};
 
 /// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
 /// fastest. Each value begins with the [version](Schema::VERSION) of its type.
 ///
-/// Opening a table fails with words that say what to do if fields of the type have come or gone since, and its
-/// version is the same. Of types within the type only those are compared that tuples, lists, options and maps are
-/// made of.
+/// Opening a table fails with words that say what to do if the type has changed since and its version is the same: if
+/// fields of structs, elements of tuples or cases of enums have come, gone, or changed their order, name or type, at
+/// whatever depth. Three changes are not noticed: what follows a value that cannot be made up, because the type refuses
+/// all that are tried; what a type means that is read as before; and, in a table that was last opened by a
+/// version of this library that did not look within types, any but those of the names of the type's own fields or cases.
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 
 const POSTCARD: &str = "postcard ";
+#[cfg(feature = "json")]
+const JSON: &str = "json ";
+#[cfg(feature = "messagepack")]
+const MESSAGEPACK: &str = "messagepack ";
 
 /// What all formats share: a value of `T` is written by reference, read and kept as itself.
 macro_rules! serde_value {
@@ -50,12 +58,12 @@ impl<T: Schema> Value for Postcard<T> {
     serde_value!();
 
     fn type_name() -> String {
-        format!("{POSTCARD}{}", describe::<T>())
+        format!("{POSTCARD}{}", describe_in_depth::<T>())
     }
 
     /// Untagged enums and those tagged within are written and could not be read.
     fn check() -> Result<(), EncodeError> {
-        match is_told_by_its_type::<T>() {
+        match is_not_self_describing::<T>() {
             true => Ok(()),
             false => Err(EncodeError::new(format!(
                 "postcard's format does not say which case of {} a value is: store it as Json or MessagePack, or \
@@ -75,7 +83,7 @@ impl<T: Schema> Value for Postcard<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
-        let malformed = || DecodeError::new(Self::type_name());
+        let malformed = || DecodeError::new(format!("{POSTCARD}{}", describe::<T>()));
         let (version, rest) = postcard::take_from_bytes::<u32>(bytes).map_err(|_| malformed())?;
         if version != T::VERSION {
             return older::<T>(version, rest);
@@ -99,7 +107,8 @@ fn older<T: Schema>(version: u32, bytes: &[u8]) -> Result<T, DecodeError> {
 }
 
 /// A serde type as a value in JSON: larger and slower than [`Postcard`], readable by anything, and fields may come
-/// (with `#[serde(default)]`) and go.
+/// (with `#[serde(default)]`) and go. Opening a table fails with words that say what to do if a field of the struct that is
+/// stored must be there, and is not in all records; structs within it are not looked at.
 ///
 /// What JSON cannot hold, it does not keep: numbers that are not finite become `null`, and keys of maps are texts.
 #[cfg(feature = "json")]
@@ -111,7 +120,11 @@ impl<T: Schema> Value for Json<T> {
     serde_value!();
 
     fn type_name() -> String {
-        format!("json {}", T::name())
+        format!("{JSON}{}", describe_fields::<T>(true))
+    }
+
+    fn reads(stored: &str) -> Result<(), String> {
+        reads_fields::<T>(stored.strip_prefix(JSON).unwrap_or_default(), true)
     }
 
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
@@ -121,12 +134,12 @@ impl<T: Schema> Value for Json<T> {
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
         let value = serde_json::from_slice(bytes);
-        value.map_err(|error| DecodeError::new(format!("{} ({error})", Self::type_name())))
+        value.map_err(|error| DecodeError::new(format!("{JSON}{} ({error})", T::name())))
     }
 }
 
 /// A serde type as a value in MessagePack, with the names of its fields: between [`Postcard`] and `Json` in size and
-/// speed; fields may come (with `#[serde(default)]`) and go.
+/// speed; fields may come (with `#[serde(default)]`) and go, and are compared at opening as those of `Json` are.
 #[cfg(feature = "messagepack")]
 #[derive(Debug)]
 pub struct MessagePack<T>(PhantomData<fn() -> T>);
@@ -136,7 +149,11 @@ impl<T: Schema> Value for MessagePack<T> {
     serde_value!();
 
     fn type_name() -> String {
-        format!("messagepack {}", T::name())
+        format!("{MESSAGEPACK}{}", describe_fields::<T>(false))
+    }
+
+    fn reads(stored: &str) -> Result<(), String> {
+        reads_fields::<T>(stored.strip_prefix(MESSAGEPACK).unwrap_or_default(), false)
     }
 
     fn encode(input: &T) -> Result<EncodedValue<'_>, EncodeError> {
@@ -145,7 +162,7 @@ impl<T: Schema> Value for MessagePack<T> {
     }
 
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
-        let malformed = |why: &str| DecodeError::new(format!("{} ({why})", Self::type_name()));
+        let malformed = |why: &str| DecodeError::new(format!("{MESSAGEPACK}{} ({why})", T::name()));
         let mut rest = bytes;
         match rmp_serde::from_read(&mut rest) {
             Ok(_) if !rest.is_empty() => Err(malformed("more follows it")),

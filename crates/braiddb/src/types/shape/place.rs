@@ -1,0 +1,359 @@
+//! What gives a type the values that it asks for, and notes what they are.
+
+use std::any::type_name;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
+};
+
+use super::{Kind, MAX_PARTS, MAX_STRIKES, ROOT, Refusal, Tracer};
+
+/// Where a value is wanted. Without a node nothing is noted.
+pub(super) struct Place<'t> {
+    pub(super) tracer: &'t mut Tracer,
+    pub(super) node: Option<usize>,
+}
+
+impl Place<'_> {
+    /// Which of so many values to give.
+    fn plain(&mut self, name: &'static str, values: usize) -> Result<usize, Refusal> {
+        self.tracer.step()?;
+        let Some(node) = self.node else { return Ok(0) };
+        let values = u8::try_from(values).expect("few");
+        self.tracer.last = Some(node);
+        let node = &mut self.tracer.nodes[node];
+        (node.kind, node.is_done) = (Kind::Plain(name, values), true);
+        Ok(usize::from(node.refused % values))
+    }
+
+    /// Notes what this is, and says where, unless any value will do or nothing is to be in it: then it is read empty.
+    fn filled(&mut self, kind: Kind) -> Result<(Option<usize>, usize), Refusal> {
+        self.tracer.step()?;
+        let Some(node) = self.node else { return Ok((None, 0)) };
+        let node_now = &mut self.tracer.nodes[node];
+        node_now.kind = kind;
+        Ok((Some(node), usize::from(node_now.refused == 0)))
+    }
+
+    fn finish<V>(self, read: Result<V, Refusal>) -> Result<V, Refusal> {
+        match self.node {
+            Some(node) => self.tracer.finish(node, read),
+            None => read,
+        }
+    }
+}
+
+macro_rules! plain {
+    ($($method:ident($($argument:ty)?) $visit:ident $name:literal $values:expr;)*) => {$(
+        fn $method<V: Visitor<'de>>(mut self, $(_: $argument,)? visitor: V) -> Result<V::Value, Refusal> {
+            let values = $values;
+            let chosen = self.plain($name, values.len())?;
+            visitor.$visit(values[chosen])
+        }
+    )*};
+}
+
+/// Texts of which one may be what a type takes.
+const TEXTS: [&str; 10] = [
+    "",
+    "a",
+    "1",
+    "1970-01-01T00:00:00Z",
+    "1970-01-01T00:00:00",
+    "1970-01-01",
+    "00:00:00",
+    "00000000-0000-0000-0000-000000000000",
+    "127.0.0.1",
+    "http://a/",
+];
+
+const LENGTHS: [&[u8]; 7] = [&[], &[0], &[0; 4], &[0; 8], &[0; 16], &[0; 20], &[0; 32]];
+
+impl<'de> Deserializer<'de> for Place<'_> {
+    type Error = Refusal;
+
+    plain! {
+        deserialize_bool() visit_bool "bool" [false, true];
+        deserialize_i8() visit_i8 "i8" [1, 0, 100];
+        deserialize_i16() visit_i16 "i16" [1, 0, 2000];
+        deserialize_i32() visit_i32 "i32" [1, 0, 2000];
+        deserialize_i64() visit_i64 "i64" [1, 0, 2000];
+        deserialize_i128() visit_i128 "i128" [1, 0, 2000];
+        deserialize_u8() visit_u8 "u8" [1, 0, 100];
+        deserialize_u16() visit_u16 "u16" [1, 0, 2000];
+        deserialize_u32() visit_u32 "u32" [1, 0, 2000];
+        deserialize_u64() visit_u64 "u64" [1, 0, 2000];
+        deserialize_u128() visit_u128 "u128" [1, 0, 2000];
+        deserialize_f32() visit_f32 "f32" [1.0, 0.0];
+        deserialize_f64() visit_f64 "f64" [1.0, 0.0];
+        deserialize_char() visit_char "char" ['a', '1'];
+        deserialize_str() visit_str "str" TEXTS;
+        deserialize_string() visit_str "str" TEXTS;
+        deserialize_identifier() visit_str "str" TEXTS;
+        deserialize_bytes() visit_bytes "bytes" LENGTHS;
+        deserialize_byte_buf() visit_bytes "bytes" LENGTHS;
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+        self.plain("()", 1)?;
+        visitor.visit_unit()
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        self.deserialize_unit(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+        self.plain("any", 1)?;
+        visitor.visit_unit()
+    }
+
+    /// What would be taken is not known.
+    fn deserialize_any<V: Visitor<'de>>(mut self, _: V) -> Result<V::Value, Refusal> {
+        self.plain("any", 1)?;
+        Err(Refusal::Other)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+        let read = match self.filled(Kind::Option)? {
+            (Some(node), 1) => {
+                let part = self.tracer.part(node, 0);
+                self.tracer.depth += 1;
+                let read =
+                    visitor.visit_some(Place { tracer: &mut *self.tracer, node: Some(part) });
+                self.tracer.depth -= 1;
+                read
+            }
+            _ => visitor.visit_none(),
+        };
+        self.finish(read)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+        let (node, count) = self.filled(Kind::List)?;
+        let read = visitor.visit_seq(Parts { tracer: &mut *self.tracer, node, next: 0, count });
+        self.finish(read)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+        let (node, count) = self.filled(Kind::Map)?;
+        let read = visitor.visit_map(Parts { tracer: &mut *self.tracer, node, next: 0, count });
+        self.finish(read)
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        self.tracer.parts(self.node, Kind::Tuple(count), count, visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
+            tracer.parts(node, Kind::Tuple(count), count, visitor)
+        })
+    }
+
+    /// What is within has the same encoding.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
+            visitor.visit_newtype_struct(Place { tracer, node })
+        })
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
+            let Some(names) = tracer.given.clone().filter(|_| node == Some(ROOT)) else {
+                return tracer.parts(node, Kind::Struct(fields), fields.len(), visitor);
+            };
+            tracer.nodes[ROOT].kind = Kind::Struct(fields);
+            let read = visitor.visit_map(Given { tracer: &mut *tracer, fields, names: &names });
+            tracer.finish(ROOT, read)
+        })
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        cases: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        let identity = (name, type_name::<V>());
+        self.tracer.named(identity, self.node, |tracer, node| {
+            let readable = tracer.readable.get(&identity).copied();
+            let Some(node) = node else {
+                let case = cases[readable.ok_or(Refusal::Other)?];
+                return visitor.visit_enum(Case { tracer, node: None, case });
+            };
+            tracer.nodes[node].kind = Kind::Enum(cases);
+            let count = cases.len().min(MAX_PARTS);
+            let index = tracer.case(node, count, readable);
+            let case = cases.get(index).ok_or(Refusal::Other)?;
+            let part = tracer.part(node, index);
+            let read = visitor.visit_enum(Case { tracer: &mut *tracer, node: Some(part), case });
+            match &read {
+                Ok(_) => _ = tracer.readable.entry(identity).or_insert(index),
+                Err(refusal) => {
+                    if tracer.is_open(refusal) && tracer.nodes[part].strikes < MAX_STRIKES {
+                        tracer.nodes[part].strikes += 1;
+                        tracer.goes_on = true;
+                    }
+                }
+            }
+            tracer.finish(node, read)
+        })
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.tracer.is_human_readable
+    }
+}
+
+/// Elements of a list or a tuple, fields of a struct, or entries of a map.
+pub(super) struct Parts<'t> {
+    pub(super) tracer: &'t mut Tracer,
+    pub(super) node: Option<usize>,
+    pub(super) next: usize,
+    pub(super) count: usize,
+}
+
+impl Parts<'_> {
+    fn read<'de, S>(&mut self, part: usize, seed: S) -> Result<S::Value, Refusal>
+    where
+        S: DeserializeSeed<'de>,
+    {
+        let part = self.node.map(|node| self.tracer.part(node, part));
+        self.tracer.read(part, seed)
+    }
+}
+
+impl<'de> SeqAccess<'de> for Parts<'_> {
+    type Error = Refusal;
+
+    fn next_element_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal>
+    where
+        S: DeserializeSeed<'de>,
+    {
+        if self.next == self.count {
+            return Ok(None);
+        }
+        self.next += 1;
+        self.read(self.next - 1, seed).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.count - self.next)
+    }
+}
+
+impl<'de> MapAccess<'de> for Parts<'_> {
+    type Error = Refusal;
+
+    fn next_key_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal>
+    where
+        S: DeserializeSeed<'de>,
+    {
+        if self.next == self.count {
+            return Ok(None);
+        }
+        self.next += 1;
+        self.read(0, seed).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Refusal> {
+        self.read(1, seed)
+    }
+}
+
+/// Fields of the struct at the top, by their names.
+struct Given<'t> {
+    tracer: &'t mut Tracer,
+    fields: &'static [&'static str],
+    names: &'t [String],
+}
+
+impl<'de> MapAccess<'de> for Given<'_> {
+    type Error = Refusal;
+
+    fn next_key_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal>
+    where
+        S: DeserializeSeed<'de>,
+    {
+        let Some(name) = self.names.first() else { return Ok(None) };
+        let name: StrDeserializer<'_, Refusal> = name.as_str().into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Refusal> {
+        let (name, names) = self.names.split_first().ok_or(Refusal::Other)?;
+        self.names = names;
+        let field = self.fields.iter().position(|field| field == name);
+        let part = field.map(|field| self.tracer.part(ROOT, field));
+        self.tracer.read(part, seed)
+    }
+}
+
+/// A case of an enum, by its name, and what is in it.
+struct Case<'t> {
+    tracer: &'t mut Tracer,
+    node: Option<usize>,
+    case: &'static str,
+}
+
+impl<'de> EnumAccess<'de> for Case<'_> {
+    type Error = Refusal;
+    type Variant = Self;
+
+    fn variant_seed<S>(self, seed: S) -> Result<(S::Value, Self), Refusal>
+    where
+        S: DeserializeSeed<'de>,
+    {
+        let case: StrDeserializer<'_, Refusal> = self.case.into_deserializer();
+        Ok((seed.deserialize(case)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Case<'_> {
+    type Error = Refusal;
+
+    fn unit_variant(self) -> Result<(), Refusal> {
+        Place { tracer: self.tracer, node: self.node }.plain("()", 1).map(drop)
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Refusal> {
+        self.tracer.read(self.node, seed)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value, Refusal> {
+        self.tracer.parts(self.node, Kind::Tuple(count), count, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        self.tracer.parts(self.node, Kind::Struct(fields), fields.len(), visitor)
+    }
+}
