@@ -13,9 +13,13 @@ use super::value::{EncodedValue, Value};
 ///
 /// Opening a table fails with words that say what to do if the type has changed since and its version is the same: if
 /// fields of structs, elements of tuples or cases of enums have come, gone, or changed their order, name or type, at
-/// whatever depth. Three changes are not noticed: what follows a value that cannot be made up, because the type refuses
-/// all that are tried; what a type means that is read as before; and, in a table that was last opened by a
-/// version of this library that did not look within types, any but those of the names of the type's own fields or cases.
+/// whatever depth. Not noticed are:
+///
+/// - what follows a value that cannot be made up, because the type refuses all that are tried; if the type is large, then
+///   all that is within its own fields or cases;
+/// - what is read as before and means something else;
+/// - what is within the type's own fields or cases, and was changed when its table had not been opened yet by a version of
+///   this library that looks there.
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 

@@ -17,8 +17,8 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 use place::{Parts, Place};
 
 /// How many values are given at most to see one type, how often it is read, and how deep it may be.
-const MAX_STEPS: usize = 20_000;
-const MAX_PASSES: usize = 2_000;
+const MAX_STEPS: usize = 100_000;
+const MAX_PASSES: usize = 10_000;
 const MAX_DEPTH: usize = 48;
 
 /// Longer tuples stay unknown.
