@@ -71,7 +71,7 @@ impl<'w> Retries<'w> {
     /// Lets the next attempt pass the turnstile, if it has that, or was turned away too often.
     #[inline]
     pub(super) fn let_pass(&mut self, transaction: &Transaction) {
-        self.turned_away.let_pass_at_last(transaction);
+        self.turned_away.exempt_after_refusals(transaction);
         if let Some(turnstile) = &self.turnstile {
             turnstile.let_pass(transaction);
         }

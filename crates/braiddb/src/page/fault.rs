@@ -1,6 +1,6 @@
 //! Page faults: a page that is not in memory is read by its worker, for whoever needs it.
 //!
-//! Who finds the page's place in the map says that it is loading, and has the image read; that is nobody's
+//! Who finds the page's place in the map says that it is loading, and has the image read; that is detached
 //! (`sched/storage.rs`): it comes to its end whatever becomes of those who need the page. The image then lies with the load,
 //! and takes no frame, until one of them has a frame for it and publishes the page (`gather`), in one stretch with
 //! going on; or until nobody needs it any more: then the page is in its place again. So an operation that
@@ -95,7 +95,7 @@ impl Loads {
 
 impl LoadState {
     /// Those who are to look again now that it has come so far.
-    fn come_to(&mut self, stage: Stage) -> Vec<RemoteWaiter> {
+    fn advance_stage(&mut self, stage: Stage) -> Vec<RemoteWaiter> {
         self.stage = stage;
         let waiters = std::mem::take(&mut self.waiters);
         if is_planted(Bug::LoadWaitersNotWoken) { Vec::new() } else { waiters }
@@ -182,7 +182,7 @@ impl Reading {
         };
         let (waiters, is_wanted) = {
             let mut state = self.load.state.lock();
-            (state.come_to(Stage::Read(image)), state.wanted > 0)
+            (state.advance_stage(Stage::Read(image)), state.wanted > 0)
         };
         waiters.into_iter().for_each(RemoteWaiter::wake);
         if !is_wanted {
@@ -278,7 +278,7 @@ impl PageSpace {
             drop(latched);
             frame.used();
         }
-        let waiters = load.state.lock().come_to(Stage::Over(Ok(())));
+        let waiters = load.state.lock().advance_stage(Stage::Over(Ok(())));
         waiters.into_iter().for_each(RemoteWaiter::wake);
         Ok(())
     }
@@ -286,7 +286,7 @@ impl PageSpace {
     /// The page is in its place as before.
     fn end_load(&self, load: &Load, outcome: Result<(), PageError>) {
         let mut shard = self.loads.shard(load.id).lock();
-        let waiters = load.state.lock().come_to(Stage::Over(outcome));
+        let waiters = load.state.lock().advance_stage(Stage::Over(outcome));
         self.unlist(&mut shard, load);
         drop(shard);
         waiters.into_iter().for_each(RemoteWaiter::wake);
@@ -300,7 +300,7 @@ impl PageSpace {
             if state.wanted > 0 || !matches!(state.stage, Stage::Read(_)) {
                 return;
             }
-            let waiters = state.come_to(Stage::Over(Ok(())));
+            let waiters = state.advance_stage(Stage::Over(Ok(())));
             assert!(waiters.is_empty(), "who waits needs the page");
         }
         self.unlist(&mut shard, load);

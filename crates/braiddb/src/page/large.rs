@@ -115,14 +115,14 @@ impl LargeValues {
     }
 
     /// Notes that nobody sees a value any more, to be told to whoever asks.
-    pub(super) fn bury(&self, large: LargeRef) {
+    pub(super) fn queue_for_removal(&self, large: LargeRef) {
         self.buried.lock().push(large);
         // Relaxed: who misses it is followed by others.
         self.any_buried.store(true, Ordering::Relaxed);
     }
 
     /// Values that nobody sees any more: the caller's, to have their pieces removed.
-    pub(crate) fn take_buried(&self) -> Vec<LargeRef> {
+    pub(crate) fn take_removal_queue(&self) -> Vec<LargeRef> {
         // Relaxed: see `bury`.
         if !self.any_buried.load(Ordering::Relaxed) {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! Writing pages back, out of place: images go to a run of free places, and when that is done, those pages leave that
 //! are as they were when they were copied.
 //!
-//! A write is nobody's (`sched/storage.rs`): who has begun it, and who else needs a frame, only wait for its end.
+//! A write is detached (`sched/storage.rs`): who has begun it, and who else needs a frame, only wait for its end.
 //!
 //! Invariants: the place of an image is known to nobody before the image is written, so no page is loaded from a place
 //! that is still being written; and a page leaves only if its latch's version is the one it was copied under,
@@ -121,7 +121,7 @@ impl Batch {
         for ((number, version), slot) in self.pages.iter().zip(bytes.chunks_mut(slot_bytes)) {
             let page = space.frame(*number);
             let checksum = page.page.write_image(&mut slot[..space.page_bytes()]);
-            // What was copied of a page that has changed meanwhile means nothing, and is nobody's.
+            // What was copied of a page that has changed meanwhile means nothing.
             checksums.push(page.validate(*version).is_ok().then_some(checksum));
         }
         if checksums.iter().all(Option::is_none) {

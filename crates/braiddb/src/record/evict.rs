@@ -49,13 +49,13 @@ impl Records {
             // by others; and should it be superseded, then after `acting` began: its worker publishes
             // no later stamp before this call is over, so nobody frees it.
             let version = unsafe { head.get() };
-            let Some(way) = way_out(version, acting.oldest(), durable) else { continue };
+            let Some(way) = eviction_kind(version, acting.oldest(), durable) else { continue };
             if version.take_referenced() {
                 continue;
             }
             let (kept, to) = match way {
-                WayOut::ToAddress(address) => (0, IndirectionEntry::Address(address)),
-                WayOut::ToHeader => {
+                EvictionKind::ToAddress(address) => (0, IndirectionEntry::Address(address)),
+                EvictionKind::ToHeader => {
                     let header = VersionRef::allocate_evicted(self.memory(), version);
                     // SAFETY: not shared yet.
                     (unsafe { header.get() }.memory_bytes(), IndirectionEntry::Version(header))
@@ -106,22 +106,22 @@ impl Records {
 
 /// How the newest version of a record may be evicted.
 #[derive(Clone, Copy, Debug)]
-enum WayOut {
+enum EvictionKind {
     ToAddress(Address),
     ToHeader,
 }
 
 /// How a head may be evicted, if it may.
-fn way_out(version: Version<'_>, oldest: Lsn, durable: Lsn) -> Option<WayOut> {
+fn eviction_kind(version: Version<'_>, oldest: Lsn, durable: Lsn) -> Option<EvictionKind> {
     let stamp = version.stamp().lsn()?;
     if stamp >= oldest {
-        return may_lose_payload(version, durable).then_some(WayOut::ToHeader);
+        return may_lose_payload(version, durable).then_some(EvictionKind::ToHeader);
     }
     let record = match version.next() {
         Some(older) if is_planted(Bug::StaleAddress) => older_record(older)?,
         _ => durable_record(version, durable)?,
     };
-    Some(WayOut::ToAddress(Address::new(record, version.payload_bytes())))
+    Some(EvictionKind::ToAddress(Address::new(record, version.payload_bytes())))
 }
 
 /// Whether a version may give way to its header: its payload is on disk, and long enough to be worth

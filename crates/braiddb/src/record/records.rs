@@ -141,14 +141,14 @@ impl Records {
 
     /// Lets nobody use the table any more: its creator aborts.
     pub(crate) fn close_to_all(&self) {
-        // Release pairs with the Acquire in `never_came_to_be`: who meets a chain that its creator emptied afterwards
+        // Release pairs with the Acquire in `creation_was_aborted`: who meets a chain that its creator emptied afterwards
         // sees this.
         self.users.store(NOBODY, Ordering::Release);
     }
 
     /// Whether the table's creator took it back. What is read of it before this says no is what was committed; after that, what
     /// was aborted may be on pages that were absent.
-    pub(crate) fn never_came_to_be(&self) -> bool {
+    pub(crate) fn creation_was_aborted(&self) -> bool {
         // Acquire pairs with the Release in `close_to_all`.
         self.users.load(Ordering::Acquire) == NOBODY
     }

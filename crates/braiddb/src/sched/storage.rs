@@ -6,8 +6,8 @@
 //! first poll of its transfer to the later of the transfer's completion and the drop of its future; a
 //! transfer whose future is gone still owns its buffer and file until it completes.
 //!
-//! A transfer may be nobody's: it is begun with what is to be done with what comes of it, which the worker does between
-//! its tasks. A worker that is to stop waits for these. If the engine fails, what is to be done is leaked undone.
+//! A transfer may be detached: it finishes even if every task that waits for it is dropped. It is begun with what is to be
+//! done with its result, which the worker does between its tasks. A worker that is to stop waits for these. If the engine fails, what is to be done is leaked undone.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,11 +31,11 @@ enum Ticket {
     Free,
     /// Not issued yet.
     Queued {
-        told: Told,
+        completion: OnCompletion,
         operation: Operation,
     },
     Issued {
-        told: Told,
+        completion: OnCompletion,
     },
     /// Its future is gone.
     Abandoned,
@@ -45,20 +45,20 @@ enum Ticket {
 /// How many bytes were moved, and a read's buffer.
 type Done = (io::Result<usize>, Option<AlignedBuffer>);
 
-/// What is to be done, on the worker, with what came of a transfer that is nobody's.
+/// What the worker does with the result of a detached transfer.
 pub(super) type Then = Box<dyn FnOnce(Done)>;
 
-/// Who is told that a transfer has completed.
-enum Told {
-    Task { waiter: Waiter, urgent: bool },
-    Nobody { then: Then, is_ordinary: bool },
+/// What happens when a transfer has completed.
+enum OnCompletion {
+    WakeTask { waiter: Waiter, urgent: bool },
+    Callback { then: Then, is_ordinary: bool },
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for OnCompletion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Task { waiter, .. } => waiter.fmt(f),
-            Self::Nobody { .. } => f.write_str("nobody"),
+            Self::WakeTask { waiter, .. } => waiter.fmt(f),
+            Self::Callback { .. } => f.write_str("a callback"),
         }
     }
 }
@@ -79,10 +79,10 @@ struct TransfersState {
     queue: VecDeque<usize>,
     issued: usize,
     most: usize,
-    /// Transfers that are not urgent and that tasks wait for, or reads that are nobody's: those a task waits for too.
+    /// Transfers that are not urgent and that tasks wait for, or detached reads, which a task waits for too.
     ordinary: usize,
     /// Transfers of nobody that have not completed, or of which nothing was made yet.
-    nobodys: usize,
+    detached: usize,
     completed: VecDeque<Completed>,
 }
 
@@ -103,9 +103,9 @@ impl Transfers {
     /// At most `most` are under way at a time.
     pub(super) fn new(most: usize) -> Self {
         let (tickets, free, queue, completed) = Default::default();
-        let (issued, ordinary, nobodys, most) = (0, 0, 0, most.max(1));
+        let (issued, ordinary, detached, most) = (0, 0, 0, most.max(1));
         let state =
-            TransfersState { tickets, free, queue, issued, most, ordinary, nobodys, completed };
+            TransfersState { tickets, free, queue, issued, most, ordinary, detached, completed };
         Self { state: RefCell::new(state), has_completed: Cell::new(false) }
     }
 
@@ -121,7 +121,7 @@ impl Transfers {
         state.issued + state.queue.len()
     }
 
-    /// Transfers that transactions wait for, page loads that are nobody's among them, without those of the engine's upkeep.
+    /// Transfers that transactions wait for, detached page loads among them, without those of the engine's upkeep.
     fn ordinary(&self) -> usize {
         self.state.borrow().ordinary
     }
@@ -139,8 +139,8 @@ impl Transfers {
             && let Some(number) = state.queue.pop_front()
         {
             match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-                Ticket::Queued { told, operation } => {
-                    state.tickets[number] = Ticket::Issued { told };
+                Ticket::Queued { completion, operation } => {
+                    state.tickets[number] = Ticket::Issued { completion };
                     state.issued += 1;
                     device.submit(operation, number as u64);
                 }
@@ -156,12 +156,12 @@ impl Transfers {
         let number = completion.token as usize;
         state.issued -= 1;
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Issued { told: Told::Task { waiter, urgent } } => {
+            Ticket::Issued { completion: OnCompletion::WakeTask { waiter, urgent } } => {
                 state.ordinary -= usize::from(!urgent);
                 state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
                 Some(waiter)
             }
-            Ticket::Issued { told: Told::Nobody { then, is_ordinary } } => {
+            Ticket::Issued { completion: OnCompletion::Callback { then, is_ordinary } } => {
                 state.free.push(number);
                 let done = (completion.result, completion.buffer);
                 state.completed.push_back(Completed { then, done, is_ordinary });
@@ -176,7 +176,7 @@ impl Transfers {
         }
     }
 
-    /// Does what is to be done with what came of transfers that are nobody's.
+    /// Does what is to be done with the results of detached transfers.
     #[inline]
     pub(super) fn go_on(&self) {
         if self.has_completed.replace(false) {
@@ -191,7 +191,7 @@ impl Transfers {
             let Some(Completed { then, done, is_ordinary }) = next else { break };
             then(done);
             let mut state = self.state.borrow_mut();
-            state.nobodys -= 1;
+            state.detached -= 1;
             state.ordinary -= usize::from(is_ordinary);
         }
     }
@@ -202,8 +202,8 @@ impl Transfers {
         let state = &mut *self.state.borrow_mut();
         std::mem::forget(std::mem::take(&mut state.completed));
         for ticket in &mut state.tickets {
-            if let Ticket::Queued { told: Told::Nobody { .. }, .. }
-            | Ticket::Issued { told: Told::Nobody { .. } } = ticket
+            if let Ticket::Queued { completion: OnCompletion::Callback { .. }, .. }
+            | Ticket::Issued { completion: OnCompletion::Callback { .. } } = ticket
             {
                 std::mem::forget(std::mem::replace(ticket, Ticket::Abandoned));
             }
@@ -211,24 +211,24 @@ impl Transfers {
     }
 
     /// Whether there are transfers of nobody of which nothing was made yet.
-    pub(super) fn has_nobodys(&self) -> bool {
-        self.state.borrow().nobodys > 0
+    pub(super) fn has_detached(&self) -> bool {
+        self.state.borrow().detached > 0
     }
 
-    fn queue(&self, told: Told, operation: Operation, urgent: bool) -> usize {
+    fn queue(&self, completion: OnCompletion, operation: Operation, urgent: bool) -> usize {
         let state = &mut *self.state.borrow_mut();
-        match &told {
-            Told::Nobody { is_ordinary, .. } => {
-                state.nobodys += 1;
+        match &completion {
+            OnCompletion::Callback { is_ordinary, .. } => {
+                state.detached += 1;
                 state.ordinary += usize::from(*is_ordinary);
             }
-            Told::Task { urgent, .. } => state.ordinary += usize::from(!urgent),
+            OnCompletion::WakeTask { urgent, .. } => state.ordinary += usize::from(!urgent),
         }
         let number = state.free.pop().unwrap_or_else(|| {
             state.tickets.push(Ticket::Free);
             state.tickets.len() - 1
         });
-        state.tickets[number] = Ticket::Queued { told, operation };
+        state.tickets[number] = Ticket::Queued { completion, operation };
         if urgent {
             state.queue.push_front(number);
         } else {
@@ -268,8 +268,8 @@ impl Transfers {
         let mut state = self.state.borrow_mut();
         let given_up = std::mem::replace(&mut state.tickets[number], Ticket::Abandoned);
         match &given_up {
-            Ticket::Queued { told, .. } | Ticket::Issued { told } => {
-                if let Told::Task { urgent: false, .. } = told {
+            Ticket::Queued { completion, .. } | Ticket::Issued { completion } => {
+                if let OnCompletion::WakeTask { urgent: false, .. } = completion {
                     state.ordinary -= 1;
                 }
             }
@@ -288,8 +288,8 @@ impl Transfers {
 impl TransfersState {
     fn waiter(&mut self, number: usize) -> &mut Waiter {
         match &mut self.tickets[number] {
-            Ticket::Queued { told: Told::Task { waiter, .. }, .. }
-            | Ticket::Issued { told: Told::Task { waiter, .. } } => waiter,
+            Ticket::Queued { completion: OnCompletion::WakeTask { waiter, .. }, .. }
+            | Ticket::Issued { completion: OnCompletion::WakeTask { waiter, .. } } => waiter,
             other => unreachable!("a task's transfer is under way, and its ticket is {other:?}"),
         }
     }
@@ -335,7 +335,7 @@ pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -
     result.map(drop)
 }
 
-/// Begins to read into `buffer` from `offset` of a file; when that is done, `then` is told, on this worker, between its
+/// Begins to read into `buffer` from `offset` of a file; when that is done, `then` is told of it, on this worker, between its
 /// tasks, how many bytes were read, and has the buffer back. Nobody need wait for it.
 ///
 /// # Panics
@@ -377,8 +377,8 @@ fn begin(operation: Operation, then: impl FnOnce(Done) + 'static) {
         let local = local.expect("only workers reach storage");
         let urgent = local.urgent.get();
         let is_ordinary = !urgent && matches!(operation, Operation::Read { .. });
-        let told = Told::Nobody { then: Box::new(then), is_ordinary };
-        local.transfers.queue(told, operation, urgent);
+        let completion = OnCompletion::Callback { then: Box::new(then), is_ordinary };
+        local.transfers.queue(completion, operation, urgent);
     });
 }
 
@@ -420,8 +420,8 @@ impl Future for Transfer {
                 TransferState::New(operation) => {
                     let waiter = Waiter::polled(local, context);
                     let urgent = local.urgent.get();
-                    let told = Told::Task { waiter, urgent };
-                    let number = local.transfers.queue(told, operation, urgent);
+                    let completion = OnCompletion::WakeTask { waiter, urgent };
+                    let number = local.transfers.queue(completion, operation, urgent);
                     self.state = TransferState::Ticket(number);
                 }
                 TransferState::Ticket(number) => {

@@ -473,7 +473,7 @@ impl<S: Source> Run<'_, '_, S> {
         self.worker.mailbox.messages.is_empty() && self.worker.mailbox.jobs.is_empty()
     }
 
-    /// Goes on with what has completed and is nobody's, and stages tasks that were resumed, on this thread or from
+    /// Goes on with detached transfers that have completed, and stages tasks that were resumed, on this thread or from
     /// others.
     #[inline(always)]
     fn collect_resumed(&mut self) {

@@ -101,7 +101,7 @@ impl Transaction {
         savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
-        self.engine().planted_panic.strike(Place::Rollback);
+        self.engine().planted_panic.panic_if_planted(Place::Rollback);
         put_replaced_back(writes, savepoint.replaced);
         let mut undone = Vec::new();
         let later = writes.writes()[savepoint.writes..].iter().rev();
@@ -174,7 +174,7 @@ impl Transaction {
         let operation = reclaim::enter();
         let worker = self.worker().clone();
         let engine = worker.engine();
-        engine.planted_panic.strike(Place::Abort);
+        engine.planted_panic.panic_if_planted(Place::Abort);
         engine.status.aborted(self.name());
         self.decide_bulk(Stamp::ABORTED);
         {

@@ -222,7 +222,7 @@ impl Transaction {
             let total = if is_logged { 0 } else { writes.total_log_bytes() };
             let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
             let lsn = block.lsn();
-            engine.planted_panic.strike(Place::Commit);
+            engine.planted_panic.panic_if_planted(Place::Commit);
             // If it fails, the block is dropped, and so becomes one that means nothing.
             self.decide(lsn)?;
             if !is_logged {

@@ -259,7 +259,7 @@ impl Transaction {
 
     /// Takes away the record that has a key of a unique index, if it has expired, because of which a write failed with
     /// `error`; whether it was so. Nobody sees that it goes.
-    pub(super) async fn make_way(
+    pub(super) async fn remove_expired_conflict(
         &self,
         table: &Records,
         indexes: &[Arc<Secondary>],

@@ -78,7 +78,7 @@ impl PlantedPanic {
 
     /// Panics if a panic is planted here.
     #[inline(always)]
-    pub(crate) fn strike(&self, here: Place) {
+    pub(crate) fn panic_if_planted(&self, here: Place) {
         #[cfg(test)]
         {
             // Relaxed on failure: nothing is planted here.

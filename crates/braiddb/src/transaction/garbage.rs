@@ -122,7 +122,7 @@ impl WorkerTransactions {
         let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else {
             return false;
         };
-        engine.planted_panic.strike(Place::Collect);
+        engine.planted_panic.panic_if_planted(Place::Collect);
         let oldest_begin =
             if is_planted(Bug::FreedAheadOfHorizon) { engine.log.tail() } else { acting.oldest() };
         let durable =

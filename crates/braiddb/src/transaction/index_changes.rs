@@ -173,7 +173,8 @@ impl Transaction {
                 match attempt {
                     Ok(Err(OperationError::Conflict(_)))
                         if self.extend_past_conflict(self.moment() == before) => {}
-                    Ok(Err(error)) if self.make_way(table, &indexes, &error).await? => {}
+                    Ok(Err(error))
+                        if self.remove_expired_conflict(table, &indexes, &error).await? => {}
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
                     Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,

@@ -39,7 +39,7 @@ impl Transaction {
         let mut near = Near::new();
         loop {
             let operation = reclaim::enter();
-            self.engine().planted_panic.strike(Place::PagedRead);
+            self.engine().planted_panic.panic_if_planted(Place::PagedRead);
             let begin = self.begin();
             let read = if near.is_held() {
                 paged.read_now(key, self.view(), &operation)
@@ -161,7 +161,7 @@ impl Transaction {
             match written {
                 // From here on nothing suspends.
                 Ok(written) => {
-                    return self.come_to(table, key, (intent, draft), written, replaced.get());
+                    return self.finish_write(table, key, (intent, draft), written, replaced.get());
                 }
                 Err(why) => {
                     drop(operation);
@@ -212,11 +212,11 @@ impl Transaction {
         let decide = |met: Met<'_>| self.decide_write(table, key, what, met, keep, &replaced);
         let value = intent.value().map(|value| slot_value(value, draft));
         let written = paged.write_now(key, value, self.view(), operation, decide)?;
-        Ok(self.come_to(table, key, what, written, replaced.get()))
+        Ok(self.finish_write(table, key, what, written, replaced.get()))
     }
 
     /// What a write to a page came to, noted.
-    fn come_to(
+    fn finish_write(
         &self,
         table: &Records,
         key: &[u8],
@@ -233,7 +233,7 @@ impl Transaction {
                 Ok(true)
             }
             Ok(Written::Pushed(change)) => {
-                self.worker().discard_buried(table.paged().expect("it was written"));
+                self.worker().discard_queued_for_removal(table.paged().expect("it was written"));
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
                 let writes = &mut *self.writes().borrow_mut();
@@ -259,7 +259,7 @@ impl Transaction {
         keep: u32,
         replaced: &Cell<Option<u32>>,
     ) -> Decision<Result<bool, OperationError>> {
-        self.engine().planted_panic.strike(Place::PagedWrite);
+        self.engine().planted_panic.panic_if_planted(Place::PagedWrite);
         self.note_made(table, met.made);
         // Whether the record is there is told by what the write comes to.
         if let Base::Committed(lsn) = met.base {

@@ -72,7 +72,7 @@ impl Transaction {
         }
         loop {
             let operation = reclaim::enter();
-            self.engine().planted_panic.strike(Place::Read);
+            self.engine().planted_panic.panic_if_planted(Place::Read);
             sched::count_steps(1).await;
             let Some(rid) = table.index.get(key, &operation).await else {
                 self.note_absence(table, key);

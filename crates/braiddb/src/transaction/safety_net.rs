@@ -121,7 +121,7 @@ impl SafetyNet {
     }
 
     /// Tells π of a commit, before it counts. Nobody asks for those before `oldest` any more.
-    fn tell_bound(&self, commit: Lsn, bound: Lsn, oldest: Lsn) {
+    fn publish_bound(&self, commit: Lsn, bound: Lsn, oldest: Lsn) {
         let bounds = &mut *self.bounds.write();
         bounds.insert(commit, bound);
         while let Some(first) = bounds.first_entry()
@@ -197,7 +197,7 @@ impl Transaction {
             });
         }
         if before < commit && !self.writes().borrow().is_empty() {
-            net.tell_bound(commit, before, engine.horizon.oldest(engine.log.tail()));
+            net.publish_bound(commit, before, engine.horizon.oldest(engine.log.tail()));
         }
         Ok(())
     }

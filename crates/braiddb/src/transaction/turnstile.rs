@@ -83,7 +83,7 @@ pub(crate) struct TurnedAway(u32);
 
 impl TurnedAway {
     /// Lets the next attempt pass if the ones before were turned away too often.
-    pub(crate) fn let_pass_at_last(&mut self, transaction: &Transaction) {
+    pub(crate) fn exempt_after_refusals(&mut self, transaction: &Transaction) {
         if self.0 >= MOST_TURNED_AWAY {
             self.0 = 0;
             transaction.set_turnstile(PASSES);

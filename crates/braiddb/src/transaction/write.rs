@@ -241,7 +241,7 @@ impl Transaction {
         let version = self.allocate(table, key, Some(value));
         let position = {
             let writes = &mut *self.writes().borrow_mut();
-            self.engine().planted_panic.strike(Place::Write);
+            self.engine().planted_panic.panic_if_planted(Place::Write);
             let position = writes.next_position();
             // SAFETY: not shared yet.
             unsafe { version.get() }.set_position(position);

@@ -76,7 +76,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
     let mut output =
         Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
-    engine.planted_panic.strike(PanicPlace::Checkpoint);
+    engine.planted_panic.panic_if_planted(PanicPlace::Checkpoint);
     // Whoever lists another one later commits what is in it at an LSN that is replayed.
     for table in engine.tables() {
         match table.paged() {
@@ -228,7 +228,7 @@ impl Output {
     ) -> Result<(), OperationError> {
         let before = (self.chunks, self.records, self.paged_bytes);
         self.write_paged_table(worker, table).await?;
-        if table.never_came_to_be() {
+        if table.creation_was_aborted() {
             // The next table's chunks are written over those of this one; what is behind the last is not read.
             (self.chunks, self.records, self.paged_bytes) = before;
         }

@@ -70,7 +70,7 @@ pub(super) async fn compact(
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
     let mut compacted = Compacted::default();
-    engine.planted_panic.strike(PanicPlace::Compaction);
+    engine.planted_panic.panic_if_planted(PanicPlace::Compaction);
     for _ in 0..MOST_ROUNDS {
         // What is held is not emptied either: it could not be freed.
         let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());

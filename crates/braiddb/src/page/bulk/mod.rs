@@ -140,7 +140,7 @@ impl PagedTable {
             let (now, before) = leaf.pair(place);
             let (stays, goes) = if stands { (now, before) } else { (before, now) };
             leaf.overwrite_value(place, stays.as_slot(), kept);
-            self.bury(goes.as_slot());
+            self.queue_for_removal(goes.as_slot());
         } else if flags.has(SlotFlags::BULK_CREATED) == stands {
             leaf.set_flags(place, kept);
         } else {
@@ -150,14 +150,14 @@ impl PagedTable {
             } else {
                 leaf.remove(place);
             }
-            self.bury(goes.as_slot());
+            self.queue_for_removal(goes.as_slot());
         }
     }
 
     /// Notes that nobody sees a value any more.
-    fn bury(&self, value: SlotValue<'_>) {
+    fn queue_for_removal(&self, value: SlotValue<'_>) {
         if let Some(large) = value.large() {
-            self.large().expect("it led to a value").bury(large);
+            self.large().expect("it led to a value").queue_for_removal(large);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Wake-ups at the worst moment: rings right after the worker looked, completions that are nobody's.
+//! Wake-ups at the worst moment: rings right after the worker looked, completions of detached transfers.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -29,8 +29,8 @@ impl<S: Source> Run<'_, '_, S> {
                 Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
             }
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
-            // Tasks of others may wait for what comes of transfers that are nobody's.
-            (false, true) if self.worker.local.transfers.has_nobodys() => None,
+            // Tasks of others may wait for what comes of detached transfers.
+            (false, true) if self.worker.local.transfers.has_detached() => None,
             (false, true) if open == 0 && self.has_no_messages() => {
                 let taken_over = self.worker.watch.take_all(&self.worker.group);
                 self.worker.counters.taken_over.add(taken_over);

@@ -83,7 +83,7 @@ impl Transaction {
                 }
             };
             // Not alone: that is a write of its own.
-            if !Box::pin(self.make_way(table, &indexes, &violation)).await? {
+            if !Box::pin(self.remove_expired_conflict(table, &indexes, &violation)).await? {
                 return Err(violation);
             }
         }

@@ -163,7 +163,7 @@ async fn sweep(
         }
         leaves += 1;
         position = paged.sweep_leaf(&at, &engine.status).await?;
-        worker.discard_buried(paged);
+        worker.discard_queued_for_removal(paged);
         worker.counters().bulk_leaves_swept.add(1);
     }
     Ok(true)
@@ -172,9 +172,9 @@ async fn sweep(
 impl WorkerTransactions {
     /// Has the pieces of values removed that nobody sees any more, and that somebody came by who could not say so.
     #[inline]
-    pub(in crate::transaction) fn discard_buried(&self, paged: &PagedTable) {
+    pub(in crate::transaction) fn discard_queued_for_removal(&self, paged: &PagedTable) {
         let Some(values) = paged.large() else { return };
-        for large in values.take_buried() {
+        for large in values.take_removal_queue() {
             self.discard(values.clone(), large);
         }
     }
