@@ -127,25 +127,30 @@ types! {
 
 #[test]
 fn types_within_themselves_are_described() {
-    assert_eq!(
-        described::<Tree>(),
-        "thing {left: Option<^1>, right: Option<^1>, leaves: Vec<^1>, weight: u64}"
-    );
-    let tree = "{left: Option<^1>, right: Option<^1>, leaves: Vec<^1>, weight: u64}";
-    assert_eq!(
-        described::<Term>(),
-        format!(
-            "thing {{Sum(^1, ^1, Vec<u8>), Not(^1), Value {{value: i64, of: Option<{tree}>}}}}"
-        )
-    );
-    assert_eq!(described::<Chain>(), "thing = Option<^1>");
-    assert!(described::<Unnamed>().starts_with("thing = Vec<Vec<"));
-    assert_eq!(described::<Mutual>(), "thing {term: {Even(^2), End}, number: u8}");
-    let pair = "{one: u8, other: u8}";
-    assert_eq!(described::<Twice<Twice<u8>>>(), format!("thing {{one: {pair}, other: {pair}}}"));
-    let inner = "{X(u8), Y {z: Option<{Red, Green}>}}";
-    assert_eq!(described::<Many>(), format!("thing {{A {inner}, B {inner}, C}}"));
-    assert_eq!(described::<Color>(), "thing {Red, Green}");
+    with_limit(LIMIT_SECONDS, |_| {
+        assert_eq!(
+            described::<Tree>(),
+            "thing {left: Option<^1>, right: Option<^1>, leaves: Vec<^1>, weight: u64}"
+        );
+        let tree = "{left: Option<^1>, right: Option<^1>, leaves: Vec<^1>, weight: u64}";
+        assert_eq!(
+            described::<Term>(),
+            format!(
+                "thing {{Sum(^1, ^1, Vec<u8>), Not(^1), Value {{value: i64, of: Option<{tree}>}}}}"
+            )
+        );
+        assert_eq!(described::<Chain>(), "thing = Option<^1>");
+        assert!(described::<Unnamed>().starts_with("thing = Vec<Vec<"));
+        assert_eq!(described::<Mutual>(), "thing {term: {Even(^2), End}, number: u8}");
+        let pair = "{one: u8, other: u8}";
+        assert_eq!(
+            described::<Twice<Twice<u8>>>(),
+            format!("thing {{one: {pair}, other: {pair}}}")
+        );
+        let inner = "{X(u8), Y {z: Option<{Red, Green}>}}";
+        assert_eq!(described::<Many>(), format!("thing {{A {inner}, B {inner}, C}}"));
+        assert_eq!(described::<Color>(), "thing {Red, Green}");
+    });
 }
 
 /// Types that take only some values.
@@ -249,20 +254,22 @@ fn what_is_long_is_a_checksum() {
 /// What the catalog of an older database has, and what types of one kind are called by.
 #[test]
 fn older_descriptions_are_read() {
-    assert!(is_read::<second::Person>("thing {name, home}"));
-    assert!(!is_read::<second::Person>("thing {name}"));
-    assert!(is_read::<second::Figure>("thing {Circle, Square, Nothing}"));
-    assert!(is_read::<second::Pair>("thing") && is_read::<u8>("thing"));
-    assert!(!is_read::<u8>("thing {name, home}") && !is_read::<u8>("things"));
-    for (name, described) in [
-        (u64::name(), <Postcard<u64>>::type_name()),
-        (<(String,)>::name(), <Postcard<(String,)>>::type_name()),
-        (<Vec<(bool, char)>>::name(), <Postcard<Vec<(bool, char)>>>::type_name()),
-        (<BTreeSet<Option<u16>>>::name(), <Postcard<BTreeSet<Option<u16>>>>::type_name()),
-        (<HashMap<i128, ()>>::name(), <Postcard<HashMap<i128, ()>>>::type_name()),
-    ] {
-        assert_eq!(described, format!("postcard {name}"));
-    }
+    with_limit(LIMIT_SECONDS, |_| {
+        assert!(is_read::<second::Person>("thing {name, home}"));
+        assert!(!is_read::<second::Person>("thing {name}"));
+        assert!(is_read::<second::Figure>("thing {Circle, Square, Nothing}"));
+        assert!(is_read::<second::Pair>("thing") && is_read::<u8>("thing"));
+        assert!(!is_read::<u8>("thing {name, home}") && !is_read::<u8>("things"));
+        for (name, described) in [
+            (u64::name(), <Postcard<u64>>::type_name()),
+            (<(String,)>::name(), <Postcard<(String,)>>::type_name()),
+            (<Vec<(bool, char)>>::name(), <Postcard<Vec<(bool, char)>>>::type_name()),
+            (<BTreeSet<Option<u16>>>::name(), <Postcard<BTreeSet<Option<u16>>>>::type_name()),
+            (<HashMap<i128, ()>>::name(), <Postcard<HashMap<i128, ()>>>::type_name()),
+        ] {
+            assert_eq!(described, format!("postcard {name}"));
+        }
+    });
 }
 
 /// The catalog has the depth of a type once its table was opened.

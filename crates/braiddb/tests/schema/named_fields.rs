@@ -186,13 +186,15 @@ macro_rules! in_format {
 
 #[test]
 fn fields_that_records_lack_are_told() {
-    {
-        in_format!(Json);
-    }
-    #[cfg(feature = "messagepack")]
-    {
-        in_format!(MessagePack);
-    }
+    with_limit(LIMIT_SECONDS, |_| {
+        {
+            in_format!(Json);
+        }
+        #[cfg(feature = "messagepack")]
+        {
+            in_format!(MessagePack);
+        }
+    });
 }
 
 #[test]
