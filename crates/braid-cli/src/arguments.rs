@@ -19,7 +19,7 @@ use crate::store::StoreArguments;
 #[derive(Debug, Parser)]
 #[command(name = "braid", version, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 not found, 2 wrong usage, 3 failure, 4 rows rejected.\n\n\
+    after_help = "Exit codes: 0 done, 1 the key is not there, 2 wrong usage, 3 failure, 4 rows rejected.\n\n\
 Examples:\n  braid import airports.csv --table airports --key icao\n  \
 braid get airports LJLJ\n  braid scan airports --prefix LJ --limit 5 --json\n  braid bench airports"
 )]
@@ -53,7 +53,8 @@ pub enum Verb {
     ///
     /// What was imported with --key, and with --value if it was, comes out with the same: fields of the same text in
     /// the same order, in the order of the keys. Without both, records have a field "key" and a field "value",
-    /// whatever the table's types. A file is there when it is whole and on disk, and then replaces one of its name.
+    /// whatever the table's types. A file is there when it is whole and on disk, and then replaces one of its name. Numbers and
+    /// tuples come back as such where braid import finds the table there; a table that it makes has keys and values of text.
     Export {
         /// Which database.
         #[command(flatten)]
@@ -134,7 +135,7 @@ pub enum Verb {
     /// Show what the database holds, and what opening it took. It may be open in another process.
     Stats {
         /// Show it again every so many seconds, as it is then, until the command is interrupted.
-        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = pause)]
         watch: Option<f64>,
         /// Not of a database that this command opens, but of the last line of a file to which a running program writes its
         /// statistics as JSON (see braid top).
@@ -333,6 +334,12 @@ pub struct Export {
     /// What stands between the fields of a CSV file: one character, or tab.
     #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Option<u8>,
+}
+
+/// Seconds between two looks at statistics.
+fn pause(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "give a number of seconds from 0.01 to 86400".to_owned())
 }
 
 /// Seconds between two looks of a live screen.

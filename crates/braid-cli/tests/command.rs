@@ -195,13 +195,13 @@ fn tables_are_renamed_and_dropped() {
     braid.run(&["put", "a", "key", "value"], 0);
     braid.run(&["rename", "a", "b"], 0);
     assert_eq!(braid.run(&["get", "b", "key"], 0).0, "value\n");
-    let (_, said) = braid.run(&["rename", "a", "c"], 1);
+    let (_, said) = braid.run(&["rename", "a", "c"], 3);
     assert!(said.contains("there is no table \"a\""), "{said}");
     braid.run(&["put", "a", "key", "other"], 0);
     let (_, said) = braid.run(&["rename", "a", "b"], 3);
     assert!(said.contains("\"b\""), "{said}");
     braid.run(&["drop", "b"], 0);
-    braid.run(&["drop", "b"], 1);
+    braid.run(&["drop", "b"], 3);
     let (tables, _) = braid.run(&["tables", "--json"], 0);
     assert!(tables.contains("\"a\"") && !tables.contains("\"b\""), "{tables}");
     assert_eq!(braid.run(&["get", "a", "key"], 0).0, "other\n");

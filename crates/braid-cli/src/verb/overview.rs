@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use braiddb::{Database, Stats, TableContents, TableDescription, TableSize};
 use comfy_table::{Table, presets};
 use pollster::block_on;
@@ -15,9 +15,6 @@ use serde::Serialize;
 use super::top;
 use crate::output::Output;
 use crate::store::StoreArguments;
-
-/// Between two looks at the statistics.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A table, and how large it is.
 #[derive(Serialize)]
@@ -100,9 +97,7 @@ pub fn stats(
     watch: Option<f64>,
     output: &Output,
 ) -> Result<ExitCode> {
-    let every = watch.map(Duration::try_from_secs_f64).transpose();
-    let every = every.ok().filter(|every| every.is_none_or(|every| every >= LEAST_PAUSE));
-    let every = every.context("--watch takes a number of seconds, 0.01 at least")?;
+    let every = watch.map(Duration::from_secs_f64);
     loop {
         match from {
             Some(file) => match top::read(file)? {

@@ -5,8 +5,6 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use braiddb::{Database, Error};
 
-use crate::exit;
-
 /// Drops a table.
 pub fn drop(db: &Database, table: &str) -> Result<ExitCode> {
     ended(db, pollster::block_on(db.drop_table(table)))
@@ -22,10 +20,6 @@ fn ended(db: &Database, result: Result<(), Error>) -> Result<ExitCode> {
         Ok(()) => {
             db.close()?;
             Ok(ExitCode::SUCCESS)
-        }
-        Err(Error::TableNotFound(name)) => {
-            eprintln!("braid: there is no table {name:?}; braid tables lists those that are there");
-            Ok(exit::not_found())
         }
         Err(Error::TableExists(name)) => {
             bail!("there is a table {name:?} already; drop it first, or give another name")

@@ -109,6 +109,7 @@ impl Database {
     /// - Until it is over, tables that it lists are not dropped, and their indexes neither created nor dropped
     ///   ([`Error::IndexBusy`]).
     /// - A serializable transaction that has read any of such a table and writes cannot commit after it.
+    /// - A change feed gives it as one transaction, all of whose changes it has in memory then.
     ///
     /// Values that it reads one by one stay in memory until it is over; read many with [`Transaction::scan`]. Other tables it
     /// writes as any transaction does. Dropping the future aborts it, unless its commit is already decided.

@@ -257,7 +257,8 @@ setters! { hole_tracker: HoleTracker }
 setters! { log_room_bytes: u64 }
 
 impl Options {
-    /// Sets [`Options::memory_budget`]: a number of bytes, `None` for no bound, or a [`MemoryBudget`].
+    /// Sets [`Options::memory_budget`]: a number of bytes, `None` for no bound, or a [`MemoryBudget`]. It is more than the log's
+    /// ring takes, which is 32 MiB at least, as two of the longest values fit in it.
     ///
     /// ```
     /// use braiddb::{Database, Options};
