@@ -1,5 +1,6 @@
 //! From a file's bytes to keys and values, each row either good or rejected for a reason.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
@@ -102,15 +103,14 @@ struct Columns {
 impl Columns {
     /// Those that a header names, each by a name of its own: an object keeps one field of each name.
     fn new(header: &csv::Row) -> Result<Self> {
-        let mut names: Vec<String> = Vec::new();
+        let (mut names, mut numbers) = (Vec::<String>::new(), HashMap::new());
         for field in header.fields() {
             let name = std::str::from_utf8(field);
             let name = name.map_err(|_| anyhow!("a column's name is not text in UTF-8"))?;
-            if let Some(first) = names.iter().position(|other| other == name) {
+            let number = names.len() + 1;
+            if let Some(first) = numbers.insert(name, number) {
                 bail!(
-                    "columns {} and {} are both called {name:?}; give each column a name of its own",
-                    first + 1,
-                    names.len() + 1
+                    "columns {first} and {number} are both called {name:?}; give each column a name of its own"
                 );
             }
             names.push(name.to_owned());
