@@ -36,11 +36,26 @@ pub struct StoreArguments {
     /// disk. By default half of what the machine, or the control group, has. The index of a table that is not paged stays in
     /// memory however large it is, some 60 bytes a record: of one that is (import --paged) it leaves memory too. What the command itself
     /// takes, some 20 MiB, is beside it.
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(LEAST_MEMORY..=MOST_MEMORY))]
+    #[arg(long, value_name = "MIB", value_parser = mebibytes)]
     pub memory: Option<u64>,
 
     #[command(flatten)]
     pub trace: TraceArguments,
+}
+
+/// A number of MiB, or with a unit: 64, 64MiB, 1G.
+fn mebibytes(word: &str) -> Result<u64, String> {
+    let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = word.split_at(digits);
+    let each = match unit.to_ascii_lowercase().as_str() {
+        "" | "m" | "mb" | "mib" => Some(1),
+        "g" | "gb" | "gib" => Some(1024),
+        _ => None,
+    };
+    let mebibytes = number.parse::<u64>().ok().zip(each).and_then(|(n, each)| n.checked_mul(each));
+    mebibytes
+        .filter(|number| (LEAST_MEMORY..=MOST_MEMORY).contains(number))
+        .ok_or_else(|| format!("give a number of MiB from {LEAST_MEMORY}, as 64, 64MiB or 1GiB"))
 }
 
 /// When a write counts as done.
@@ -213,5 +228,24 @@ pub fn table(db: &Database, name: &str) -> Result<AnyTable, Error> {
             existing_table(db, name)
         }
         opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told_in_mebibytes_or_with_a_unit() {
+        for (word, told) in
+            [("64", 64), ("64MiB", 64), ("100mb", 100), ("2G", 2048), ("1GiB", 1024)]
+        {
+            assert_eq!(mebibytes(word), Ok(told), "{word}");
+        }
+        for word in
+            ["", "MiB", "32", "-64", "64 MiB", "64k", "99999999999999999999", "20000000000000"]
+        {
+            assert!(mebibytes(word).unwrap_err().contains("64MiB"), "{word}");
+        }
     }
 }
