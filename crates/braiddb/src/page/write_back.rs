@@ -1,7 +1,7 @@
 //! Writing pages back, out of place: images go to a run of free places, and when that is done, those pages leave that
 //! are as they were when they were copied.
 //!
-//! A write is detached (`sched/storage.rs`): who has begun it, and who else needs a frame, only wait for its end.
+//! A write runs detached (`sched/storage.rs`): it finishes even if every operation that waits for it is dropped.
 //!
 //! Invariants: the place of an image is known to nobody before the image is written, so no page is loaded from a place
 //! that is still being written; and a page leaves only if its latch's version is the one it was copied under,

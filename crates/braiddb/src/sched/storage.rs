@@ -6,8 +6,9 @@
 //! first poll of its transfer to the later of the transfer's completion and the drop of its future; a
 //! transfer whose future is gone still owns its buffer and file until it completes.
 //!
-//! A transfer may be detached: it finishes even if every task that waits for it is dropped. It is begun with what is to be
-//! done with its result, which the worker does between its tasks. A worker that is to stop waits for these. If the engine fails, what is to be done is leaked undone.
+//! A transfer may run *detached*: it finishes even if every operation that waits for it is dropped. It is begun with a
+//! callback, which gets its result and which the worker runs between its tasks. A worker that is to stop waits for these.
+//! If the engine fails, callbacks that have not run are leaked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -45,13 +46,13 @@ enum Ticket {
 /// How many bytes were moved, and a read's buffer.
 type Done = (io::Result<usize>, Option<AlignedBuffer>);
 
-/// What the worker does with the result of a detached transfer.
-pub(super) type Then = Box<dyn FnOnce(Done)>;
+/// Gets the result of a detached transfer, on the worker.
+pub(super) type CompletionCallback = Box<dyn FnOnce(Done)>;
 
 /// What happens when a transfer has completed.
 enum OnCompletion {
     WakeTask { waiter: Waiter, urgent: bool },
-    Callback { then: Then, is_ordinary: bool },
+    Callback { callback: CompletionCallback, is_ordinary: bool },
 }
 
 impl std::fmt::Debug for OnCompletion {
@@ -67,7 +68,7 @@ impl std::fmt::Debug for OnCompletion {
 #[derive(Debug)]
 pub(super) struct Transfers {
     state: RefCell<TransfersState>,
-    /// Whether transfers of nobody may have completed of which nothing was made yet: looked at in every round.
+    /// Whether there may be detached transfers that have completed and whose callbacks have not run: looked at in every round.
     has_completed: Cell<bool>,
 }
 
@@ -81,14 +82,14 @@ struct TransfersState {
     most: usize,
     /// Transfers that are not urgent and that tasks wait for, or detached reads, which a task waits for too.
     ordinary: usize,
-    /// Transfers of nobody that have not completed, or of which nothing was made yet.
+    /// Detached transfers that have not completed, or whose callbacks have not run.
     detached: usize,
     completed: VecDeque<Completed>,
 }
 
-/// A transfer of nobody that has completed.
+/// A detached transfer that has completed.
 struct Completed {
-    then: Then,
+    callback: CompletionCallback,
     done: Done,
     is_ordinary: bool,
 }
@@ -161,10 +162,10 @@ impl Transfers {
                 state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
                 Some(waiter)
             }
-            Ticket::Issued { completion: OnCompletion::Callback { then, is_ordinary } } => {
+            Ticket::Issued { completion: OnCompletion::Callback { callback, is_ordinary } } => {
                 state.free.push(number);
                 let done = (completion.result, completion.buffer);
-                state.completed.push_back(Completed { then, done, is_ordinary });
+                state.completed.push_back(Completed { callback, done, is_ordinary });
                 self.has_completed.set(true);
                 None
             }
@@ -176,28 +177,28 @@ impl Transfers {
         }
     }
 
-    /// Does what is to be done with the results of detached transfers.
+    /// Runs the callbacks of detached transfers that have completed.
     #[inline]
-    pub(super) fn go_on(&self) {
+    pub(super) fn run_callbacks(&self) {
         if self.has_completed.replace(false) {
-            self.go_on_with_completed();
+            self.run_callbacks_of_completed();
         }
     }
 
     #[cold]
-    fn go_on_with_completed(&self) {
+    fn run_callbacks_of_completed(&self) {
         loop {
             let next = self.state.borrow_mut().completed.pop_front();
-            let Some(Completed { then, done, is_ordinary }) = next else { break };
-            then(done);
+            let Some(Completed { callback, done, is_ordinary }) = next else { break };
+            callback(done);
             let mut state = self.state.borrow_mut();
             state.detached -= 1;
             state.ordinary -= usize::from(is_ordinary);
         }
     }
 
-    /// After the engine has failed: what was to be done is leaked, for what it would give back to the engine is not to be
-    /// trusted.
+    /// After the engine has failed: callbacks that have not run are leaked, for what they would give back to the engine is
+    /// not to be trusted.
     pub(super) fn leak(&self) {
         let state = &mut *self.state.borrow_mut();
         std::mem::forget(std::mem::take(&mut state.completed));
@@ -210,7 +211,7 @@ impl Transfers {
         }
     }
 
-    /// Whether there are transfers of nobody of which nothing was made yet.
+    /// Whether there are detached transfers whose callbacks have not run.
     pub(super) fn has_detached(&self) -> bool {
         self.state.borrow().detached > 0
     }
@@ -335,8 +336,8 @@ pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -
     result.map(drop)
 }
 
-/// Begins to read into `buffer` from `offset` of a file; when that is done, `then` is told of it, on this worker, between its
-/// tasks, how many bytes were read, and has the buffer back. Nobody need wait for it.
+/// Begins a detached read into `buffer` from `offset` of a file. When that is done, this worker calls `then`, between its
+/// tasks, with how many bytes were read, and with the buffer.
 ///
 /// # Panics
 /// Off the workers.
@@ -347,13 +348,13 @@ pub(crate) fn read_then(
     buffer: AlignedBuffer,
     then: impl FnOnce(io::Result<usize>, AlignedBuffer) + 'static,
 ) {
-    begin(Operation::Read { file, offset, buffer }, move |(result, buffer)| {
+    begin_detached(Operation::Read { file, offset, buffer }, move |(result, buffer)| {
         then(result, buffer.expect("reads give their buffer back"));
     });
 }
 
-/// Begins to write all bytes of `mapping` at `offset` of a file, which stay until that is done; then is as in
-/// [`read_then`].
+/// Begins a detached write of all bytes of `mapping`, which stay until that is done, at `offset` of a file. `then` is
+/// called as in [`read_then`].
 ///
 /// # Panics
 /// Off the workers.
@@ -367,17 +368,17 @@ pub(crate) fn write_then<M: AsRef<[u8]> + Send + Sync + 'static>(
     let bytes = (*mapping).as_ref();
     let (pointer, bytes) = (MappedPointer(bytes.as_ptr()), bytes.len());
     let source = WriteSource::Mapped { mapping, pointer, bytes };
-    begin(Operation::Write { file, offset, source, sync: false }, |(result, _)| {
+    begin_detached(Operation::Write { file, offset, source, sync: false }, |(result, _)| {
         then(result.map(drop));
     });
 }
 
-fn begin(operation: Operation, then: impl FnOnce(Done) + 'static) {
+fn begin_detached(operation: Operation, callback: impl FnOnce(Done) + 'static) {
     local(|local| {
         let local = local.expect("only workers reach storage");
         let urgent = local.urgent.get();
         let is_ordinary = !urgent && matches!(operation, Operation::Read { .. });
-        let completion = OnCompletion::Callback { then: Box::new(then), is_ordinary };
+        let completion = OnCompletion::Callback { callback: Box::new(callback), is_ordinary };
         local.transfers.queue(completion, operation, urgent);
     });
 }

@@ -473,11 +473,11 @@ impl<S: Source> Run<'_, '_, S> {
         self.worker.mailbox.messages.is_empty() && self.worker.mailbox.jobs.is_empty()
     }
 
-    /// Goes on with detached transfers that have completed, and stages tasks that were resumed, on this thread or from
+    /// Runs the callbacks of detached transfers that have completed, and stages tasks that were resumed, on this thread or from
     /// others.
     #[inline(always)]
     fn collect_resumed(&mut self) {
-        self.worker.local.transfers.go_on();
+        self.worker.local.transfers.run_callbacks();
         if !self.worker.local.resumed.borrow().is_empty() {
             self.stage_resumed();
         }
