@@ -55,18 +55,18 @@ impl Pager {
     }
 }
 
-/// What one who needs frames looks for, and how far he has come.
+/// Parameters and progress of one search for a free frame.
 #[derive(Debug)]
 pub(super) struct Search<'p> {
-    /// Pages that are not to leave for him.
+    /// Pages that are not to leave for it.
     pub(super) keep: &'p [PageId],
-    /// Pages are to leave that need not be written.
+    /// Only pages that need not be written are to leave.
     pub(super) clean_only: bool,
     /// Frames that the hand has passed in vain, in one stretch or several.
     pub(super) passed: &'p mut u64,
 }
 
-/// What the hand came by.
+/// Result of one clock sweep.
 #[derive(Debug)]
 pub(super) enum Swept<'s> {
     /// A page, which has left.
@@ -79,7 +79,7 @@ pub(super) enum Swept<'s> {
     Nothing,
 }
 
-/// What has come of giving memory of frames back.
+/// Result of giving memory of frames back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shrunk {
     /// No frames have memory that may not.
@@ -90,8 +90,8 @@ pub(crate) enum Shrunk {
     Nothing,
 }
 
-/// What the hand does about one frame.
-enum Met<'s> {
+/// Result of looking at one frame, as the hand passes it.
+enum FrameOutcome<'s> {
     Left(FreeFrame<'s>),
     Dirty,
     Busy,
@@ -127,16 +127,18 @@ impl PageSpace {
                 }
             };
             (pager.hand, *search.passed) = (pager.hand - 1, *search.passed + 1);
-            match self.meet(self.frame(number), pager, search) {
-                Met::Left(frame) => {
+            match self.examine(self.frame(number), pager, search) {
+                FrameOutcome::Left(frame) => {
                     *search.passed = 0;
                     return Swept::Left(frame);
                 }
-                Met::Busy => busy = true,
-                Met::Nothing => {}
+                FrameOutcome::Busy => busy = true,
+                FrameOutcome::Nothing => {}
                 // One that was met before is not kept for long though clean ones can be had.
-                Met::Dirty if pager.dirty.contains(&number) => batch = self.batch(pager, search),
-                Met::Dirty => {
+                FrameOutcome::Dirty if pager.dirty.contains(&number) => {
+                    batch = self.batch(pager, search)
+                }
+                FrameOutcome::Dirty => {
                     pager.dirty.push(number);
                     // More, if fewer frames have memory than when some of them were met.
                     if pager.dirty.len() >= most {
@@ -156,29 +158,34 @@ impl PageSpace {
         if busy || !is_over { Swept::Busy } else { Swept::Nothing }
     }
 
-    fn meet<'s>(&'s self, page: ResidentPage<'s>, pager: &Pager, search: &Search<'_>) -> Met<'s> {
+    fn examine<'s>(
+        &'s self,
+        page: ResidentPage<'s>,
+        pager: &Pager,
+        search: &Search<'_>,
+    ) -> FrameOutcome<'s> {
         // Hints at first; what counts is seen under a version.
-        let Some(id) = page.held() else { return Met::Nothing };
+        let Some(id) = page.held() else { return FrameOutcome::Nothing };
         if search.keep.contains(&id) || page.frame.is_being_written() {
-            return Met::Nothing;
+            return FrameOutcome::Nothing;
         }
         if page.frame.take_use() || pager.holds(id) {
-            return Met::Busy;
+            return FrameOutcome::Busy;
         }
         // Not waited for: who has it latched may be about to take the pager's lock.
-        let Some(version) = page.frame.latch.version_now() else { return Met::Busy };
+        let Some(version) = page.frame.latch.version_now() else { return FrameOutcome::Busy };
         if page.held() != Some(id) {
-            return Met::Busy;
+            return FrameOutcome::Busy;
         }
         if page.frame.is_dirty() {
-            return if search.clean_only { Met::Nothing } else { Met::Dirty };
+            return if search.clean_only { FrameOutcome::Nothing } else { FrameOutcome::Dirty };
         }
         match page.acquire(version) {
             Ok(latched) => {
                 let place = latched.place().expect("a page that is not dirty has an image");
-                Met::Left(self.leave(latched, place))
+                FrameOutcome::Left(self.leave(latched, place))
             }
-            Err(Restart) => Met::Busy,
+            Err(Restart) => FrameOutcome::Busy,
         }
     }
 

@@ -38,7 +38,9 @@ pub(crate) use gather::{Admitted, Held, Needs};
 pub(crate) use large::{LargeValues, Progress};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};
-pub(crate) use table::{Decision, Met, PagedCursor, PagedRecord, PagedTable, Written};
+pub(crate) use table::{
+    Decision, PagedCursor, PagedRecord, PagedTable, RecordBeforeWrite, Written,
+};
 pub(crate) use tidy::Untidy;
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};

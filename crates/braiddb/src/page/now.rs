@@ -3,7 +3,7 @@
 
 use super::error::{Interrupted, PageError};
 use super::space::PageSpace;
-use super::table::{Copied, Decision, Met, PagedRecord, PagedTable, Written};
+use super::table::{Copied, Decision, PagedRecord, PagedTable, RecordBeforeWrite, Written};
 use super::tree::Room;
 use super::value::SlotValue;
 use super::versions::Refusal;
@@ -102,7 +102,7 @@ impl PagedTable {
         value: Option<SlotValue<'_>>,
         view: View<'_>,
         operation: &OperationGuard,
-        decide: impl FnOnce(Met<'_>) -> Decision<E>,
+        decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Result<Written<E>, Refusal>, NotNow> {
         if self.interruptions.interrupts() {
             return Err(NotNow::Interrupted(Interrupted::Restart));

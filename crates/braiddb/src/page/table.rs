@@ -53,18 +53,20 @@ pub(crate) struct PagedTable {
 pub(crate) struct PagedRecord {
     /// `None`: there is no record.
     pub(crate) value: Option<CopiedValue>,
-    pub(crate) told: Told,
+    pub(crate) provenance: ReadProvenance,
 }
 
 impl PagedRecord {
     /// What is seen of a key that no record can have.
-    pub(super) const NONE: Self =
-        Self { value: None, told: Told { committed: None, own: false, below_newer: false } };
+    pub(super) const NONE: Self = Self {
+        value: None,
+        provenance: ReadProvenance { committed: None, own: false, below_newer: false },
+    };
 }
 
-/// Why a transaction sees what it sees.
+/// Where what a transaction sees comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ReadProvenance {
     /// When it was committed; `None` for its own, and for what was durable and visible to all.
     pub(crate) committed: Option<Lsn>,
     pub(crate) own: bool,
@@ -72,9 +74,9 @@ pub(crate) struct Told {
     pub(crate) below_newer: bool,
 }
 
-/// What a write meets, for its transaction to decide.
+/// The record as a write finds it, for its transaction to decide.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Met<'a> {
+pub(crate) struct RecordBeforeWrite<'a> {
     /// Whether the record exists, for the writer.
     pub(crate) exists: bool,
     pub(crate) base: Base<'a>,
@@ -82,21 +84,21 @@ pub(crate) struct Met<'a> {
     pub(crate) made: Option<ChangeRef>,
 }
 
-/// What the transaction decides.
+/// What the transaction decides about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<E> {
-    /// Leave the record alone, and tell this.
-    Not(E),
+    /// Leave the record alone, and return this.
+    Refuse(E),
     /// Write it, onto the transaction's own newest change.
     Overwrite,
     /// Write it, with a change of its own, which has this position in its write set.
     Push(u32),
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written<E> {
-    Not(E),
+    Refused(E),
     Overwritten,
     /// The change, which is the transaction's.
     Pushed(ChangeRef),
@@ -207,7 +209,7 @@ impl PagedTable {
         value: Option<SlotValue<'_>>,
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
-        decide: impl FnOnce(Met<'_>) -> Decision<E>,
+        decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Result<Written<E>, Refusal>, NotNow> {
         let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
         match self.tree().latch_if_near(key, room).await {
@@ -224,7 +226,7 @@ impl PagedTable {
         value: Option<SlotValue<'_>>,
         view: View<'_>,
         operation: &OperationGuard,
-        decide: impl FnOnce(Met<'_>) -> Decision<E>,
+        decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Written<E>, Refusal> {
         self.roll_back_on(&mut leaf, key, view.status);
         let made = self.unmark_for_write(&mut leaf, key, view)?;
@@ -243,8 +245,8 @@ impl PagedTable {
             })?,
             None => Base::Settled,
         };
-        let pushed = match decide(Met { exists, base, made }) {
-            Decision::Not(why) => return Ok(Written::Not(why)),
+        let pushed = match decide(RecordBeforeWrite { exists, base, made }) {
+            Decision::Refuse(why) => return Ok(Written::Refused(why)),
             Decision::Overwrite => None,
             Decision::Push(position) => {
                 Some(self.push(&mut leaf, key, view, exists.then_some(slot), position))
@@ -430,8 +432,8 @@ impl<'o> Copied<'o> {
                 }
             };
             // Its changes are older, so they say nothing of it.
-            let told = Told { committed, own, below_newer: false };
-            return Ok(PagedRecord { value: self.on_page, told });
+            let provenance = ReadProvenance { committed, own, below_newer: false };
+            return Ok(PagedRecord { value: self.on_page, provenance });
         }
         self.seen_below(view, false)
     }
@@ -445,7 +447,7 @@ impl<'o> Copied<'o> {
             SeenValue::OnPage => self.on_page,
             SeenValue::Before(before) => before.map(SlotValue::copied),
         };
-        Ok(PagedRecord { value, told: Told { committed, own, below_newer } })
+        Ok(PagedRecord { value, provenance: ReadProvenance { committed, own, below_newer } })
     }
 }
 

@@ -4,7 +4,7 @@
 //! record that is seen and has the key. Only the transaction's own writes, made between the two, can
 //! change that; then what gives the keys is asked again.
 //!
-//! Invariant: entries that were met and not handed out are in `pending` or `ready`. So a call that is
+//! Invariant: entries that were found and not handed out are in `pending` or `ready`. So a call that is
 //! dropped, or fails, loses nothing.
 
 use std::collections::VecDeque;
@@ -39,15 +39,15 @@ pub(crate) struct IndexScan<'tx> {
     /// Made when the first record is asked for, and anew when what was read ahead was taken back.
     entries: Option<Scan<'tx>>,
     /// Entries whose records are not read yet, in order.
-    pending: Vec<Met>,
+    pending: Vec<FoundEntry>,
     ready: VecDeque<Hit>,
-    /// When the first of them was met.
-    met_at: Moment,
+    /// When the first of them was found.
+    found_at: Moment,
 }
 
-/// An entry that was met.
+/// An entry of the index that was read, and whose record is not yet.
 #[derive(Debug)]
-struct Met {
+struct FoundEntry {
     part: KeyBuffer,
     primary: KeyBuffer,
 }
@@ -99,7 +99,7 @@ impl Transaction {
             entries: None,
             pending: Vec::new(),
             ready: VecDeque::new(),
-            met_at: self.moment(),
+            found_at: self.moment(),
         }
     }
 
@@ -200,7 +200,7 @@ impl<'tx> IndexScan<'tx> {
                 return Ok(true);
             }
             if self.pending.is_empty() {
-                self.meet().await?;
+                self.find_entries().await?;
             }
             if self.pending.is_empty() {
                 return Ok(false);
@@ -228,17 +228,17 @@ impl<'tx> IndexScan<'tx> {
     /// Begins anew behind what was handed out, if the transaction was rolled back to a savepoint since:
     /// what it took back may be among what was read ahead, and what that had hidden is not.
     fn forget_taken_back(&mut self) {
-        if self.met_at.rollbacks != self.transaction.moment().rollbacks {
-            self.met_at = self.transaction.moment();
+        if self.found_at.rollbacks != self.transaction.moment().rollbacks {
+            self.found_at = self.transaction.moment();
             self.pending.clear();
             self.ready.clear();
             self.entries = None;
         }
     }
 
-    /// Meets the next entries; none at the end of the range.
-    async fn meet(&mut self) -> Result<(), OperationError> {
-        self.met_at = self.transaction.moment();
+    /// Finds the next entries; none at the end of the range.
+    async fn find_entries(&mut self) -> Result<(), OperationError> {
+        self.found_at = self.transaction.moment();
         let entries = self.entries.get_or_insert_with(|| {
             let mut entries = self.transaction.scan(self.index.entries(), self.bounds.clone());
             entries.set_direction(self.direction);
@@ -256,24 +256,24 @@ impl<'tx> IndexScan<'tx> {
         while self.pending.len() < most && entries.is_ready() {
             let (entry, value) = entries.current().expect("ready");
             let (part, rest) = split_entry(&self.index, entry)?;
-            let mut met = Met { part: KeyBuffer::new(), primary: KeyBuffer::new() };
-            met.part.extend_from_slice(part);
-            met.primary.extend_from_slice(if self.index.is_unique() { value } else { rest });
-            self.pending.push(met);
+            let mut found = FoundEntry { part: KeyBuffer::new(), primary: KeyBuffer::new() };
+            found.part.extend_from_slice(part);
+            found.primary.extend_from_slice(if self.index.is_unique() { value } else { rest });
+            self.pending.push(found);
             entries.pass();
         }
         Ok(())
     }
 
-    /// Reads the records of the entries that were met.
+    /// Reads the records of the entries that were found.
     async fn read(&mut self) -> Result<(), OperationError> {
         let (transaction, table) = (self.transaction, &*self.table);
         let mut values = Vec::with_capacity(self.pending.len());
         if self.reads_records {
             // Copied one by one, so that none waits for memory that the others hold.
-            let reads = self.pending.iter().map(|met| async {
-                let found = transaction.get(table, &met.primary).await?;
-                Ok::<_, OperationError>(found.map(|found| found.bytes().to_vec()))
+            let reads = self.pending.iter().map(|entry| async {
+                let record = transaction.get(table, &entry.primary).await?;
+                Ok::<_, OperationError>(record.map(|record| record.bytes().to_vec()))
             });
             for value in Interleaved::new(reads).await {
                 values.push(value?);
@@ -283,20 +283,20 @@ impl<'tx> IndexScan<'tx> {
         }
         // From here on nothing suspends.
         let now = transaction.moment();
-        if now.rollbacks != self.met_at.rollbacks {
+        if now.rollbacks != self.found_at.rollbacks {
             return Ok(());
         }
-        let changed = now != self.met_at;
+        let changed = now != self.found_at;
         let mut hits = VecDeque::with_capacity(self.pending.len());
-        for (met, value) in self.pending.iter().zip(values) {
+        for (found, value) in self.pending.iter().zip(values) {
             let Some(value) = value else { continue };
             if changed
                 && self.reads_records
-                && keys_of_value(table, &self.index, &value)?.binary_search(&met.part).is_err()
+                && keys_of_value(table, &self.index, &value)?.binary_search(&found.part).is_err()
             {
                 continue;
             }
-            let (part, primary) = (met.part.clone(), met.primary.clone());
+            let (part, primary) = (found.part.clone(), found.primary.clone());
             hits.push_back(Hit { part, primary, value });
         }
         self.pending.clear();

@@ -21,8 +21,8 @@ use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, ChangeRef, CopiedValue, Decision, Held, Interrupted, LargeValues, Met, Needs,
-    NotNow, PagedRecord, PagedTable, Refusal, Written,
+    Admitted, Base, ChangeRef, CopiedValue, Decision, Held, Interrupted, LargeValues, Needs,
+    NotNow, PagedRecord, PagedTable, RecordBeforeWrite, Refusal, Written,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -64,11 +64,11 @@ impl Transaction {
                 sched::yield_now(Cause::Undecided).await;
                 continue;
             };
-            let stale = record.told.below_newer && self.may_become_stale();
-            if stale && !record.told.own && self.extend() {
+            let stale = record.provenance.below_newer && self.may_become_stale();
+            if stale && !record.provenance.own && self.extend() {
                 continue;
             }
-            if let Some(lsn) = record.told.committed {
+            if let Some(lsn) = record.provenance.committed {
                 self.note_lsn(lsn);
             }
             return Ok((record, stale));
@@ -84,7 +84,8 @@ impl Transaction {
     ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
         loop {
             let (record, stale) = self.read_paged(paged, key).await?;
-            let seen = if record.told.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
+            let seen =
+                if record.provenance.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
             let large = match record.value {
                 Some(CopiedValue::Elsewhere(large)) => large,
                 Some(CopiedValue::Here(value)) => {
@@ -116,7 +117,7 @@ impl Transaction {
         key: &[u8],
     ) -> Result<bool, OperationError> {
         let (record, stale) = self.read_paged(paged, key).await?;
-        if !record.told.own {
+        if !record.provenance.own {
             self.note_key(table, key);
         }
         if stale {
@@ -145,11 +146,11 @@ impl Transaction {
         loop {
             let operation = reclaim::enter();
             let replaced = Cell::new(None);
-            let decide = |met: Met<'_>| {
+            let decide = |before: RecordBeforeWrite<'_>| {
                 // Looked at in one stretch with the write: another operation may have made a savepoint while this one
                 // was suspended.
                 let keep = self.savepoints().newest_paged();
-                self.decide_write(table, key, (intent, draft), met, keep, &replaced)
+                self.decide_write(table, key, (intent, draft), before, keep, &replaced)
             };
             let written = if near.is_held() {
                 paged.write_now(key, value, self.view(), &operation, decide)
@@ -209,7 +210,9 @@ impl Transaction {
             return Ok(Err(error));
         }
         let replaced = Cell::new(None);
-        let decide = |met: Met<'_>| self.decide_write(table, key, what, met, keep, &replaced);
+        let decide = |before: RecordBeforeWrite<'_>| {
+            self.decide_write(table, key, what, before, keep, &replaced)
+        };
         let value = intent.value().map(|value| slot_value(value, draft));
         let written = paged.write_now(key, value, self.view(), operation, decide)?;
         Ok(self.finish_write(table, key, what, written, replaced.get()))
@@ -227,7 +230,7 @@ impl Transaction {
         match written {
             Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
-            Ok(Written::Not(told)) => told,
+            Ok(Written::Refused(told)) => told,
             Ok(Written::Overwritten) => {
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
@@ -249,44 +252,44 @@ impl Transaction {
 
     /// Whether, and how, a record is written, now that it is known what is there: in one stretch with the
     /// write. The first `keep` writes to paged tables are not overwritten; one of them that no savepoint needs, and
-    /// that this takes the place of, is told in `replaced`.
+    /// that this takes the place of, is returned in `replaced`.
     fn decide_write(
         &self,
         table: &Records,
         key: &[u8],
         (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
-        met: Met<'_>,
+        before: RecordBeforeWrite<'_>,
         keep: u32,
         replaced: &Cell<Option<u32>>,
     ) -> Decision<Result<bool, OperationError>> {
         self.engine().planted_panic.panic_if_planted(Place::PagedWrite);
-        self.note_made(table, met.made);
-        // Whether the record is there is told by what the write comes to.
-        if let Base::Committed(lsn) = met.base {
+        self.note_made(table, before.made);
+        // The outcome of the write says whether the record is there.
+        if let Base::Committed(lsn) = before.base {
             self.note_lsn(lsn);
         }
-        if !intent.applies(met.exists) {
-            if !matches!(met.base, Base::Own(_)) {
+        if !intent.applies(before.exists) {
+            if !matches!(before.base, Base::Own(_)) {
                 self.note_key(table, key);
             }
-            return Decision::Not(match intent {
+            return Decision::Refuse(match intent {
                 Intent::Insert(_) => Err(OperationError::KeyExists),
                 Intent::Update(_) => Err(OperationError::KeyNotFound),
                 Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
             });
         }
         if let Err(error) = self.check_not_stale().and_then(|()| self.check_version_bytes()) {
-            return Decision::Not(Err(error));
+            return Decision::Refuse(Err(error));
         }
         let mut writes = self.writes().borrow_mut();
-        match met.base {
+        match before.base {
             Base::Own(own) if own.position() >= keep => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
-                if let Some(before) = writes.overwrite_paged(own.position(), deleted, value) {
+                if let Some(replaced) = writes.overwrite_paged(own.position(), deleted, value) {
                     let values = table.paged().and_then(PagedTable::large);
                     let values = values.expect("a write led to a value").clone();
-                    self.worker().discard(values, before);
+                    self.worker().discard(values, replaced);
                 }
                 Decision::Overwrite
             }

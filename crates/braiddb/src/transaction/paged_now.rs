@@ -4,7 +4,9 @@ use smallvec::{SmallVec, smallvec};
 
 use super::context::Transaction;
 use super::index_changes::{Attempt, Fetched, Sight, Wait};
-use crate::page::{Base, CopiedValue, Decision, Met, NotNow, PagedTable, Refusal, Written};
+use crate::page::{
+    Base, CopiedValue, Decision, NotNow, PagedTable, RecordBeforeWrite, Refusal, Written,
+};
 use crate::reclaim::OperationGuard;
 use crate::record::Records;
 use crate::version::Undecided;
@@ -42,7 +44,7 @@ impl Transaction {
     ) -> Result<Sight<'o>, Wait<'t>> {
         match paged.read_now(key, self.view(), operation) {
             Ok(Ok(record)) => {
-                if let Some(lsn) = record.told.committed {
+                if let Some(lsn) = record.provenance.committed {
                     self.note_lsn(lsn);
                 }
                 match record.value {
@@ -68,25 +70,25 @@ impl Transaction {
         key: &[u8],
         operation: &OperationGuard,
     ) -> Attempt<'t, bool> {
-        let look = |met: Met<'_>| {
-            if let Base::Committed(lsn) = met.base {
+        let look = |before: RecordBeforeWrite<'_>| {
+            if let Base::Committed(lsn) = before.base {
                 self.note_lsn(lsn);
             }
-            self.note_made(table, met.made);
-            Decision::Not(met.exists)
+            self.note_made(table, before.made);
+            Decision::Refuse(before.exists)
         };
-        let met = match paged.write_now(key, None, self.view(), operation, look) {
-            Ok(met) => met,
+        let written = match paged.write_now(key, None, self.view(), operation, look) {
+            Ok(written) => written,
             Err(why) => return not_now(why),
         };
-        Ok(match met {
+        Ok(match written {
             Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
             Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
-            Ok(Written::Not(true)) => {
+            Ok(Written::Refused(true)) => {
                 self.note_key(table, key);
                 Ok(true)
             }
-            Ok(Written::Not(false)) => Ok(false),
+            Ok(Written::Refused(false)) => Ok(false),
             Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("only looked at"),
         })
     }

@@ -89,10 +89,10 @@ impl<'tx> Scan<'tx> {
             _ => cursor.pass_all(),
         }
         for (key, record) in &records {
-            if let Some(lsn) = record.told.committed {
+            if let Some(lsn) = record.provenance.committed {
                 transaction.note_lsn(lsn);
             }
-            let stale = record.told.below_newer && transaction.may_become_stale();
+            let stale = record.provenance.below_newer && transaction.may_become_stale();
             if stale && self.stale.is_none() {
                 self.stale = Some(key.clone());
             }
