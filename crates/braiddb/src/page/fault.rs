@@ -94,7 +94,7 @@ impl Loads {
 }
 
 impl LoadState {
-    /// Those who are to look again now that it has come so far.
+    /// Moves the load on to a stage; returns who waits for that, to be woken.
     fn advance_stage(&mut self, stage: Stage) -> Vec<RemoteWaiter> {
         self.stage = stage;
         let waiters = std::mem::take(&mut self.waiters);

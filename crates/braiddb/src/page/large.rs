@@ -44,10 +44,10 @@ pub(crate) struct LargeValues {
     tree: Option<PageTree>,
     next: AtomicU64,
     piece_bytes: usize,
-    /// Values that nobody sees any more, and whose pieces nobody has been told to remove.
-    buried: Mutex<Vec<LargeRef>>,
-    /// Whether there may be some.
-    any_buried: AtomicBool,
+    /// Values that nobody sees any more, whose pieces are to be removed.
+    removal_queue: Mutex<Vec<LargeRef>>,
+    /// Whether there may be some in the queue.
+    any_queued: AtomicBool,
 }
 
 /// How far a value has been read.
@@ -87,9 +87,9 @@ impl LargeValues {
         let tree = PageTree::create(space, TableId(id.0 | PIECES)).await?;
         let most = tree.max_inline_value_bytes();
         let piece_bytes = if most > 4 * LESS_BYTES { most - LESS_BYTES } else { most };
-        let (next, buried, any_buried) =
+        let (next, removal_queue, any_queued) =
             (AtomicU64::new(1), Mutex::default(), AtomicBool::default());
-        Ok(Self { tree: Some(tree), next, piece_bytes, buried, any_buried })
+        Ok(Self { tree: Some(tree), next, piece_bytes, removal_queue, any_queued })
     }
 
     fn tree(&self) -> &PageTree {
@@ -114,22 +114,22 @@ impl LargeValues {
         LargeRef { number, bytes: u32::try_from(bytes).expect("values are bounded far below") }
     }
 
-    /// Notes that nobody sees a value any more, to be told to whoever asks.
+    /// Queues a value that nobody sees any more, for whoever takes the queue to remove its pieces.
     pub(super) fn queue_for_removal(&self, large: LargeRef) {
-        self.buried.lock().push(large);
+        self.removal_queue.lock().push(large);
         // Relaxed: who misses it is followed by others.
-        self.any_buried.store(true, Ordering::Relaxed);
+        self.any_queued.store(true, Ordering::Relaxed);
     }
 
-    /// Values that nobody sees any more: the caller's, to have their pieces removed.
+    /// Takes all queued values, which nobody sees any more; the caller is to have their pieces removed.
     pub(crate) fn take_removal_queue(&self) -> Vec<LargeRef> {
-        // Relaxed: see `bury`.
-        if !self.any_buried.load(Ordering::Relaxed) {
+        // Relaxed: see `queue_for_removal`.
+        if !self.any_queued.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        let mut buried = self.buried.lock();
-        self.any_buried.store(false, Ordering::Relaxed);
-        std::mem::take(&mut buried)
+        let mut removal_queue = self.removal_queue.lock();
+        self.any_queued.store(false, Ordering::Relaxed);
+        std::mem::take(&mut removal_queue)
     }
 
     /// How many pieces a value has.

@@ -218,7 +218,7 @@ impl Transaction {
         Ok(self.finish_write(table, key, what, written, replaced.get()))
     }
 
-    /// What a write to a page came to, noted.
+    /// Notes the outcome of a write to a page, and returns the write's result.
     fn finish_write(
         &self,
         table: &Records,

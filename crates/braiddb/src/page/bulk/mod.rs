@@ -154,7 +154,7 @@ impl PagedTable {
         }
     }
 
-    /// Notes that nobody sees a value any more.
+    /// Queues a value for removal that nobody sees any more, if it is a large one.
     fn queue_for_removal(&self, value: SlotValue<'_>) {
         if let Some(large) = value.large() {
             self.large().expect("it led to a value").queue_for_removal(large);

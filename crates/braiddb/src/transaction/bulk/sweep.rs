@@ -170,7 +170,7 @@ async fn sweep(
 }
 
 impl WorkerTransactions {
-    /// Has the pieces of values removed that nobody sees any more, and that somebody came by who could not say so.
+    /// Has the pieces of the values removed that are queued for it: nobody sees them any more.
     #[inline]
     pub(in crate::transaction) fn discard_queued_for_removal(&self, paged: &PagedTable) {
         let Some(values) = paged.large() else { return };
