@@ -51,24 +51,24 @@ struct State {
     half_gone: BTreeSet<u64>,
     /// By their numbers, slots that are being created, and how far they were advanced meanwhile: their rows can be seen
     /// before they are durable.
-    coming: BTreeMap<u64, SlotRow>,
-    /// By name, those of them that somebody was told of, as their rows are durable: the tasks that enter them have not come
-    /// to it yet.
-    told: BTreeMap<String, u64>,
+    pending: BTreeMap<u64, SlotRow>,
+    /// By name, those of them that callers already know of, as their rows are durable: the tasks that enter them have not
+    /// done so yet.
+    published: BTreeMap<String, u64>,
 }
 
 impl State {
-    /// The row of a slot that somebody can know of.
+    /// The row of a slot that callers can know of.
     fn row(&self, name: &str) -> Option<&SlotRow> {
-        let told = self.told.get(name).filter(|number| !self.half_gone.contains(number));
-        let coming = told.and_then(|number| self.coming.get(number));
-        coming.or_else(|| self.by_name.get(name).map(|slot| &slot.row))
+        let published = self.published.get(name).filter(|number| !self.half_gone.contains(number));
+        let pending = published.and_then(|number| self.pending.get(number));
+        pending.or_else(|| self.by_name.get(name).map(|slot| &slot.row))
     }
 
-    /// The creation of a slot is over; its row, if it was under way.
-    fn has_come(&mut self, number: u64) -> Option<SlotRow> {
-        self.told.retain(|_, told| *told != number);
-        self.coming.remove(&number)
+    /// Notes that the creation of a slot is over, successful or not; returns its row, if it was under way.
+    fn creation_finished(&mut self, number: u64) -> Option<SlotRow> {
+        self.published.retain(|_, published| *published != number);
+        self.pending.remove(&number)
     }
 }
 
@@ -88,15 +88,15 @@ impl Slot {
     }
 }
 
-/// That a slot is being created.
-struct Coming<'s> {
+/// A slot that is being created, until this is dropped.
+struct PendingSlot<'s> {
     slots: &'s Slots,
     number: u64,
 }
 
-impl Drop for Coming<'_> {
+impl Drop for PendingSlot<'_> {
     fn drop(&mut self) {
-        self.slots.0.lock().has_come(self.number);
+        self.slots.0.lock().creation_finished(self.number);
     }
 }
 
@@ -161,16 +161,16 @@ impl Slots {
         slot.is_some_and(|slot| slot.hold.as_ref().is_none_or(|hold| hold.from().is_none()))
     }
 
-    /// Says that a slot is being created, which is entered before the result is dropped, or never.
-    fn expect(&self, row: SlotRow) -> Coming<'_> {
-        self.0.lock().coming.insert(row.number, row);
-        Coming { slots: self, number: row.number }
+    /// Notes that a slot is being created, which is entered before the result is dropped, or never.
+    fn begin_creation(&self, row: SlotRow) -> PendingSlot<'_> {
+        self.0.lock().pending.insert(row.number, row);
+        PendingSlot { slots: self, number: row.number }
     }
 
     /// Enters a slot whose creation is durable.
     fn enter(&self, name: String, mut slot: Slot) {
         let state = &mut *self.0.lock();
-        if let Some(row) = state.has_come(slot.row.number) {
+        if let Some(row) = state.creation_finished(slot.row.number) {
             slot.advance(&row);
         }
         if state.half_gone.remove(&slot.row.number) {
@@ -183,20 +183,20 @@ impl Slots {
         state.half_gone.extend(gone);
     }
 
-    /// Somebody is to be told of a slot, whose row is durable: from then on it is there for all.
-    fn tell(&self, name: &str, number: u64) {
+    /// Before a caller gets to know of a slot, whose row is durable: from then on it is there for all.
+    fn publish(&self, name: &str, number: u64) {
         let state = &mut *self.0.lock();
-        if state.coming.contains_key(&number) {
-            state.told.insert(name.to_owned(), number);
+        if state.pending.contains_key(&number) {
+            state.published.insert(name.to_owned(), number);
         }
     }
 
     /// Moves a slot on, whose row is durable.
     fn advance(&self, name: &str, row: &SlotRow) {
         let state = &mut *self.0.lock();
-        if let Some(coming) = state.coming.get_mut(&row.number) {
-            *coming = coming.advanced(&row.token([0; 16]));
-            state.told.insert(name.to_owned(), row.number);
+        if let Some(pending) = state.pending.get_mut(&row.number) {
+            *pending = pending.advanced(&row.token([0; 16]));
+            state.published.insert(name.to_owned(), row.number);
         } else if let Some(slot) = state.by_name.get_mut(name)
             && slot.row.number == row.number
         {
@@ -334,7 +334,7 @@ impl Database {
     pub async fn change_slots(&self) -> Result<Vec<ChangeSlot>> {
         let rows = self.run(async |tx| tx.slots().await).await?;
         let engine = &self.shared.engine;
-        rows.iter().for_each(|(name, row)| self.shared.slots.tell(name, row.number));
+        rows.iter().for_each(|(name, row)| self.shared.slots.publish(name, row.number));
         let Some(files) = engine.log.readable_files() else { return Ok(Vec::new()) };
         let end = engine.log.tail();
         let described = rows.into_iter().map(|(name, row)| ChangeSlot {
@@ -386,13 +386,13 @@ async fn create(
             inserted => inserted.map(|()| None),
         }
     };
-    let _coming = slots.expect(row);
+    let _pending = slots.begin_creation(row);
     let (there, lsn) = commit_on_worker(insert).await?;
     // Where nothing was written, what was read was committed before.
     let lsn = if there.is_none() { lsn } else { Lsn(lsn.0 - 1) };
     worker.wait_durable(lsn).await?;
     if let Some(number) = there {
-        slots.tell(&name, number);
+        slots.publish(&name, number);
         return Err(Error::ChangeSlotExists(name));
     }
     slots.enter(name, Slot { row, created: lsn, hold: Some(hold) });
@@ -480,13 +480,13 @@ mod tests {
         SlotRow { resume: Lsn(to), given: Lsn(to), ..slot(number, 0).row }
     }
 
-    /// What becomes durable is told in any order: slots of one name that are made, advanced and dropped one after
+    /// What becomes durable is entered in any order: slots of one name that are made, advanced and dropped one after
     /// another, the last of which may stay.
     #[test]
     fn a_slot_is_there_in_the_end_if_its_row_is_and_where_that_is() {
         with_limit(PART_SECONDS, |_| {
             #[derive(Clone, Copy, Debug)]
-            enum Told {
+            enum DurableStep {
                 Made,
                 Advanced(u64),
                 Dropped,
@@ -494,42 +494,43 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(1);
             for _ in 0..20_000 {
                 let (count, stays) = (random.u64(1..5), random.bool());
-                let mut told = Vec::new();
+                let mut steps = Vec::new();
                 for number in 0..count {
-                    told.push((number, Told::Made));
+                    steps.push((number, DurableStep::Made));
                     let advances = 2..random.u64(2..5);
-                    told.extend(advances.map(|to| (number, Told::Advanced(to))));
-                    told.push((number, Told::Dropped));
+                    steps.extend(advances.map(|to| (number, DurableStep::Advanced(to))));
+                    steps.push((number, DurableStep::Dropped));
                 }
                 if stays {
-                    told.pop();
+                    steps.pop();
                 }
                 let furthest = |number| {
-                    let to = |(of, told): &(u64, Told)| match told {
-                        Told::Advanced(to) if *of == number => Some(*to),
+                    let to = |(of, step): &(u64, DurableStep)| match step {
+                        DurableStep::Advanced(to) if *of == number => Some(*to),
                         _ => None,
                     };
-                    told.iter().filter_map(to).max().unwrap_or(1)
+                    steps.iter().filter_map(to).max().unwrap_or(1)
                 };
                 let furthest = furthest(count - 1);
-                random.shuffle(&mut told);
+                random.shuffle(&mut steps);
                 let slots = Slots::default();
-                let mut coming: Vec<_> =
-                    (0..count).map(|number| Some(slots.expect(slot(number, 0).row))).collect();
-                for (number, what) in &told {
-                    match what {
-                        Told::Made => {
+                let mut pending: Vec<_> = (0..count)
+                    .map(|number| Some(slots.begin_creation(slot(number, 0).row)))
+                    .collect();
+                for (number, step) in &steps {
+                    match step {
+                        DurableStep::Made => {
                             slots.enter("s".to_owned(), slot(*number, 10 * number));
-                            coming[*number as usize] = None;
+                            pending[*number as usize] = None;
                         }
-                        Told::Advanced(to) => slots.advance("s", &advanced_to(*number, *to)),
-                        Told::Dropped => slots.remove("s", *number),
+                        DurableStep::Advanced(to) => slots.advance("s", &advanced_to(*number, *to)),
+                        DurableStep::Dropped => slots.remove("s", *number),
                     }
                 }
                 let state = slots.0.lock();
                 let there = state.by_name.get("s").map(|slot| (slot.row.number, slot.row.given));
-                assert_eq!(there, stays.then(|| (count - 1, Lsn(furthest))), "{told:?}");
-                assert!(state.half_gone.is_empty() && state.coming.is_empty(), "{told:?}");
+                assert_eq!(there, stays.then(|| (count - 1, Lsn(furthest))), "{steps:?}");
+                assert!(state.half_gone.is_empty() && state.pending.is_empty(), "{steps:?}");
             }
         });
     }
@@ -541,26 +542,30 @@ mod tests {
             let slots = Slots::default();
             let number = |slots: &Slots| slots.0.lock().row("s").map(|row| row.number);
             slots.enter("s".to_owned(), slot(1, 10));
-            let coming = slots.expect(slot(2, 20).row);
+            let pending = slots.begin_creation(slot(2, 20).row);
             assert_eq!(number(&slots), Some(1), "nobody was told of the other");
-            slots.tell("s", 2);
+            slots.publish("s", 2);
             assert_eq!(number(&slots), Some(2), "the first was dropped by then");
             slots.remove("s", 2);
             slots.remove("s", 1);
             assert_eq!(number(&slots), None);
             slots.enter("s".to_owned(), slot(2, 20));
-            drop(coming);
+            drop(pending);
             assert_eq!(number(&slots), None);
             // Advanced by somebody.
-            let coming = slots.expect(slot(3, 30).row);
+            let pending = slots.begin_creation(slot(3, 30).row);
             slots.advance("s", &advanced_to(3, 40));
             assert_eq!(number(&slots), Some(3));
             slots.enter("s".to_owned(), slot(3, 30));
-            drop(coming);
+            drop(pending);
             assert_eq!(number(&slots), Some(3));
             slots.remove("s", 3);
             let state = slots.0.lock();
-            assert!(state.told.is_empty() && state.coming.is_empty() && state.half_gone.is_empty());
+            assert!(
+                state.published.is_empty()
+                    && state.pending.is_empty()
+                    && state.half_gone.is_empty()
+            );
         });
     }
 
@@ -569,11 +574,11 @@ mod tests {
     fn a_slot_that_is_not_made_after_all_leaves_nothing() {
         with_limit(PART_SECONDS, |_| {
             let slots = Slots::default();
-            drop(slots.expect(slot(1, 0).row));
+            drop(slots.begin_creation(slot(1, 0).row));
             slots.advance("s", &advanced_to(1, 5));
             let state = slots.0.lock();
             assert!(
-                state.by_name.is_empty() && state.half_gone.is_empty() && state.coming.is_empty()
+                state.by_name.is_empty() && state.half_gone.is_empty() && state.pending.is_empty()
             );
         });
     }

@@ -12,10 +12,10 @@ use crate::transaction::error::{IndexError, OperationError};
 use crate::transaction::index_keys::{Change, changes, detached};
 use crate::transaction::write::Intent;
 
-/// The right to be the write of several steps that is under way.
-struct Alone<'t>(&'t Transaction);
+/// The right to carry out a write of several steps: of an operation one is under way at a time.
+struct ExclusiveStep<'t>(&'t Transaction);
 
-impl<'t> Alone<'t> {
+impl<'t> ExclusiveStep<'t> {
     async fn wait(transaction: &'t Transaction) -> Self {
         loop {
             if let Some(bulk) = &mut transaction.writes().borrow_mut().bulk
@@ -28,7 +28,7 @@ impl<'t> Alone<'t> {
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for ExclusiveStep<'_> {
     fn drop(&mut self) {
         if let Some(bulk) = &mut self.0.writes().borrow_mut().bulk {
             bulk.is_busy = false;
@@ -36,13 +36,16 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Keeps the transaction from committing, unless it is told that all was done.
-struct Halfway<'t>(&'t Transaction, bool);
+/// Keeps the transaction from committing if it is dropped before all steps of a write were done.
+struct FailUnlessFinished<'t> {
+    transaction: &'t Transaction,
+    is_finished: bool,
+}
 
-impl Drop for Halfway<'_> {
+impl Drop for FailUnlessFinished<'_> {
     fn drop(&mut self) {
-        if !self.1 {
-            self.0.fail_halfway(OperationError::BulkGivenUp);
+        if !self.is_finished {
+            self.transaction.fail_halfway(OperationError::BulkGivenUp);
         }
     }
 }
@@ -65,12 +68,12 @@ impl Transaction {
         }
         loop {
             let violation = {
-                let _alone = Alone::wait(self).await;
+                let _step = ExclusiveStep::wait(self).await;
                 let found = self.get_unnoted(table, key).await?;
                 let old = found.as_ref().map(|(found, _)| found.bytes());
                 let intent = match self.for_stored(table, intent, old) {
                     Ok(intent) => intent,
-                    Err(told) => return told,
+                    Err(answer) => return answer,
                 };
                 if !intent.applies(old.is_some()) {
                     // Then it says so.
@@ -82,7 +85,7 @@ impl Transaction {
                     Some(violation) => violation,
                 }
             };
-            // Not alone: that is a write of its own.
+            // Without the exclusive step: that is a write of its own.
             if !Box::pin(self.remove_expired_conflict(table, &indexes, &violation)).await? {
                 return Err(violation);
             }
@@ -115,7 +118,7 @@ impl Transaction {
         intent: Intent<'_>,
         changes: &[Change<'_>],
     ) -> Result<bool, OperationError> {
-        let mut halfway = Halfway(self, false);
+        let mut guard = FailUnlessFinished { transaction: self, is_finished: false };
         for change in changes {
             let (index, entry) = (change.index, &change.entry);
             let written = match change.gained {
@@ -129,7 +132,7 @@ impl Transaction {
             self.worker().counters().index_entries.add(1);
         }
         let written = self.write_record(table, key, intent).await?;
-        halfway.1 = true;
+        guard.is_finished = true;
         Ok(written)
     }
 }
