@@ -163,7 +163,7 @@ async fn list(
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let mut entries = Vec::with_capacity(BATCH);
     let more = cursor.next_batch(&operation, &mut entries, BATCH).await;
-    table.bring_near(entries.iter().map(|entry| entry.rid)).await;
+    table.prefetch(entries.iter().map(|entry| entry.rid)).await;
     let mut listed = Vec::with_capacity(entries.len());
     for entry in entries {
         if let Some(address) = transaction.locate(table, entry.rid, &operation).await? {

@@ -19,7 +19,7 @@ pub(super) struct Separator {
 
 impl Index {
     /// Maps `key` to `rid`, unless it is mapped already. Does not suspend: a look-up before has
-    /// brought the path near.
+    /// prefetched the path.
     ///
     /// # Errors
     /// The record id that `key` is mapped to.

@@ -43,7 +43,7 @@ impl Pager {
         self.held.extend(pages);
     }
 
-    pub(super) fn let_go(&mut self, pages: &[PageId]) {
+    pub(super) fn release(&mut self, pages: &[PageId]) {
         for page in pages {
             let position = self.held.iter().position(|held| held == page);
             self.held.swap_remove(position.expect("held until now"));

@@ -109,7 +109,7 @@ pub(crate) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.pages.is_empty() {
-            self.space.pager.lock().let_go(&self.pages);
+            self.space.pager.lock().release(&self.pages);
         }
     }
 }

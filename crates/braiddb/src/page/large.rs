@@ -158,7 +158,7 @@ impl LargeValues {
         let room = Room::value(bytes.len());
         let latched = match now {
             true => self.tree().try_latch(&key, room),
-            false => self.tree().latch_if_near(&key, room).await,
+            false => self.tree().latch_if_in_memory(&key, room).await,
         };
         let mut leaf = latched.map_err(|why| NotNow::new(self.tree().space(), why))?;
         match leaf.find(&key) {
@@ -270,7 +270,7 @@ impl LargeReader<'_> {
             if self.bytes.len() >= self.wanted {
                 return Ok(Progress::All);
             }
-            let met = self.cursor.peek_if_near(MOST_ON_LEAF, now, Run::copy).await;
+            let met = self.cursor.peek_if_in_memory(MOST_ON_LEAF, now, Run::copy).await;
             let run = match met {
                 Ok(run) => run,
                 // It stands behind a leaf in which there was nothing.

@@ -55,18 +55,18 @@ impl Interruptions {
 }
 
 impl PagedTable {
-    /// Brings the way to the leaf of a key to the caches, and sees to it that there is room for a value,
-    /// if that is in memory; the room may be taken when this returns.
+    /// Prefetches the path to the leaf of a key into the processor's caches, and sees to it that there is room for a value,
+    /// if the leaf is in memory; the room may be taken when this returns.
     ///
     /// # Errors
     /// When a page cannot be had now.
-    pub(crate) async fn bring_near(
+    pub(crate) async fn prefetch_path(
         &self,
         key: &[u8],
         value: Option<SlotValue<'_>>,
     ) -> Result<(), NotNow> {
         let bytes = value.map_or(0, SlotValue::cell_bytes);
-        let latched = self.tree().latch_if_near(key, Room::value(bytes)).await;
+        let latched = self.tree().latch_if_in_memory(key, Room::value(bytes)).await;
         latched.map(drop).map_err(|interrupted| self.not_now(interrupted))
     }
 

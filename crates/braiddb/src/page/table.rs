@@ -192,7 +192,7 @@ impl PagedTable {
             return Ok(Ok(PagedRecord::NONE));
         }
         let look = |leaf: LeafView<'_>, slot| Copied::of(self, leaf, slot, key, operation);
-        match self.tree().read_if_near(key, look).await {
+        match self.tree().read_if_in_memory(key, look).await {
             Ok(copied) => Ok(copied.seen_by(view)),
             Err(interrupted) => Err(self.not_now(interrupted)),
         }
@@ -212,7 +212,7 @@ impl PagedTable {
         decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Result<Written<E>, Refusal>, NotNow> {
         let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
-        match self.tree().latch_if_near(key, room).await {
+        match self.tree().latch_if_in_memory(key, room).await {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view(), operation, decide)),
             Err(interrupted) => Err(self.not_now(interrupted)),
         }
@@ -474,7 +474,7 @@ impl PagedCursor<'_> {
         operation: &OperationGuard,
     ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, NotNow> {
         let table = self.table;
-        let copied = self.cursor.peek_if_near(most, now, |leaf, places: Range<usize>| {
+        let copied = self.cursor.peek_if_in_memory(most, now, |leaf, places: Range<usize>| {
             let each = |place| {
                 let mut key = KeyBuffer::new();
                 leaf.copy_key(place, key.inner_mut());

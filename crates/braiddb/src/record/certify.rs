@@ -103,12 +103,12 @@ impl Records {
         committed.then_some(version)
     }
 
-    /// Brings a record near that is to be certified soon.
+    /// Prefetches the entry of a record that is to be certified soon.
     pub(crate) fn prefetch_entry(&self, rid: Rid) {
         sched::prefetch(self.array().pointer(rid));
     }
 
-    /// Brings the newest version near of a record whose entry is.
+    /// Prefetches the newest version of a record whose entry was prefetched.
     pub(crate) fn prefetch_newest(&self, rid: Rid, _operation: &OperationGuard) {
         if let IndirectionEntry::Version(head) = self.array().load(rid) {
             sched::prefetch(head.pointer());

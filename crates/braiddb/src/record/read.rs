@@ -84,7 +84,7 @@ impl Records {
         Ok(None)
     }
 
-    /// Like `find`, for a record whose cache lines are near: does not suspend.
+    /// Like `find`, for a record whose cache lines were prefetched: does not suspend.
     #[inline(always)]
     pub(crate) fn find_now<'o>(
         &self,
@@ -177,8 +177,8 @@ impl Records {
         Ok(Some(seen.record().map_or(Located::Unlogged, at)))
     }
 
-    /// Brings the entries and the newest versions of many records near, all at once.
-    pub(crate) async fn bring_near(&self, rids: impl Iterator<Item = Rid> + Clone) {
+    /// Prefetches the entries and the newest versions of many records into the processor's caches, all at once.
+    pub(crate) async fn prefetch(&self, rids: impl Iterator<Item = Rid> + Clone) {
         if self.array_is_cold() {
             rids.clone().for_each(|rid| sched::prefetch(self.array().pointer(rid)));
             sched::suspend_memory().await;

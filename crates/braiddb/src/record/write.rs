@@ -46,7 +46,7 @@ impl<'a> Base<'a> {
 }
 
 impl Records {
-    /// Brings the head of a record's chain near, so that `base` and `install` find it cached. Nothing
+    /// Prefetches the head of a record's chain, so that `base` and `install` find it cached. Nothing
     /// is read of it: it may be freed by then.
     pub(crate) async fn prefetch_head(&self, rid: Rid) {
         if self.array_is_cold() {

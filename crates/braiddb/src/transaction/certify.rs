@@ -16,7 +16,7 @@ use crate::record::Records;
 use crate::rid::Rid;
 use crate::sched::{self, run_now};
 
-/// How many records ahead an entry is brought near, and the version it leads to.
+/// How many records ahead an entry is prefetched, and the version it leads to.
 const ENTRIES_AHEAD: usize = 16;
 const HEADS_AHEAD: usize = 8;
 /// Entries of the index that are looked at together.

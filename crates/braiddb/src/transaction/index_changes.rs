@@ -30,7 +30,7 @@ use super::error::{IndexError, OperationError};
 use super::index_keys::{Change, changes, detached};
 use super::large::{Draft, LargeRead, SeenAt, slot_value};
 use super::paged::check_fits;
-use super::paged_now::{all_near, not_now};
+use super::paged_now::{all_prefetched, not_now};
 use super::write::Intent;
 use crate::log::Lsn;
 use crate::page::{Held, Interrupted, LargeRef, Needs, NotNow, PagedTable, SlotValue, ValueBytes};
@@ -166,9 +166,9 @@ impl Transaction {
                     table.paged().map_or(Ok(()), |paged| self.join(table, paged))?;
                 }
                 let before = self.moment();
-                let is_near = held.is_some();
+                let are_held = held.is_some();
                 let attempt =
-                    self.try_write(table, &indexes, begin, key, what, &fetched, is_near).await;
+                    self.try_write(table, &indexes, begin, key, what, &fetched, are_held).await;
                 drop(held.take());
                 match attempt {
                     Ok(Err(OperationError::Conflict(_)))
@@ -197,7 +197,7 @@ impl Transaction {
         })
     }
 
-    /// Makes an attempt at a write; without suspensions if all that interrupted it before `is_near`.
+    /// Makes an attempt at a write; without suspensions if all pages that interrupted it before `are_held`.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one write, made by its only caller"
@@ -210,19 +210,19 @@ impl Transaction {
         key: &[u8],
         (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
         fetched: &Fetched,
-        is_near: bool,
+        are_held: bool,
     ) -> Attempt<'t, bool> {
         if let Some(paged) = table.paged() {
             if let Err(error) = check_fits(paged, key) {
                 return Ok(Err(error));
             }
             let value = intent.value().map(|value| slot_value(value, draft));
-            if !is_near && let Err(why) = paged.bring_near(key, value).await {
+            if !are_held && let Err(why) = paged.prefetch_path(key, value).await {
                 return not_now(why);
             }
         }
         let operation = reclaim::enter();
-        if !is_near {
+        if !are_held {
             sched::count_steps(1).await;
         }
         if table.paged().is_none()
@@ -259,13 +259,13 @@ impl Transaction {
                 return Ok(Err(error));
             }
         };
-        if !is_near && !changes.is_empty() {
-            let near = changes.iter().map(|change| {
+        if !are_held && !changes.is_empty() {
+            let prefetches = changes.iter().map(|change| {
                 let value = change.index.entry_value(key);
-                bring_near(change.index.entries(), &change.entry, value)
+                prefetch_entry_path(change.index.entries(), &change.entry, value)
             });
-            if let Err(told) = all_near(Interleaved::new(near).await) {
-                return told;
+            if let Err(answer) = all_prefetched(Interleaved::new(prefetches).await) {
+                return answer;
             }
             // Under one guard, so what lies at the same address is the same.
             if self.has_moved_on_from(begin)
@@ -524,14 +524,14 @@ fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
     IndexError::IndexInconsistent { table, index }.into()
 }
 
-/// Brings the way to an entry near.
-async fn bring_near(entries: &Records, key: &[u8], value: &[u8]) -> Result<(), NotNow> {
+/// Prefetches the path to an entry into the processor's caches.
+async fn prefetch_entry_path(entries: &Records, key: &[u8], value: &[u8]) -> Result<(), NotNow> {
     if let Some(paged) = entries.paged() {
-        return paged.bring_near(key, Some(SlotValue::Here(value))).await;
+        return paged.prefetch_path(key, Some(SlotValue::Here(value))).await;
     }
     let operation = reclaim::enter();
     if let Some(rid) = entries.index.get(key, &operation).await {
-        entries.bring_near(std::iter::once(rid)).await;
+        entries.prefetch(std::iter::once(rid)).await;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use super::abort::Moment;
 use super::context::Transaction;
 use super::error::OperationError;
-use super::paged::Near;
+use super::paged::RequiredPages;
 use super::paged_scan::MOST_AHEAD;
 use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
@@ -137,13 +137,14 @@ impl Transaction {
                 if piece % PIECES_PER_STEP == 0 {
                     sched::count_steps(PIECES_PER_STEP).await;
                 }
-                let mut near = Near::of_pieces(&draft.values);
+                let mut required = RequiredPages::of_pieces(&draft.values);
                 loop {
-                    let put = draft.values.put_piece(large, value, piece, near.is_held()).await;
-                    near.let_go();
+                    let put =
+                        draft.values.put_piece(large, value, piece, required.are_held()).await;
+                    required.release();
                     match put {
                         Ok(()) => break,
-                        Err(why) => near.bring(self, paged, why).await?,
+                        Err(why) => required.load(self, paged, why).await?,
                     }
                 }
             }

@@ -36,23 +36,23 @@ impl Transaction {
         paged: &PagedTable,
         key: &[u8],
     ) -> Result<(PagedRecord, bool), OperationError> {
-        let mut near = Near::new();
+        let mut required = RequiredPages::new();
         loop {
             let operation = reclaim::enter();
             self.engine().planted_panic.panic_if_planted(Place::PagedRead);
             let begin = self.begin();
-            let read = if near.is_held() {
+            let read = if required.are_held() {
                 paged.read_now(key, self.view(), &operation)
             } else {
                 sched::count_steps(1).await;
                 paged.read(key, self.view(), &operation).await
             };
-            near.let_go();
+            required.release();
             let read = match read {
                 Ok(read) => read,
                 Err(why) => {
                     drop(operation);
-                    near.bring(self, paged, why).await?;
+                    required.load(self, paged, why).await?;
                     continue;
                 }
             };
@@ -142,7 +142,7 @@ impl Transaction {
         let draft = self.draft(paged, intent.value()).await?;
         let draft = draft.as_ref();
         let value = intent.value().map(|value| slot_value(value, draft));
-        let mut near = Near::new();
+        let mut required = RequiredPages::new();
         loop {
             let operation = reclaim::enter();
             let replaced = Cell::new(None);
@@ -152,13 +152,13 @@ impl Transaction {
                 let keep = self.savepoints().newest_paged();
                 self.decide_write(table, key, (intent, draft), before, keep, &replaced)
             };
-            let written = if near.is_held() {
+            let written = if required.are_held() {
                 paged.write_now(key, value, self.view(), &operation, decide)
             } else {
                 sched::count_steps(1).await;
                 paged.write(key, value, || self.view(), &operation, decide).await
             };
-            near.let_go();
+            required.release();
             match written {
                 // From here on nothing suspends.
                 Ok(written) => {
@@ -166,7 +166,7 @@ impl Transaction {
                 }
                 Err(why) => {
                     drop(operation);
-                    near.bring(self, paged, why).await?;
+                    required.load(self, paged, why).await?;
                 }
             }
         }
@@ -348,16 +348,16 @@ impl Transaction {
     }
 }
 
-/// What an operation on one leaf needs that has met a page which is not in memory.
+/// Pages that an operation on one leaf needs, once it has found that one of them is not in memory.
 #[derive(Debug)]
-pub(super) struct Near {
-    /// None as long as nothing was met.
+pub(super) struct RequiredPages {
+    /// None as long as no page was missing.
     needs: Option<Needs>,
-    /// What is there now, until the next attempt is made, without suspending.
+    /// Those that are in memory now, and stay until the next attempt is made, without suspending.
     held: Option<Held>,
 }
 
-impl Near {
+impl RequiredPages {
     /// Nothing yet.
     pub(super) fn new() -> Self {
         Self { needs: None, held: None }
@@ -372,21 +372,21 @@ impl Near {
         self.needs.get_or_insert_with(|| paged.needs())
     }
 
-    /// Whether all is there, and the next attempt is not to suspend.
-    pub(super) fn is_held(&self) -> bool {
+    /// Whether all are in memory, and the next attempt is not to suspend.
+    pub(super) fn are_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// The attempt has been made.
-    pub(super) fn let_go(&mut self) {
+    /// Lets the pages leave memory again: the attempt has been made.
+    pub(super) fn release(&mut self) {
         self.held = None;
     }
 
-    /// Waits until what an attempt met is there; the caller holds no operation guard.
+    /// Loads into memory what an attempt did not find there; the caller holds no operation guard.
     ///
     /// # Errors
     /// When that cannot be.
-    pub(super) async fn bring(
+    pub(super) async fn load(
         &mut self,
         transaction: &Transaction,
         paged: &PagedTable,
@@ -405,8 +405,8 @@ impl Near {
     /// them is told to who needs them.
     ///
     /// # Errors
-    /// As `bring`.
-    pub(super) async fn bring_ahead(
+    /// As `load`.
+    pub(super) async fn load_ahead(
         &mut self,
         transaction: &Transaction,
         paged: &PagedTable,
@@ -424,7 +424,7 @@ impl Near {
                 return Ok(true);
             }
         }
-        self.bring(transaction, paged, why).await?;
+        self.load(transaction, paged, why).await?;
         Ok(false)
     }
 }

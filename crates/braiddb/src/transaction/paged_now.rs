@@ -19,12 +19,12 @@ pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
     }
 }
 
-/// What those came to that were to bring something near: all that is absent is waited for together.
-pub(super) fn all_near<'t, T>(
-    came_to: impl IntoIterator<Item = Result<(), NotNow>>,
+/// Whether all paths were prefetched: what is absent of them is waited for together.
+pub(super) fn all_prefetched<'t, T>(
+    outcomes: impl IntoIterator<Item = Result<(), NotNow>>,
 ) -> Result<(), Attempt<'t, T>> {
     let mut absent = SmallVec::new();
-    for why in came_to.into_iter().filter_map(Result::err) {
+    for why in outcomes.into_iter().filter_map(Result::err) {
         match why {
             NotNow::Interrupted(why) => absent.push(why),
             NotNow::Failed(error) => return Err(Ok(Err(error.into()))),

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::error::OperationError;
 use super::large::SeenAt;
-use super::paged::Near;
+use super::paged::RequiredPages;
 use super::scan::{BATCH, BATCH_BYTES, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
 use crate::page::{CopiedValue, Interrupted, NotNow, PagedRecord, PagedTable};
 use crate::reclaim;
@@ -25,10 +25,10 @@ impl<'tx> Scan<'tx> {
         let transaction = self.transaction;
         self.note_range();
         let reverse = self.direction == Direction::Reverse;
-        let mut near = Near::new();
+        let mut required = RequiredPages::new();
         let (records, large, whole) = loop {
             let operation = reclaim::enter();
-            let now = near.is_held();
+            let now = required.are_held();
             if !now {
                 sched::count_steps(1 + (self.batch / RECORDS_PER_STEP) as u32).await;
             }
@@ -37,7 +37,7 @@ impl<'tx> Scan<'tx> {
                 .page_cursor
                 .get_or_insert_with(|| paged.cursor(as_bytes(low), as_bytes(high), reverse));
             let met = cursor.peek(self.batch, now, || transaction.view(), &operation).await;
-            near.let_go();
+            required.release();
             match met {
                 Ok(None) => return Ok(false),
                 Ok(Some((mut records, whole))) if !records.is_empty() => {
@@ -60,7 +60,7 @@ impl<'tx> Scan<'tx> {
                 Err(why) => {
                     let ahead = cursor.absent_ahead(self.leaves_ahead);
                     drop(operation);
-                    let brought = near.bring_ahead(transaction, paged, why, &ahead).await?;
+                    let brought = required.load_ahead(transaction, paged, why, &ahead).await?;
                     // Each time that it waits it reads more at once, unless what lies ahead cannot be had.
                     self.leaves_ahead = match brought || ahead.is_empty() {
                         true => (2 * self.leaves_ahead).clamp(1, MOST_AHEAD),

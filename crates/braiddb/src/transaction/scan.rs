@@ -1,6 +1,6 @@
 //! Scans: the records of a range of keys, as the transaction sees them.
 //!
-//! A scan takes a leaf's entries at a time and brings the cache lines of all their records near
+//! A scan takes a leaf's entries at a time and prefetches the cache lines of all their records
 //! before it reads the first. Writes that the transaction itself makes while a scan is under way
 //! may or may not be met by it; those made before are.
 //!
@@ -395,7 +395,7 @@ impl<'tx> Scan<'tx> {
             return None;
         }
         sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
-        table.bring_near(entries.iter().map(|entry| entry.rid)).await;
+        table.prefetch(entries.iter().map(|entry| entry.rid)).await;
         loop {
             let batch = self.take(table, &entries, &operation);
             if !batch.records.is_empty() {

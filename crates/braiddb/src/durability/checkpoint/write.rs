@@ -197,7 +197,7 @@ impl Output {
             if !cursor.next_batch(&operation, &mut entries, BATCH).await {
                 break;
             }
-            table.bring_near(entries.iter().map(|entry| entry.rid)).await;
+            table.prefetch(entries.iter().map(|entry| entry.rid)).await;
             for entry in &entries {
                 let located = transaction.locate(table, entry.rid, &operation).await?;
                 let Some(address) = located else { continue };

@@ -126,7 +126,7 @@ pub(super) async fn find(
         let bound = table.rids().handed_out();
         for first in (0..bound).step_by(TURN) {
             let rids = (first..bound.min(first + TURN as u64)).map(Rid::new);
-            table.bring_near(rids.clone()).await;
+            table.prefetch(rids.clone()).await;
             let mut left: Vec<Rid> = rids.collect();
             while !left.is_empty() {
                 look_at(worker, table, &mut left, victims, |rid, kept| {

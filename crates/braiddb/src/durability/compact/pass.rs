@@ -57,7 +57,7 @@ pub(super) async fn pass(
         for some in batch.chunks_mut(TURN) {
             for of_table in some.chunk_by(|one, next| one.table == next.table) {
                 let table = moving.table(&of_table[0]);
-                table.bring_near(of_table.iter().map(|item| item.rid)).await;
+                table.prefetch(of_table.iter().map(|item| item.rid)).await;
             }
             look_at(worker, moving, some, &mut found)?;
             sched::yield_now(Cause::Memory).await;

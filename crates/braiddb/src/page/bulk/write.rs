@@ -65,7 +65,7 @@ impl PagedTable {
             let room = bytes.map_or(Room::NONE, Room::value);
             let latched = match now {
                 true => self.tree().try_latch(key, room),
-                false => self.tree().latch_if_near(key, room).await,
+                false => self.tree().latch_if_in_memory(key, room).await,
             };
             let mut leaf = latched.map_err(|why| BulkRefused::NotNow(self.not_now(why)))?;
             let slot = self.slot_for_bulk(&mut leaf, key, epoch, view(), operation);
@@ -87,7 +87,7 @@ impl PagedTable {
             let is_sparse = value.is_none() && leaf.is_sparse();
             drop(leaf);
             if is_sparse {
-                self.tree().merge_near(key);
+                self.tree().merge_if_in_memory(key);
             }
             return Ok(BulkWritten::Done { gone: target.gone, covers: target.before.is_some() });
         }

@@ -88,7 +88,7 @@ impl PageCursor<'_> {
         let mut needs = self.tree.needs(0);
         let mut held = None::<Held>;
         loop {
-            match self.peek_if_near(most, held.is_some(), &mut look).await {
+            match self.peek_if_in_memory(most, held.is_some(), &mut look).await {
                 Ok(found) => return Ok(found),
                 Err(Interrupted::Restart) => held = None,
                 Err(why) => {
@@ -104,7 +104,7 @@ impl PageCursor<'_> {
     /// # Errors
     /// When a page cannot be had now; `Restart` if it is `now`, and there was a leaf without slots in the range, behind
     /// which the cursor stands then.
-    pub(crate) async fn peek_if_near<R>(
+    pub(crate) async fn peek_if_in_memory<R>(
         &mut self,
         most: usize,
         now: bool,

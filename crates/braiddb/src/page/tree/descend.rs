@@ -86,7 +86,7 @@ impl PageTree {
         key: &[u8],
         mut look: impl FnMut(LeafView<'_>, Slot) -> R,
     ) -> Result<R, PageError> {
-        match self.read_if_near(key, &mut look).await {
+        match self.read_if_in_memory(key, &mut look).await {
             Ok(result) => Ok(result),
             Err(why) => {
                 self.space.retry(self.needs(0), why, || self.try_read_now(key, &mut look)).await
@@ -98,7 +98,7 @@ impl PageTree {
     ///
     /// # Errors
     /// When a page cannot be had now; never `Restart`.
-    pub(crate) async fn read_if_near<R>(
+    pub(crate) async fn read_if_in_memory<R>(
         &self,
         key: &[u8],
         mut look: impl FnMut(LeafView<'_>, Slot) -> R,

@@ -16,7 +16,7 @@ impl PageTree {
     /// # Errors
     /// When a page cannot be had.
     pub(crate) async fn latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, PageError> {
-        match self.latch_if_near(key, room).await {
+        match self.latch_if_in_memory(key, room).await {
             Ok(latched) => Ok(latched),
             Err(why) => self.space.retry(self.needs(0), why, || self.try_latch(key, room)).await,
         }
@@ -26,7 +26,7 @@ impl PageTree {
     ///
     /// # Errors
     /// When a page cannot be had now; never `Restart`.
-    pub(crate) async fn latch_if_near(
+    pub(crate) async fn latch_if_in_memory(
         &self,
         key: &[u8],
         room: Room,

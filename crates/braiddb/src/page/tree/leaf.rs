@@ -300,7 +300,7 @@ impl<'t> LatchedLeaf<'t> {
         self.page.page.is_nearly_empty()
     }
 
-    /// Whether [`PageTree::merge_near`] is worth a look, after a removal.
+    /// Whether [`PageTree::merge_if_in_memory`] is worth a look, after a removal.
     pub(in crate::page) fn is_sparse(&self) -> bool {
         let count = self.count();
         (count.is_multiple_of(LOOK_EVERY) || count < LOOK_EVERY) && self.page.page.is_sparse()

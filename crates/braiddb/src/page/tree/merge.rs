@@ -23,7 +23,7 @@ impl PageTree {
 
     /// Merges the leaf in whose range `key` is with a neighbour, if they fit well onto one page; then its
     /// parent, which has lost a child, and so on. Does not suspend.
-    pub(crate) fn merge_near(&self, key: &[u8]) {
+    pub(crate) fn merge_if_in_memory(&self, key: &[u8]) {
         // What is not in memory stays.
         _ = self.merge_from(key, &mut 0);
     }

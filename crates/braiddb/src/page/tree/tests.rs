@@ -111,7 +111,7 @@ fn remove(tree: &PageTree, key: &[u8]) -> bool {
     let is_sparse = leaf.is_sparse();
     drop(leaf);
     if is_sparse {
-        tree.merge_near(key);
+        tree.merge_if_in_memory(key);
     }
     true
 }

@@ -119,7 +119,7 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
                         let place = place_of(&leaf, &key);
                         leaf.remove(place);
                         drop(leaf);
-                        tree.merge_near(&key);
+                        tree.merge_if_in_memory(&key);
                         model.remove(&key);
                     }
                     (true, 1..) if !is_changed => {

@@ -10,7 +10,7 @@ use crate::sched;
 use crate::transaction::engine::Durability;
 use crate::transaction::error::OperationError;
 use crate::transaction::large::slot_value;
-use crate::transaction::paged::{Near, check_fits};
+use crate::transaction::paged::{RequiredPages, check_fits};
 use crate::transaction::write::Intent;
 
 impl Transaction {
@@ -30,11 +30,11 @@ impl Transaction {
         // A closure may go on after an error of this, and would lose records.
         self.log_blocks_of_bulk().await.map_err(|error| self.fail_halfway(error))?;
         let mut draft = self.draft(paged, intent.value()).await?;
-        let mut near = Near::new();
+        let mut required = RequiredPages::new();
         loop {
             let operation = reclaim::enter();
-            let is_near = near.is_held();
-            if !is_near {
+            let are_held = required.are_held();
+            if !are_held {
                 sched::count_steps(1).await;
             }
             let value = intent.value().map(|value| slot_value(value, draft.as_ref()));
@@ -45,8 +45,8 @@ impl Transaction {
             };
             let view = || self.view();
             let written =
-                paged.write_bulk(key, value, epoch, is_near, view, &operation, applies).await;
-            near.let_go();
+                paged.write_bulk(key, value, epoch, are_held, view, &operation, applies).await;
+            required.release();
             if let Some(lsn) = told.get() {
                 self.note_lsn(lsn);
             }
@@ -76,7 +76,7 @@ impl Transaction {
                 Err(BulkRefused::Conflict) => return Err(self.conflict_at(table, key)),
                 Err(BulkRefused::NotNow(why)) => {
                     drop(operation);
-                    near.bring(self, paged, why).await?;
+                    required.load(self, paged, why).await?;
                 }
             }
         }
