@@ -123,7 +123,7 @@ pub(super) fn wait<T>(
 }
 
 impl Shared {
-    pub(super) fn tell(&self, problem: String) {
+    pub(super) fn report_problem(&self, problem: String) {
         self.problem.lock().expect("nobody panics with it").get_or_insert(problem);
         // Relaxed: looked at before each transaction.
         self.stop.store(true, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl Shared {
             // A part of the round ends while transactions are under way.
             Some(Err(Error::Closed)) => Ended::Unknown,
             Some(Err(error)) => {
-                self.tell(format!("a transaction failed: {error}"));
+                self.report_problem(format!("a transaction failed: {error}"));
                 Ended::Unknown
             }
         }
@@ -260,9 +260,9 @@ impl Shared {
                 self.counts.operations.fetch_add(4, Ordering::Relaxed);
                 self.counts.records_read.fetch_add(records, Ordering::Relaxed);
             }
-            Ok(Err(problem)) => self.tell(problem),
+            Ok(Err(problem)) => self.report_problem(problem),
             Err(Error::Conflict { .. } | Error::NotSerializable { .. } | Error::Closed) => {}
-            Err(error) => self.tell(format!("a transaction of the bank failed: {error}")),
+            Err(error) => self.report_problem(format!("a transaction of the bank failed: {error}")),
         }
     }
 }

@@ -156,7 +156,7 @@ impl Shared {
                 // Relaxed, both: the transaction is over, and `whole_until` is read when the clients are.
                 map.whole_until.fetch_min(begun.load(Ordering::Relaxed), Ordering::Relaxed);
             }
-            Err(error) => self.tell(format!("a transaction on the map failed: {error}")),
+            Err(error) => self.report_problem(format!("a transaction on the map failed: {error}")),
         }
     }
 }

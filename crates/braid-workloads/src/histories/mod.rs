@@ -303,7 +303,7 @@ fn upkeep(shared: &Shared, over: &AtomicBool) {
         match pollster::block_on(shared.db.compact()) {
             // Nothing is logged in memory.
             Ok(_) | Err(Error::Closed | Error::Options(_) | Error::CheckpointUnderWay) => {}
-            Err(error) => shared.tell(format!("compaction failed: {error}")),
+            Err(error) => shared.report_problem(format!("compaction failed: {error}")),
         }
         std::thread::sleep(UPKEEP);
     }
@@ -320,9 +320,11 @@ fn stay(shared: &Shared, over: &AtomicBool) {
             let audited = pollster::block_on(reader.step(async move |tx| tables.audit(tx).await));
             match audited {
                 Ok(Ok(_)) => {}
-                Ok(Err(problem)) => shared.tell(format!("a reader that stays: {problem}")),
+                Ok(Err(problem)) => {
+                    shared.report_problem(format!("a reader that stays: {problem}"))
+                }
                 Err(Error::Closed | Error::TransactionOver) => return,
-                Err(error) => shared.tell(format!("a reader that stays: {error}")),
+                Err(error) => shared.report_problem(format!("a reader that stays: {error}")),
             }
             std::thread::sleep(UPKEEP / 4);
         }

@@ -89,9 +89,9 @@ impl Shared {
                 self.counts.records_read.fetch_add(3 * held, Ordering::Relaxed);
                 self.counts.operations.fetch_add(3, Ordering::Relaxed);
             }
-            Ok(Err(problem)) => self.tell(problem),
+            Ok(Err(problem)) => self.report_problem(problem),
             Err(Error::Conflict { .. } | Error::NotSerializable { .. } | Error::Closed) => {}
-            Err(error) => self.tell(format!("a transaction on texts failed: {error}")),
+            Err(error) => self.report_problem(format!("a transaction on texts failed: {error}")),
         }
     }
 }

@@ -94,12 +94,12 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let snapshots = snapshots?;
     report.fact("snapshots read", snapshots as f64, number::grouped(snapshots));
     let judged = updates >= UPDATES && settings.records == ChurnDefaults::RECORDS;
-    tell(&mut report, &looks, judged);
+    add_figures(&mut report, &looks, judged);
     bed.database.close()?;
     Ok(report)
 }
 
-fn tell(report: &mut Report, looks: &[Look], judged: bool) {
+fn add_figures(report: &mut Report, looks: &[Look], judged: bool) {
     let of = |part: &[Look], what: fn(&Look) -> u64| {
         Spread::of(part.iter().map(|look| what(look) as f64)).map(|spread| spread.median)
     };

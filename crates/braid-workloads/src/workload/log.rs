@@ -226,9 +226,9 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let what = "transactions of one put, by block size, workers and flush unit";
     let mut report = stage.measure("log", what, settings, subjects)?;
     report.notes.push(place.describe());
-    tell(&mut report, &setups);
+    add_figures(&mut report, &setups);
     #[cfg(braid_experiment)]
-    tell_crawled(&mut report, &setups, &counted);
+    add_crawled(&mut report, &setups, &counted);
     let judged = settings.records == LogDefaults::RECORDS && !settings.quick;
     #[cfg(braid_experiment)]
     judge_trackers(&mut report, settings, judged);
@@ -242,7 +242,7 @@ fn bandwidth(report: &Report, setup: &Setup) -> Option<f64> {
     Some(report.subject(&setup.name())?.rate.median * setup.bytes as f64)
 }
 
-fn tell(report: &mut Report, setups: &[Setup]) {
+fn add_figures(report: &mut Report, setups: &[Setup]) {
     let usual = setups[0];
     for setup in setups {
         if let Some(bandwidth) = bandwidth(report, setup) {
@@ -262,7 +262,7 @@ fn tell(report: &mut Report, setups: &[Setup]) {
 }
 
 #[cfg(braid_experiment)]
-fn tell_crawled(report: &mut Report, setups: &[Setup], counted: &[Rc<Cell<LogStats>>]) {
+fn add_crawled(report: &mut Report, setups: &[Setup], counted: &[Rc<Cell<LogStats>>]) {
     for (setup, log) in setups.iter().zip(counted.iter().map(|counted| counted.get())) {
         let advanced = log.crawled_bytes + log.hopped_bytes;
         if advanced > 0 {

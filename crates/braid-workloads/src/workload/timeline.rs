@@ -149,7 +149,12 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     report.fact("memory budget", budget as f64, number::bytes(budget));
     let disk = database.stats().log.disk_bytes;
     report.fact("log on disk at the end", disk as f64, number::bytes(disk));
-    tell(&mut report, &looks, budget, !settings.quick && records >= TimelineDefaults::RECORDS);
+    add_figures(
+        &mut report,
+        &looks,
+        budget,
+        !settings.quick && records >= TimelineDefaults::RECORDS,
+    );
     database.close()?;
     Ok(report)
 }
@@ -189,7 +194,7 @@ pub(crate) fn watch(database: &Database, over: &AtomicBool, pause: Duration) -> 
     }
 }
 
-fn tell(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
+fn add_figures(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
     // The last look may come right after the one before.
     let rates: Vec<f64> = transactions(looks).iter().map(|(_, rate)| *rate).collect();
     let windows = rates[..rates.len().saturating_sub(1)].chunks_exact(WINDOW);

@@ -400,7 +400,7 @@ impl Database {
             executor.settle_by(disk);
         }
         let watch = engine.watch.clone();
-        engine.failure.told_by(move || watch.end());
+        engine.failure.on_failure(move || watch.end());
         let workers = Workers::new(executor.jobs().clone());
         let shared = Shared { executor, workers, engine, slots: Arc::default(), recovery };
         Ok(Self { shared: Arc::new(shared) })

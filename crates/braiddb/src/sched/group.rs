@@ -95,8 +95,8 @@ impl WorkerGroup {
         for mailbox in &self.mailboxes {
             mailbox.ring();
         }
-        self.failure.tell();
-        local.tell_after_failure();
+        self.failure.run_callback();
+        local.wake_callers_after_failure();
     }
 
     /// A worker has left, and holds nothing of the engine's any more.

@@ -35,8 +35,8 @@ use crate::sync::{OnceLock, thread};
 pub(crate) struct Failure {
     begun: AtomicBool,
     message: OnceLock<Arc<str>>,
-    /// Called once that is recorded.
-    teller: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called once a failure is recorded.
+    callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Failure {
@@ -59,16 +59,16 @@ impl Failure {
         self.message.get()
     }
 
-    /// Has it told to those who wait on threads that are none of the workers': a worker that does not come back from a
-    /// user's code would keep the last one from leaving.
-    pub(crate) fn told_by(&self, tell: impl Fn() + Send + Sync + 'static) {
-        _ = self.teller.set(Box::new(tell));
+    /// Has `callback` called once a failure is recorded: for those who wait on threads that are none of the workers'. A
+    /// worker that does not come back from a user's code would keep the last one from leaving.
+    pub(crate) fn on_failure(&self, callback: impl Fn() + Send + Sync + 'static) {
+        _ = self.callback.set(Box::new(callback));
     }
 
-    /// Tells that it is recorded.
-    pub(super) fn tell(&self) {
-        if let Some(tell) = self.teller.get() {
-            tell();
+    /// Calls what is to be called once a failure is recorded.
+    pub(super) fn run_callback(&self) {
+        if let Some(callback) = self.callback.get() {
+            callback();
         }
     }
 
@@ -333,7 +333,7 @@ impl<T: 'static> Drop for UntilRecorded<T> {
 
 impl WorkerLocal {
     /// After a failure was recorded: wakes the callers that wait for what the panic unwound.
-    pub(super) fn tell_after_failure(&self) {
+    pub(super) fn wake_callers_after_failure(&self) {
         loop {
             let kept = self.until_recorded.take();
             if kept.is_empty() {

@@ -95,7 +95,7 @@ impl WorkerThread<'_> {
         drop_contained(device);
         // What it holds of the engine is not to be trusted, so it is not given back: it is leaked.
         std::mem::forget(driver);
-        _ = contain(|| local.tell_after_failure());
+        _ = contain(|| local.wake_callers_after_failure());
         local.transfers.leak();
     }
 }

@@ -96,7 +96,7 @@ impl Transaction {
                 None => {
                     self.note_key(table, key);
                     if stale {
-                        self.told_stale(table, key)?;
+                        self.note_stale_read(table, key)?;
                     }
                     return Ok(None);
                 }
@@ -121,7 +121,7 @@ impl Transaction {
             self.note_key(table, key);
         }
         if stale {
-            self.told_stale(table, key)?;
+            self.note_stale_read(table, key)?;
         }
         Ok(record.value.is_some())
     }

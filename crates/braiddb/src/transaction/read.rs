@@ -51,7 +51,7 @@ impl Transaction {
                 }
             };
             if stale {
-                self.told_stale(table, key)?;
+                self.note_stale_read(table, key)?;
             }
             if table.expires() {
                 return Ok(self.unexpired_found(table, found));
@@ -89,7 +89,7 @@ impl Transaction {
                         }
                         self.note_absence(table, key);
                         if stale {
-                            self.told_stale(table, key)?;
+                            self.note_stale_read(table, key)?;
                         }
                         return Ok(None);
                     };
@@ -158,7 +158,7 @@ impl Transaction {
                 false => self.note_absence(table, key),
             }
             if stale {
-                self.told_stale(table, key)?;
+                self.note_stale_read(table, key)?;
             }
             return Ok(found);
         }

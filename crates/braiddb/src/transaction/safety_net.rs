@@ -23,12 +23,12 @@
 //!
 //! After T has drawn `c`, without a suspension:
 //!
-//! 1. if it wrote, it waits until no other worker has a commit under way at an LSN before `c` that has not said
-//!    yet what it read; then it takes η from the access stamps of what it writes over;
+//! 1. if it wrote, it waits until no other worker has a commit under way at an LSN before `c` that has not
+//!    stamped yet what it read; then it takes η from the access stamps of what it writes over;
 //! 2. for all it read, it looks who wrote over it, and waits for those who commit before `c` to be decided,
 //!    then stamps it with `c`;
-//! 3. it says so, by its worker's word in [`SafetyNet::under_way`];
-//! 4. it compares, and tells its π before it is `Committed`.
+//! 3. it publishes that, by its worker's word in [`SafetyNet::under_way`];
+//! 4. it compares, and publishes its π before it is `Committed`.
 //!
 //! Whoever drew an LSN before `c` had stored its word before, and its `Committing`, and T's addition to the
 //! log's tail comes after that one's: so T sees them. Everybody waits for earlier LSNs only, so nobody waits in a
@@ -56,7 +56,7 @@ use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::Link;
 
-/// In place of an LSN: the worker has no commit under way, or that one has said what it read.
+/// In place of an LSN: the worker has no commit under way, or that one has stamped what it read.
 const NONE: u64 = u64::MAX;
 
 /// What all transactions of a database share that certifies by the serial safety net.
@@ -104,11 +104,11 @@ impl SafetyNet {
         UnderWay(word)
     }
 
-    /// Waits until all that commit before `lsn` have said what they read.
+    /// Waits until all that commit before `lsn` have stamped what they read.
     fn await_readers(&self, worker: usize, lsn: Lsn) {
         for (_, word) in self.under_way.iter().enumerate().filter(|(other, _)| *other != worker) {
             let mut looks = 0;
-            // Acquire pairs with the Release in `said`: the reader's stamps are seen.
+            // Acquire pairs with the Release in `stamped_reads`: the reader's stamps are seen.
             while word.load(Ordering::Acquire) < lsn.0 {
                 wait(&mut looks);
             }
@@ -120,7 +120,8 @@ impl SafetyNet {
         self.bounds.read().get(&commit).copied().unwrap_or(commit)
     }
 
-    /// Tells π of a commit, before it counts. Nobody asks for those before `oldest` any more.
+    /// Makes π of a commit visible to other transactions, before the commit is `Committed`; `bound` is earlier than the
+    /// commit. Drops those of commits before `oldest`, which no transaction looks up any more.
     fn publish_bound(&self, commit: Lsn, bound: Lsn, oldest: Lsn) {
         let bounds = &mut *self.bounds.write();
         bounds.insert(commit, bound);
@@ -138,8 +139,8 @@ impl UnderWay<'_> {
         self.0.store(lsn.0, Ordering::Release);
     }
 
-    /// Says that what the transaction read is stamped.
-    fn said(&self) {
+    /// Publishes that what the transaction read is stamped.
+    fn stamped_reads(&self) {
         // Release pairs with the Acquire in `await_readers`.
         self.0.store(NONE, Ordering::Release);
     }
@@ -147,7 +148,7 @@ impl UnderWay<'_> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.said();
+        self.stamped_reads();
     }
 }
 

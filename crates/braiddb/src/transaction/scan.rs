@@ -237,14 +237,14 @@ impl<'tx> Scan<'tx> {
             }
         }
         if self.stale.is_some() {
-            self.tell_stale()?;
+            self.note_stale()?;
         }
         Ok(!self.ended)
     }
 
-    /// Notes that the transaction is told of what it met that others have changed, if it is by now.
+    /// Notes that the scan has returned a record which others have changed since, if it has come to it by now.
     #[cold]
-    fn tell_stale(&mut self) -> Result<(), OperationError> {
+    fn note_stale(&mut self) -> Result<(), OperationError> {
         let beyond =
             self.stale.as_ref().zip(self.ready.last()).is_some_and(|(stale, (key, _))| match self
                 .direction
@@ -257,7 +257,7 @@ impl<'tx> Scan<'tx> {
         }
         let key = self.stale.take().expect("the caller looked");
         // SAFETY: the engine owns the table and outlives the transaction.
-        self.transaction.told_stale(unsafe { self.table.get() }, &key)
+        self.transaction.note_stale_read(unsafe { self.table.get() }, &key)
     }
 
     /// The key and the value of the record that is ready.

@@ -1,6 +1,6 @@
 //! Transactions that can pass their certification no more. One that has stepped over a committed version
-//! of a record was told what is not so any longer. It may go on reading, as of its beginning; but once it
-//! also writes, it is bound to fail, and is told so at once rather than when it commits.
+//! of a record has read what is not so any longer. It may go on reading, as of its beginning; but once it
+//! also writes, it is bound to fail, and fails at once rather than when it commits.
 
 use super::context::Transaction;
 use super::error::OperationError;
@@ -26,13 +26,17 @@ pub(super) enum Conflict {
 }
 
 impl Transaction {
-    /// Notes that the transaction was told of a record as it was when the transaction began, although
+    /// Notes that the transaction has read a record as it was when the transaction began, although
     /// another one has committed a write to it since. What was read of it was noted as any other read.
     ///
     /// # Errors
     /// `NotSerializable`, if the transaction has written.
     #[cold]
-    pub(super) fn told_stale(&self, table: &Records, key: &[u8]) -> Result<(), OperationError> {
+    pub(super) fn note_stale_read(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<(), OperationError> {
         if self.may_become_stale() {
             self.stale().get_or_init(|| Box::new(NamedKeys::record(table, key)));
             if !self.writes().borrow().is_empty() {
@@ -42,13 +46,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether it matters that another one has changed what the transaction is told of.
+    /// Whether it matters that another one has changed what the transaction reads.
     #[inline(always)]
     pub(super) fn may_become_stale(&self) -> bool {
         self.mode() == Mode::Serializable && self.stale().get().is_none()
     }
 
-    /// Whether the transaction is told of a record that somebody else has committed a newer version of.
+    /// Whether the transaction reads a record that somebody else has committed a newer version of.
     #[inline(always)]
     pub(super) fn is_stale(
         &self,
@@ -75,7 +79,7 @@ impl Transaction {
     /// Checks that the transaction may write; asked right before it does.
     ///
     /// # Errors
-    /// `NotSerializable`, if it was told of a record as it is no longer.
+    /// `NotSerializable`, if it has read a record as it is no longer.
     #[inline(always)]
     pub(super) fn check_not_stale(&self) -> Result<(), OperationError> {
         if self.stale().get().is_none() { Ok(()) } else { Err(self.stale_conflict()) }

@@ -1,5 +1,5 @@
 //! Change feeds of one table, while it is written to, and a slot, which is made, advanced, given up and dropped. All that
-//! clients are told is noted, in order, and held against what feeds gave; after a crash, what was told by then.
+//! clients are answered is recorded, in order, and held against what feeds gave; after a crash, what was recorded by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -29,16 +29,16 @@ const MOST_BYTES: usize = 3000;
 /// More than any schedule logs: the slot is never lost.
 const PLENTY: u64 = 1 << 40;
 
-/// What clients were told, or tried.
+/// An answer to a client, or what a client tried.
 #[derive(Clone, Debug)]
-enum Told {
+enum Event {
     /// A transaction of this number committed at that LSN.
     Committed(u64, u64),
     /// A feed gave the transaction that committed there.
     Given(u64),
     /// A feed gave what this token says.
     Token(ChangeToken),
-    /// The slot is to be made, or dropped: nobody knows whether it is there, until more is told.
+    /// The slot is to be made, or dropped: whether it is there is not known before the next event.
     Unsure,
     /// The slot is there, and where.
     Made(u64),
@@ -69,35 +69,35 @@ struct Place {
     at_most: u64,
 }
 
-/// All that was told to clients, and what feeds gave.
+/// All answers to clients, and what feeds gave.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
-    told: Vec<Told>,
+    events: Vec<Event>,
     stretches: Vec<Stretch>,
 }
 
 impl Log {
-    /// How much was told.
+    /// How many events were recorded.
     pub(super) fn len(&self) -> usize {
-        self.told.len()
+        self.events.len()
     }
 
     /// How many transactions feeds gave, and how often the slot was advanced.
     pub(super) fn counts(&self) -> (u64, u64) {
         let given = self.stretches.iter().map(|stretch| stretch.given.len() as u64).sum();
         let advanced =
-            self.told.iter().filter(|told| matches!(told, Told::Advanced { .. })).count();
+            self.events.iter().filter(|event| matches!(event, Event::Advanced { .. })).count();
         (given, advanced as u64)
     }
 
     fn place(&self, until: usize) -> Place {
         let mut place = Place::default();
-        for told in &self.told[..until] {
-            match told {
-                Told::Unsure => place = Place::default(),
-                Told::Made(at) => place = Place { is_there: true, at_least: *at, at_most: *at },
-                Told::Advancing(to) => place.at_most = place.at_most.max(*to),
-                Told::Advanced { to, tail } => {
+        for event in &self.events[..until] {
+            match event {
+                Event::Unsure => place = Place::default(),
+                Event::Made(at) => place = Place { is_there: true, at_least: *at, at_most: *at },
+                Event::Advancing(to) => place.at_most = place.at_most.max(*to),
+                Event::Advanced { to, tail } => {
                     // Where one began whose making was given up, nobody knows.
                     let at_most = if place.is_there { *to } else { *tail };
                     place.is_there = true;
@@ -110,10 +110,10 @@ impl Log {
         place
     }
 
-    /// The transactions that are known to have committed, by LSN; as far as they were told by then.
+    /// The transactions that are known to have committed, by LSN; as far as clients knew by then.
     fn committed(&self, until: usize) -> BTreeMap<u64, u64> {
-        let committed = self.told[..until].iter().filter_map(|told| match told {
-            Told::Committed(number, lsn) => Some((*lsn, *number)),
+        let committed = self.events[..until].iter().filter_map(|event| match event {
+            Event::Committed(number, lsn) => Some((*lsn, *number)),
             _ => None,
         });
         committed.collect()
@@ -124,7 +124,7 @@ impl Log {
     /// # Errors
     /// That.
     pub(super) fn check(&self) -> Result<(), String> {
-        let committed = self.committed(self.told.len());
+        let committed = self.committed(self.events.len());
         self.stretches.iter().try_for_each(|stretch| stretch.check(&committed))
     }
 }
@@ -150,7 +150,7 @@ impl Stretch {
             if *lsn <= last {
                 return Err(format!("what committed at {lsn} is given after {last}: {self:?}"));
             }
-            if committed.get(lsn).is_some_and(|told| told != number) {
+            if committed.get(lsn).is_some_and(|known| known != number) {
                 return Err(format!("number {number} is given, but at {lsn} is another"));
             }
             last = *lsn;
@@ -214,13 +214,13 @@ impl Feeds {
         self.log.lock().expect(NO_PANIC)
     }
 
-    fn tell(&self, told: Told) {
-        self.log().told.push(told);
+    fn record(&self, event: Event) {
+        self.log().events.push(event);
     }
 
     fn place(&self) -> Place {
         let log = self.log();
-        log.place(log.told.len())
+        log.place(log.events.len())
     }
 }
 
@@ -270,7 +270,7 @@ impl Clients {
         };
         match written {
             Ok(outcome) => {
-                self.feeds().tell(Told::Committed(number, outcome.commit_lsn));
+                self.feeds().record(Event::Committed(number, outcome.commit_lsn));
                 Some(outcome.commit_lsn)
             }
             Err(error) => {
@@ -294,9 +294,9 @@ impl Clients {
             Ok(()) => {
                 let mut log = self.feeds().log();
                 if stretch.given.last().is_some_and(|(given, _)| *given == lsn) {
-                    log.told.push(Told::Given(lsn));
+                    log.events.push(Event::Given(lsn));
                 }
-                log.told.extend(transaction.token.map(Told::Token));
+                log.events.extend(transaction.token.map(Event::Token));
             }
         }
         is_right
@@ -343,8 +343,8 @@ impl Clients {
     pub(super) fn follow_token(&self, random: &mut Rng) {
         let tokens: Vec<ChangeToken> = {
             let log = self.feeds().log();
-            let tokens = log.told.iter().filter_map(|told| match told {
-                Told::Token(token) => Some(*token),
+            let tokens = log.events.iter().filter_map(|event| match event {
+                Event::Token(token) => Some(*token),
                 _ => None,
             });
             tokens.collect()
@@ -437,7 +437,7 @@ impl Clients {
         if self.feeds().place().is_there {
             return;
         }
-        self.feeds().tell(Told::Unsure);
+        self.feeds().record(Event::Unsure);
         let mut make = pin!(self.db.create_change_slot(SLOT, PLENTY));
         if gives_up {
             let mut context = Context::from_waker(Waker::noop());
@@ -458,14 +458,14 @@ impl Clients {
             return;
         }
         match pollster(make) {
-            Ok(token) => self.feeds().tell(Told::Made(token.commit_lsn())),
+            Ok(token) => self.feeds().record(Event::Made(token.commit_lsn())),
             Err(Error::ChangeSlotExists(_)) => self.drop_slot(),
             Err(error) => self.excuse("the making of a slot", &error),
         }
     }
 
     fn drop_slot(&self) {
-        self.feeds().tell(Told::Unsure);
+        self.feeds().record(Event::Unsure);
         match pollster(self.db.drop_change_slot(SLOT)) {
             Ok(()) | Err(Error::ChangeSlotNotFound(_)) => {}
             Err(error) => self.excuse("the dropping of a slot", &error),
@@ -474,7 +474,7 @@ impl Clients {
 
     fn advance_to(&self, random: &mut Rng, token: ChangeToken) {
         let to = token.commit_lsn();
-        self.feeds().tell(Told::Advancing(to));
+        self.feeds().record(Event::Advancing(to));
         let mut advance = pin!(self.db.advance_change_slot(SLOT, &token));
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..if random.u32(0..4) == 0 { random.u32(1..20) } else { 0 } {
@@ -493,7 +493,7 @@ impl Clients {
         match advanced {
             Ok(()) => {
                 let tail = self.db.stats().lsn.tail;
-                self.feeds().tell(Told::Advanced { to, tail });
+                self.feeds().record(Event::Advanced { to, tail });
             }
             Err(Error::ChangeSlotNotFound(_)) if !self.feeds().place().is_there => {}
             Err(error) => self.excuse("the advance of a slot", &error),
@@ -522,13 +522,13 @@ fn place_of(token: &ChangeToken) -> Place {
     Place { is_there: true, at_least: token.commit_lsn(), at_most: token.commit_lsn() }
 }
 
-/// Holds what is there after a crash against what was told before: the slot is where it was, and what it has still to give is
+/// Holds what is there after a crash against what was recorded before: the slot is where it was, and what it has still to give is
 /// there; so is what feeds gave. What is wrong.
 ///
 /// # Errors
 /// What keeps it from reading that.
-pub(super) fn recovered(db: &Database, log: &Log, told: usize) -> Result<Option<String>, Error> {
-    let place = log.place(told);
+pub(super) fn recovered(db: &Database, log: &Log, events: usize) -> Result<Option<String>, Error> {
+    let place = log.place(events);
     let slots = pollster(db.change_slots())?;
     let slot = slots.iter().find(|slot| slot.name == SLOT);
     let Some(slot) = slot else {
@@ -539,7 +539,7 @@ pub(super) fn recovered(db: &Database, log: &Log, told: usize) -> Result<Option<
         return Ok(Some(format!("{slot:?} is lost")));
     }
     let mut stretch = Stretch::new(place);
-    // What was tried by the time of the crash, and told after it.
+    // What was tried by the time of the crash, and recorded after it.
     let at = slot.token.commit_lsn();
     if place.is_there && at < place.at_least {
         return Ok(Some(format!("{slot:?} was advanced up to {}", place.at_least)));
@@ -560,12 +560,12 @@ pub(super) fn recovered(db: &Database, log: &Log, told: usize) -> Result<Option<
         }
     }
     stretch.until = u64::MAX;
-    if let Err(problem) = stretch.check(&log.committed(told)) {
+    if let Err(problem) = stretch.check(&log.committed(events)) {
         return Ok(Some(problem));
     }
     let there: BTreeSet<u64> = stretch.given.iter().map(|(lsn, _)| *lsn).collect();
-    let lost = log.told[..told].iter().find_map(|told| match told {
-        Told::Given(lsn) if *lsn > at && !there.contains(lsn) => Some(*lsn),
+    let lost = log.events[..events].iter().find_map(|event| match event {
+        Event::Given(lsn) if *lsn > at && !there.contains(lsn) => Some(*lsn),
         _ => None,
     });
     Ok(lost.map(|lsn| format!("what committed at {lsn} was given before the crash, and is lost")))

@@ -138,7 +138,7 @@ fn measure(
     let what = format!("TATP with {subscribers} subscribers and {} workers", settings.workers);
     let mut report = stage.measure("tatp", what, &settings, subjects)?;
     ratios(&mut report);
-    tell_success(&mut report, &settings)?;
+    add_success(&mut report, &settings)?;
     account(&mut report, &settings, tested)?;
     report.notes.push(place.describe());
     Ok(report)
@@ -146,7 +146,7 @@ fn measure(
 
 /// Tells how many transactions of each kind were successful, of all subjects together. Shares that the rules cannot
 /// lead to are an error.
-fn tell_success(report: &mut Report, settings: &Settings) -> Result<(), Error> {
+fn add_success(report: &mut Report, settings: &Settings) -> Result<(), Error> {
     for (place, (name, (least, most))) in Client::KINDS.iter().zip(SUCCESSFUL).enumerate() {
         let kinds = || report.measured.iter().filter_map(|measured| measured.kinds.get(place));
         let all: u64 = kinds().map(|kind| kind.transactions).sum();

@@ -207,7 +207,7 @@ fn measure(
     );
     let mut report = stage.measure("tpcc", what, &settings, subjects)?;
     report.workload = shape.name();
-    tell(&mut report, &settings, shape);
+    add_figures(&mut report, &settings, shape);
     account(stage, &mut report, tested)?;
     report.notes.push(place.describe());
     Ok(report)
@@ -233,8 +233,8 @@ fn load_all(
     homes.into_iter().map(load).collect()
 }
 
-/// Rates of New-Orders, ratios and bars.
-fn tell(report: &mut Report, settings: &Settings, shape: Shape) {
+/// Adds rates of New-Orders, ratios and bars to a report.
+fn add_figures(report: &mut Report, settings: &Settings, shape: Shape) {
     let Shape { warehouses, paged, style } = shape;
     for measured in &report.measured.clone() {
         let orders = measured.transactions_of(NEW_ORDER) + measured.transactions_of(ROLLED_BACK);

@@ -1,4 +1,4 @@
-//! `tpch`: `orders` and `lineitem` of TPC-H, loaded, refreshed, and asked queries 1, 6 and 12 meanwhile: analytical reads of
+//! `tpch`: `orders` and `lineitem` of TPC-H, loaded, refreshed, and ran queries 1, 6 and 12 meanwhile: analytical reads of
 //! whole tables beside many small writes, as Umbra's paper measures them (§5.4). In tables in memory, and in paged
 //! ones, all cached and a multiple of memory.
 //!
@@ -123,13 +123,13 @@ struct Queries {
 }
 
 impl Queries {
-    /// Asks the next one, and holds what it finds against what it may find.
-    fn ask(refreshes: &Refreshes, query: Query) -> Result<(), Error> {
+    /// Runs a query, and holds what it finds against what it may find.
+    fn run_one(refreshes: &Refreshes, query: Query) -> Result<(), Error> {
         let committed = refreshes.expected.committed();
         let tables = refreshes.tables.clone();
         let options = RunOptions::default().read_only(true);
-        let ask = async move |tx: &braiddb::Transaction| query.ask(tx, &tables).await;
-        let answer = pollster::block_on(refreshes.database.run_with(options, ask))?.value;
+        let run = async move |tx: &braiddb::Transaction| query.run(tx, &tables).await;
+        let answer = pollster::block_on(refreshes.database.run_with(options, run))?.value;
         match refreshes.expected.has(&answer, query, committed) {
             true => Ok(()),
             false => Err(Error::Wrong(format!(
@@ -139,22 +139,22 @@ impl Queries {
         }
     }
 
-    /// Asks all in turn, and again, for so long.
-    fn ask_all(refreshes: &Refreshes, effort: Effort) -> Result<Sample, Error> {
+    /// Runs all in turn, and again, for so long.
+    fn run_all(refreshes: &Refreshes, effort: Effort) -> Result<Sample, Error> {
         let begin = Instant::now();
         let mut latencies = Query::ALL.map(|_| Latencies::one_in(1));
-        let (mut counts, mut asked) = (Query::ALL.map(|_| 0), 0);
+        let (mut counts, mut ran) = (Query::ALL.map(|_| 0), 0);
         loop {
             for (place, query) in Query::ALL.into_iter().enumerate() {
                 let begin = Instant::now();
-                Self::ask(refreshes, query)?;
+                Self::run_one(refreshes, query)?;
                 latencies[place].record(begin.elapsed());
                 counts[place] += 1;
-                asked += 1;
+                ran += 1;
             }
             let is_enough = match effort {
                 Effort::Seconds(seconds) => begin.elapsed().as_secs_f64() >= seconds,
-                Effort::Transactions(count) => asked >= count,
+                Effort::Transactions(count) => ran >= count,
             };
             if is_enough {
                 break;
@@ -171,7 +171,7 @@ impl Queries {
             latencies,
         });
         let kinds = kinds.collect();
-        Ok(Sample { kinds, ..Sample::plain(asked, begin.elapsed(), all) })
+        Ok(Sample { kinds, ..Sample::plain(ran, begin.elapsed(), all) })
     }
 }
 
@@ -182,13 +182,13 @@ impl Subject for Queries {
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         if !self.is_refreshed {
-            return Self::ask_all(&self.refreshes, effort);
+            return Self::run_all(&self.refreshes, effort);
         }
-        let asked = self.refreshes.clone();
+        let ran = self.refreshes.clone();
         let (stop, begin) = (AtomicBool::new(false), Instant::now());
         let (sample, rows) = std::thread::scope(|scope| {
             let refreshing = scope.spawn(|| self.refreshes.run(&stop));
-            let sample = Self::ask_all(&asked, effort);
+            let sample = Self::run_all(&ran, effort);
             // Relaxed: what is told by it is told by the thread's end.
             stop.store(true, Ordering::Relaxed);
             let rows = refreshing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

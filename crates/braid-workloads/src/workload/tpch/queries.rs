@@ -42,8 +42,8 @@ impl Query {
         }
     }
 
-    /// Asks it.
-    pub(super) async fn ask(self, tx: &Transaction, tables: &Tables) -> Result<Answer, Error> {
+    /// Runs it.
+    pub(super) async fn run(self, tx: &Transaction, tables: &Tables) -> Result<Answer, Error> {
         let mut answer = Answer::default();
         match self {
             Self::Pricing => visit(tx, tables, |_, line| answer.add_pricing(line, 1)).await?,

@@ -25,13 +25,13 @@ fn queries_find_what_is_there_after_refreshes() {
             assert!(rows >= 2 * 3 * 2, "{rows} rows");
             assert_eq!(refreshes.expected.committed(), 2 * pairs);
             for query in Query::ALL {
-                Queries::ask(&refreshes, query).unwrap();
+                Queries::run_one(&refreshes, query).unwrap();
             }
         }
         let answer = |query| {
             let tables = refreshes.tables.clone();
-            let ask = async move |tx: &braiddb::Transaction| Query::ask(query, tx, &tables).await;
-            refreshes.database.run_blocking(ask).unwrap()
+            let run = async move |tx: &braiddb::Transaction| Query::run(query, tx, &tables).await;
+            refreshes.database.run_blocking(run).unwrap()
         };
         for query in Query::ALL {
             assert_ne!(answer(query), Answer::default(), "{query:?} has something to find");
@@ -51,7 +51,7 @@ fn a_query_that_misses_a_line_is_told() {
             tx.delete(&tables.lines, &key).await
         };
         assert!(refreshes.database.run_blocking(delete).unwrap());
-        let wrong = Queries::ask(&refreshes, Query::Pricing);
+        let wrong = Queries::run_one(&refreshes, Query::Pricing);
         assert!(matches!(wrong, Err(Error::Wrong(_))), "{wrong:?}");
     });
 }

@@ -303,10 +303,10 @@ impl Database {
 
     /// Waits until the transactions that are active now are over.
     async fn wait_for_grace_period(&self) -> Result<()> {
-        let past = self
+        let is_over = self
             .on_worker(async || WorkerTransactions::current().wait_for_grace_period().await)
             .await?;
-        if past { Ok(()) } else { Err(self.ended()) }
+        if is_over { Ok(()) } else { Err(self.ended()) }
     }
 }
 

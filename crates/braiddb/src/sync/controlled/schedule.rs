@@ -95,9 +95,9 @@ struct Core {
     steps: u64,
     switches: u64,
     hash: u64,
-    /// The step at which the strategy or a bound wants to be asked.
-    ask_at: u64,
-    /// The class of places at which the strategy wants to be asked each time.
+    /// The step at which the strategy, or a bound, is to decide next.
+    decide_at: u64,
+    /// The class of places at which the strategy is to decide each time.
     residue: Option<u32>,
     /// Virtual time that passed without steps.
     skipped: u64,
@@ -188,7 +188,7 @@ impl Schedule {
             steps: 0,
             switches: 0,
             hash: options.seed,
-            ask_at: 0,
+            decide_at: 0,
             residue: None,
             skipped: 0,
             switching: false,
@@ -224,7 +224,7 @@ impl Schedule {
             point: Point::Spawn,
         });
         core.strategy.add_thread();
-        core.ask_at = core.steps;
+        core.decide_at = core.steps;
         number
     }
 
@@ -292,8 +292,8 @@ impl Part {
     fn step(&self, kind: Point, place: &'static Location<'static>) {
         self.count(kind, place);
         let core = self.core();
-        if core.steps >= core.ask_at || core.residue == Some(place.line() % PLACES) {
-            self.ask(kind, place);
+        if core.steps >= core.decide_at || core.residue == Some(place.line() % PLACES) {
+            self.maybe_switch(kind, place);
         }
     }
 
@@ -310,7 +310,7 @@ impl Part {
 
     /// The strategy decides whether the baton is passed on here.
     #[cold]
-    fn ask(&self, kind: Point, place: &'static Location<'static>) {
+    fn maybe_switch(&self, kind: Point, place: &'static Location<'static>) {
         let core = self.core();
         if core.steps > core.most_steps {
             let message = format!("{} steps, and no end", core.steps);
@@ -319,14 +319,14 @@ impl Part {
         (core.threads[self.number].place, core.threads[self.number].point) = (place, kind);
         core.wake_due();
         if !core.switching {
-            core.ask_at = core.steps + 10_000;
+            core.decide_at = core.steps + 10_000;
             return;
         }
         let candidates = core.candidates();
         let chosen_place = core.residue == Some(place.line() % PLACES);
         let next = core.strategy.at_point(self.number, core.steps, chosen_place, &candidates);
         core.residue = core.strategy.residue();
-        core.ask_at = core.next_ask();
+        core.decide_at = core.next_decision();
         self.switch(next);
     }
 
@@ -348,7 +348,7 @@ impl Part {
         core.wake_due();
         let candidates = core.candidates();
         let next = core.strategy.at_yield(self.number, core.steps, &candidates);
-        core.ask_at = core.next_ask();
+        core.decide_at = core.next_decision();
         self.switch(next);
     }
 
@@ -378,7 +378,7 @@ impl Part {
             let candidates = core.candidates();
             if !candidates.is_empty() {
                 let next = core.strategy.when_blocked(self.number, core.steps, &candidates);
-                core.ask_at = core.next_ask();
+                core.decide_at = core.next_decision();
                 return self.switch(next);
             }
             let Some(deadline) = core.next_deadline() else {
@@ -396,7 +396,7 @@ impl Part {
         for thread in &mut core.threads {
             if matches!(thread.state, State::Waiting { resource: waits, .. } if waits == resource) {
                 thread.state = State::Runnable;
-                core.ask_at = core.ask_at.min(core.steps + core.strategy.patience());
+                core.decide_at = core.decide_at.min(core.steps + core.strategy.patience());
             }
         }
     }
@@ -444,7 +444,7 @@ impl Part {
     pub(super) fn set_switching(&self, switching: bool) {
         let core = self.core();
         core.switching = switching;
-        core.ask_at = core.steps;
+        core.decide_at = core.steps;
     }
 
     pub(super) fn report(&self) -> ScheduleReport {
@@ -467,7 +467,7 @@ impl Part {
             let candidates = core.candidates();
             if !candidates.is_empty() {
                 let next = core.strategy.when_blocked(self.number, core.steps, &candidates);
-                core.ask_at = core.next_ask();
+                core.decide_at = core.next_decision();
                 core.switches += 1;
                 return self.schedule.pass_to(next);
             }
@@ -583,8 +583,8 @@ impl Core {
         threads.filter(|(_, thread)| thread.state == State::Runnable).map(|(n, _)| n).collect()
     }
 
-    /// When the strategy is to be asked next.
-    fn next_ask(&self) -> u64 {
+    /// The step at which the strategy is to decide next.
+    fn next_decision(&self) -> u64 {
         let strategy = if self.switching { self.strategy.next() } else { u64::MAX };
         let deadline = self.next_deadline().map_or(u64::MAX, |at| at.saturating_sub(self.skipped));
         strategy.min(deadline).min(self.most_steps + 1).max(self.steps + 1)

@@ -80,7 +80,7 @@ impl Strategy {
         }
     }
 
-    /// The step at which to ask again.
+    /// The step at which it is to decide next.
     pub(super) fn next(&self) -> u64 {
         self.next.min(self.turn_began + MOST_TURN + 1)
     }
