@@ -68,7 +68,7 @@ use read_only::Source;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
 pub(crate) use reservation::Reservation;
-pub(crate) use retention::{Gone, LogHold};
+pub(crate) use retention::{LogFreed, LogHold};
 use ring::Ring;
 use segment::Segments;
 use space::Space;

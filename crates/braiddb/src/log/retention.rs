@@ -20,11 +20,12 @@ pub(super) struct Retention(Mutex<Holds>);
 #[derive(Debug, Default)]
 struct Holds {
     next: u64,
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, HeldRange>,
 }
 
+/// The part of the log that one holder needs.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldRange {
     /// The log from the segment of this position on is needed.
     from: Lsn,
     /// Bytes of log, from there to its tail, beyond which it may be freed.
@@ -40,10 +41,10 @@ pub(crate) struct LogHold {
     number: u64,
 }
 
-/// That the log is not there any more from a position on.
+/// The log was freed before a position that lies behind the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
-    /// From where on it is there.
+pub(crate) struct LogFreed {
+    /// From where on the log is there.
     pub(crate) oldest: Lsn,
 }
 
@@ -77,7 +78,7 @@ impl Drop for LogHold {
 impl Holds {
     /// The least position from which on the log is needed, and may be held; `tail` is where it ends now.
     fn oldest(&self, tail: Lsn) -> Lsn {
-        let is_within = |held: &&Held| tail.0.saturating_sub(held.from.0) <= held.most;
+        let is_within = |held: &&HeldRange| tail.0.saturating_sub(held.from.0) <= held.most;
         if is_planted(Bug::FreedHeldSegment) {
             return Lsn::MAX;
         }
@@ -106,16 +107,16 @@ impl LogFiles {
     ///
     /// # Errors
     /// If it is not.
-    pub(crate) fn hold(&self, from: Lsn, most: u64) -> Result<LogHold, Gone> {
+    pub(crate) fn hold(&self, from: Lsn, most: u64) -> Result<LogHold, LogFreed> {
         let segments = self.segments();
         let mut holds = segments.retention.0.lock();
         let oldest = segments.contiguous_from();
         if from < oldest {
-            return Err(Gone { oldest });
+            return Err(LogFreed { oldest });
         }
         let number = holds.next;
         holds.next += 1;
-        holds.held.insert(number, Held { from, most, lost: false });
+        holds.held.insert(number, HeldRange { from, most, lost: false });
         Ok(LogHold { retention: segments.retention.clone(), number })
     }
 

@@ -211,7 +211,7 @@ impl PageSpace {
                     needs.pages.truncate(1);
                 }
                 // More than the budget allows, rather than nothing.
-                Gathered::Nothing if self.transit.stretch(needed) => {}
+                Gathered::Nothing if self.transit.raise_limit_for(needed) => {}
                 Gathered::Nothing => return Err(self.out_of_frames()),
             }
         }

@@ -188,9 +188,9 @@ impl Transit {
         waiters.into_iter().for_each(RemoteWaiter::wake);
     }
 
-    /// Lets as many more frames have memory as are needed beside those that have: as nothing else helps. Whether there are so
-    /// many.
-    pub(super) fn stretch(&self, needed: usize) -> bool {
+    /// Raises the limit of frames that may have memory as far as `needed` ones take, when nothing else helps; returns whether
+    /// there are so many frames.
+    pub(super) fn raise_limit_for(&self, needed: usize) -> bool {
         let mut state = self.0.lock();
         let limit = state.with_memory() as usize + needed.saturating_sub(state.free.len());
         let there_are = limit <= state.frames as usize;

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::garbage::Garbage;
 use super::write_set::{PagedWrite, Replaced, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
@@ -101,7 +101,7 @@ impl Transaction {
         savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
-        self.engine().planted_panic.panic_if_planted(Place::Rollback);
+        self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
         put_replaced_back(writes, savepoint.replaced);
         let mut undone = Vec::new();
         let later = writes.writes()[savepoint.writes..].iter().rev();
@@ -174,7 +174,7 @@ impl Transaction {
         let operation = reclaim::enter();
         let worker = self.worker().clone();
         let engine = worker.engine();
-        engine.planted_panic.panic_if_planted(Place::Abort);
+        engine.planted_panic.panic_if_planted(PanicPoint::Abort);
         engine.status.aborted(self.name());
         self.decide_bulk(Stamp::ABORTED);
         {

@@ -18,7 +18,7 @@ use super::context::Transaction;
 use super::counters::AbortCause;
 use super::engine::Durability;
 use super::error::OperationError;
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::garbage::Garbage;
 use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
@@ -222,7 +222,7 @@ impl Transaction {
             let total = if is_logged { 0 } else { writes.total_log_bytes() };
             let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
             let lsn = block.lsn();
-            engine.planted_panic.panic_if_planted(Place::Commit);
+            engine.planted_panic.panic_if_planted(PanicPoint::Commit);
             // If it fails, the block is dropped, and so becomes one that means nothing.
             self.decide(lsn)?;
             if !is_logged {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::engine::{Durability, Engine};
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::sweep;
 use super::worker::WorkerTransactions;
 use crate::io::{Completion, Device};
@@ -108,7 +108,7 @@ impl WorkerDriver {
             self.publish_begins(tail);
         }
         let garbage_left = self.worker.collect_garbage();
-        engine.planted_panic.panic_if_planted(Place::Turn);
+        engine.planted_panic.panic_if_planted(PanicPoint::Turn);
         self.worker.prune(idle);
         let shrinking = self.worker.share_with_pages();
         let eviction = self.worker.evict(idle);
@@ -189,13 +189,13 @@ impl Driver for WorkerDriver {
             // Not taken notice of, so that the durable LSN stands still: nothing is acknowledged.
             return;
         }
-        self.worker.engine().planted_panic.panic_if_planted(Place::Complete);
+        self.worker.engine().planted_panic.panic_if_planted(PanicPoint::Complete);
         self.worker.engine().log.complete(&mut self.flush, completion);
         self.completed = true;
     }
 
     fn before_sleep(&mut self) {
-        self.worker.engine().planted_panic.panic_if_planted(Place::Sleep);
+        self.worker.engine().planted_panic.panic_if_planted(PanicPoint::Sleep);
         self.participation.sleep();
         self.publish_begins(Lsn::MAX);
         if self.worker.active() == 0 {
@@ -218,7 +218,7 @@ impl Driver for WorkerDriver {
         // Other workers' transactions may wait for what this one brings to disk.
         self.flush(device, true);
         let engine = self.worker.engine().clone();
-        engine.planted_panic.panic_if_planted(Place::Drain);
+        engine.planted_panic.panic_if_planted(PanicPoint::Drain);
         let flushed = engine.log.durable() >= engine.log.tail();
         if flushed && !std::mem::replace(&mut self.drained, true) && engine.drained() {
             // A last block says that everything before it was durable: so damage to what is there

@@ -257,8 +257,8 @@ impl Transaction {
         }
     }
 
-    /// Takes away the record that has a key of a unique index, if it has expired, because of which a write failed with
-    /// `error`; whether it was so. Nobody sees that it goes.
+    /// Removes the record that has a key of a unique index, because of which a write failed with `error`, if the record has
+    /// expired; returns whether it did so. Nobody sees that it goes.
     pub(super) async fn remove_expired_conflict(
         &self,
         table: &Records,

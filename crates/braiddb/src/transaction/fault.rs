@@ -1,4 +1,4 @@
-//! Places at which the engine's own tests let it panic, to see that it stops for all and tells everyone.
+//! Points at which the engine's own tests let it panic, to see that it stops for all and tells everyone.
 //! In any other build nothing of this is there.
 
 #[cfg(test)]
@@ -7,7 +7,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 /// Where the engine may be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Place {
+pub(crate) enum PanicPoint {
     /// In a read, below a closure.
     Read = 1,
     /// In a scan, below a closure.
@@ -40,7 +40,7 @@ pub(crate) enum Place {
     Compaction,
 }
 
-impl Place {
+impl PanicPoint {
     /// All of them.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 15] = [
@@ -62,29 +62,29 @@ impl Place {
     ];
 }
 
-/// The place at which an engine is to panic next, if it is to.
+/// The point at which an engine is to panic next, if it is to.
 #[derive(Debug, Default)]
 pub(crate) struct PlantedPanic {
     #[cfg(test)]
-    place: AtomicU32,
+    point: AtomicU32,
 }
 
 impl PlantedPanic {
     /// Plants one.
     #[cfg(test)]
-    pub(crate) fn plant(&self, place: Place) {
-        self.place.store(place as u32, Ordering::SeqCst);
+    pub(crate) fn plant(&self, point: PanicPoint) {
+        self.point.store(point as u32, Ordering::SeqCst);
     }
 
     /// Panics if a panic is planted here.
     #[inline(always)]
-    pub(crate) fn panic_if_planted(&self, here: Place) {
+    pub(crate) fn panic_if_planted(&self, here: PanicPoint) {
         #[cfg(test)]
         {
             // Relaxed on failure: nothing is planted here.
             let here_only = (Ordering::SeqCst, Ordering::Relaxed);
             let planted =
-                self.place.compare_exchange(here as u32, 0, here_only.0, here_only.1).is_ok();
+                self.point.compare_exchange(here as u32, 0, here_only.0, here_only.1).is_ok();
             assert!(!planted, "planted in {here:?}");
         }
         #[cfg(not(test))]

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
@@ -122,7 +122,7 @@ impl WorkerTransactions {
         let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else {
             return false;
         };
-        engine.planted_panic.panic_if_planted(Place::Collect);
+        engine.planted_panic.panic_if_planted(PanicPoint::Collect);
         let oldest_begin =
             if is_planted(Bug::FreedAheadOfHorizon) { engine.log.tail() } else { acting.oldest() };
         let durable =

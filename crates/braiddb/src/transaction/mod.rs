@@ -71,7 +71,7 @@ pub(crate) use engine::{Engine, EngineOptions};
 pub(crate) use error::{IndexError, OperationError, TooLong};
 pub use expiry::WallClock;
 pub(crate) use expiry::unexpired_at;
-pub(crate) use fault::Place as PanicPlace;
+pub(crate) use fault::PanicPoint;
 pub(crate) use found::Found;
 pub(crate) use index_check::check_index;
 pub(crate) use index_scan::{Hit, IndexScan};

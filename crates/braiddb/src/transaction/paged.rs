@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::context::Transaction;
 use super::engine::Durability;
 use super::error::{OperationError, TooLong};
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::found::Found;
 use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
@@ -39,7 +39,7 @@ impl Transaction {
         let mut required = RequiredPages::new();
         loop {
             let operation = reclaim::enter();
-            self.engine().planted_panic.panic_if_planted(Place::PagedRead);
+            self.engine().planted_panic.panic_if_planted(PanicPoint::PagedRead);
             let begin = self.begin();
             let read = if required.are_held() {
                 paged.read_now(key, self.view(), &operation)
@@ -262,7 +262,7 @@ impl Transaction {
         keep: u32,
         replaced: &Cell<Option<u32>>,
     ) -> Decision<Result<bool, OperationError>> {
-        self.engine().planted_panic.panic_if_planted(Place::PagedWrite);
+        self.engine().planted_panic.panic_if_planted(PanicPoint::PagedWrite);
         self.note_made(table, before.made);
         // The outcome of the write says whether the record is there.
         if let Base::Committed(lsn) = before.base {

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::found::Found;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Located, Records, Seen};
@@ -72,7 +72,7 @@ impl Transaction {
         }
         loop {
             let operation = reclaim::enter();
-            self.engine().planted_panic.panic_if_planted(Place::Read);
+            self.engine().planted_panic.panic_if_planted(PanicPoint::Read);
             sched::count_steps(1).await;
             let Some(rid) = table.index.get(key, &operation).await else {
                 self.note_absence(table, key);

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::progress::Progress;
 use super::read_ahead::{Piece, ReadAhead, Stretch, Wanted, stretches};
 use super::read_set::RangeNumber;
@@ -324,7 +324,7 @@ impl<'tx> Scan<'tx> {
     /// Reads the next batch of records; `false` at the end of the range.
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
-        self.transaction.engine().planted_panic.panic_if_planted(Place::Scan);
+        self.transaction.engine().planted_panic.panic_if_planted(PanicPoint::Scan);
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Records = unsafe { self.table.get() };
         // Nothing is ready, so nothing leads to what was read before.

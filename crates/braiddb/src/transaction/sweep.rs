@@ -230,55 +230,55 @@ impl TableSweep {
             return Ok(true);
         }
         let mut attempt = 1;
-        let passed = loop {
+        let batch = loop {
             // What is left after an error is due the next time.
-            let passed = sweep_some(worker, &self.table, self.after.clone()).await;
-            let passed = passed.inspect_err(|_| self.table.note_expiry(self.now))?;
-            if !passed.let_go || attempt >= attempts {
-                break passed;
+            let batch = sweep_batch(worker, &self.table, self.after.clone()).await;
+            let batch = batch.inspect_err(|_| self.table.note_expiry(self.now))?;
+            if !batch.has_conflict || attempt >= attempts {
+                break batch;
             }
             attempt += 1;
             sched::yield_now(Cause::Undecided).await;
         };
-        self.swept += passed.swept;
-        worker.counters().expired_swept.add(passed.swept);
-        self.after = passed.last;
+        self.swept += batch.swept;
+        worker.counters().expired_swept.add(batch.swept);
+        self.after = batch.last;
         Ok(self.after.is_none())
     }
 }
 
-/// What became of some records that were looked at.
+/// The outcome of sweeping one batch of records.
 #[derive(Debug, Default)]
-struct Passed {
+struct SweepBatch {
     swept: u64,
-    /// Whether some have expired and are there still, as others write them.
-    let_go: bool,
+    /// Whether it conflicted with other transactions; then none of it was deleted.
+    has_conflict: bool,
     /// The last one; `None` if there are no more.
     last: Option<KeyBuffer>,
 }
 
 /// Looks at the next records of a table, and deletes those that have expired, in one transaction.
-async fn sweep_some(
+async fn sweep_batch(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
     after: Option<KeyBuffer>,
-) -> Result<Passed, OperationError> {
+) -> Result<SweepBatch, OperationError> {
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     if !transaction.may_use(table) {
         // Its creator has not committed, or just has.
         table.note_expiry(transaction.time());
-        return Ok(Passed::default());
+        return Ok(SweepBatch::default());
     }
     let (expired, last) = transaction.find_expired(table, after).await?;
     if expired.is_empty() {
         transaction.end_uncounted();
-        return Ok(Passed { last, ..Passed::default() });
+        return Ok(SweepBatch { last, ..SweepBatch::default() });
     }
     let now = transaction.time();
-    let let_go = || {
+    let conflict = || {
         // They are found again the next time.
         table.note_expiry(now);
-        Passed { let_go: true, last: last.clone(), swept: 0 }
+        SweepBatch { has_conflict: true, last: last.clone(), swept: 0 }
     };
     let mut swept = 0;
     for key in &expired {
@@ -288,13 +288,13 @@ async fn sweep_some(
                 OperationError::Conflict(_)
                 | OperationError::TurnedAway
                 | OperationError::BulkUnderWay(..),
-            ) => return Ok(let_go()),
+            ) => return Ok(conflict()),
             Err(OperationError::Index(error))
                 if matches!(*error, IndexError::IndexDetached { .. }) =>
             {
                 // Its entries cannot be found until the program attaches it: then there is another sweep.
                 table.note_expiry(now);
-                return Ok(Passed::default());
+                return Ok(SweepBatch::default());
             }
             // Refused, and nothing of it has happened. It would be each time.
             Err(
@@ -313,8 +313,8 @@ async fn sweep_some(
         }
     }
     match transaction.commit().await {
-        Ok(_) => Ok(Passed { swept, let_go: false, last }),
-        Err(OperationError::Conflict(_) | OperationError::TurnedAway) => Ok(let_go()),
+        Ok(_) => Ok(SweepBatch { swept, has_conflict: false, last }),
+        Err(OperationError::Conflict(_) | OperationError::TurnedAway) => Ok(conflict()),
         Err(error) => Err(error),
     }
 }

@@ -82,7 +82,7 @@ impl Drop for TakenTurnstile<'_> {
 pub(crate) struct TurnedAway(u32);
 
 impl TurnedAway {
-    /// Lets the next attempt pass if the ones before were turned away too often.
+    /// Exempts the next attempt from the turnstile if the ones before were turned away too often.
     pub(crate) fn exempt_after_refusals(&mut self, transaction: &Transaction) {
         if self.0 >= MOST_TURNED_AWAY {
             self.0 = 0;

@@ -2,7 +2,7 @@
 
 use super::context::Transaction;
 use super::error::OperationError;
-use super::fault::Place;
+use super::fault::PanicPoint;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
@@ -241,7 +241,7 @@ impl Transaction {
         let version = self.allocate(table, key, Some(value));
         let position = {
             let writes = &mut *self.writes().borrow_mut();
-            self.engine().planted_panic.panic_if_planted(Place::Write);
+            self.engine().planted_panic.panic_if_planted(PanicPoint::Write);
             let position = writes.next_position();
             // SAFETY: not shared yet.
             unsafe { version.get() }.set_position(position);

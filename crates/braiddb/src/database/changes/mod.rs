@@ -36,7 +36,7 @@ use wanted::Wanted;
 
 use super::Database;
 use super::error::{Error, Result};
-use crate::log::{Gone, LogFiles, LogHold, Lsn};
+use crate::log::{LogFiles, LogFreed, LogHold, Lsn};
 use crate::transaction::Engine;
 
 /// Bytes of log that a feed without a slot holds at most, unless told otherwise.
@@ -227,7 +227,7 @@ fn begin_at(
     check_token(engine, files, &token)?;
     match files.hold(token.resume, most) {
         Ok(hold) => Ok((token, hold)),
-        Err(Gone { oldest }) => Err(Error::LogGone { oldest: oldest.0 }),
+        Err(LogFreed { oldest }) => Err(Error::LogGone { oldest: oldest.0 }),
     }
 }
 

@@ -14,7 +14,7 @@ use super::super::{
     Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction,
 };
 use crate::common::{Watched, with_limit};
-use crate::transaction::PanicPlace as Place;
+use crate::transaction::PanicPoint;
 
 type Records = Table<u64, u64>;
 
@@ -204,11 +204,11 @@ fn says_so(db: &Database, table: &Records, directory: &Path, message: &str) {
     assert!(db.stats().committed > 0, "statistics answer");
 }
 
-fn fails_for_all(place: Place) {
+fn fails_for_all(point: PanicPoint) {
     with_limit(LIMIT_SECONDS, move |limit| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
-        limit.on_timeout("place", move || format!("{place:?}"));
+        limit.on_timeout("point", move || format!("{point:?}"));
         let table: Records = block_on(db.create_table("records")).unwrap();
         let on_pages = TableOptions::default().paged();
         let paged: Records = block_on(db.create_table_with("paged", on_pages)).unwrap();
@@ -218,10 +218,10 @@ fn fails_for_all(place: Place) {
         {
             std::thread::yield_now();
         }
-        db.shared.engine.planted_panic.plant(place);
+        db.shared.engine.planted_panic.plant(point);
         // Not earlier: a compaction under way would wait for the transactions that stay open.
         callers.compacts.store(true, Ordering::SeqCst);
-        let message = format!("planted in {place:?}");
+        let message = format!("planted in {point:?}");
         let acknowledged = callers.are_told(&message);
         says_so(&db, &table, directory.path(), &message);
         // The directory is free, and what was acknowledged is in it.
@@ -241,8 +241,8 @@ fn fails_for_all(place: Place) {
 #[test]
 fn a_panic_in_the_engine_stops_it_for_all() {
     with_limit(LIMIT_SECONDS, |_| {
-        for place in Place::ALL.into_iter().filter(|place| *place != Place::Drain) {
-            fails_for_all(place);
+        for point in PanicPoint::ALL.into_iter().filter(|point| *point != PanicPoint::Drain) {
+            fails_for_all(point);
         }
     });
 }
@@ -253,7 +253,7 @@ fn a_panic_while_closing_is_told_by_close() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
-        db.shared.engine.planted_panic.plant(Place::Drain);
+        db.shared.engine.planted_panic.plant(PanicPoint::Drain);
         let others: Vec<_> = (0..3).map(|_| db.clone()).collect();
         let closers: Vec<_> =
             others.into_iter().map(|db| std::thread::spawn(move || db.close())).collect();
@@ -266,12 +266,12 @@ fn a_panic_while_closing_is_told_by_close() {
 
 #[test]
 fn a_database_in_memory_fails_for_all_too() {
-    for place in [Place::Read, Place::Write, Place::Turn, Place::Abort] {
+    for point in [PanicPoint::Read, PanicPoint::Write, PanicPoint::Turn, PanicPoint::Abort] {
         with_limit(LIMIT_SECONDS, move |_| {
             let db = Database::in_memory(options()).unwrap().watched();
             let table: Records = block_on(db.create_table("records")).unwrap();
             let transaction = block_on(db.begin()).unwrap();
-            db.shared.engine.planted_panic.plant(place);
+            db.shared.engine.planted_panic.plant(point);
             let put = move |db: &Database| {
                 let table = table.clone();
                 db.run_blocking(async move |tx| {
@@ -280,7 +280,7 @@ fn a_database_in_memory_fails_for_all_too() {
                     if fastrand::bool() { Ok(()) } else { Err(Error::CheckpointUnderWay) }
                 })
             };
-            let message = format!("planted in {place:?}");
+            let message = format!("planted in {point:?}");
             is_failed::<()>(Err(until_failed(&db, put).join().unwrap()), &message);
             is_failed(block_on(transaction.commit()), &message);
             is_failed(db.close(), &message);
@@ -301,7 +301,7 @@ impl Drop for Bomb {
 /// What the failing transaction and others captured panics when it is dropped on the way.
 #[test]
 fn destructors_that_panic_while_the_engine_fails() {
-    for place in [Place::Read, Place::Commit, Place::Turn] {
+    for point in [PanicPoint::Read, PanicPoint::Commit, PanicPoint::Turn] {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
             let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -332,21 +332,21 @@ fn destructors_that_panic_while_the_engine_fails() {
             let planted = db.clone();
             let run = db.run_blocking(async move |tx| {
                 let _captured = &first;
-                planted.shared.engine.planted_panic.plant(place);
+                planted.shared.engine.planted_panic.plant(point);
                 tx.get(&table, &1).await?;
                 tx.put(&table, &1, &1).await?;
-                if place == Place::Turn {
+                if point == PanicPoint::Turn {
                     std::future::pending::<()>().await;
                 }
                 Ok::<_, Error>(())
             });
-            let message = format!("planted in {place:?}");
+            let message = format!("planted in {point:?}");
             is_failed(run, &message);
             is_failed(waits.join().unwrap(), &message);
             is_failed(source.unwrap().wait(), &message);
             is_failed(db.close(), &message);
             let dropped = dropped.map(|count| count.load(Ordering::SeqCst));
-            assert_eq!(dropped, [1; 3], "{place:?}");
+            assert_eq!(dropped, [1; 3], "{point:?}");
         });
     }
 }
@@ -357,7 +357,7 @@ fn a_closure_that_catches_the_engines_panic_commits_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(options()).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
-        db.shared.engine.planted_panic.plant(Place::Read);
+        db.shared.engine.planted_panic.plant(PanicPoint::Read);
         let caught = Arc::new(Mutex::new(false));
         let seen = caught.clone();
         let run = db.run_blocking(async move |tx| {
@@ -381,8 +381,8 @@ fn engines_that_fail_are_dropped() {
             let directory = tempfile::tempdir().unwrap();
             let db = Database::open(directory.path(), options()).unwrap().watched();
             let transaction = block_on(db.begin()).unwrap();
-            let place = Place::ALL[round % Place::ALL.len()];
-            db.shared.engine.planted_panic.plant(place);
+            let point = PanicPoint::ALL[round % PanicPoint::ALL.len()];
+            db.shared.engine.planted_panic.plant(point);
             drop(db);
             assert!(block_on(transaction.abort()).is_err());
             Database::open(directory.path(), options()).unwrap().watched();

@@ -19,7 +19,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched::{self, Cause};
-use crate::transaction::{Bounds, Engine, OperationError, PanicPlace, WorkerTransactions};
+use crate::transaction::{Bounds, Engine, OperationError, PanicPoint, WorkerTransactions};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
@@ -76,7 +76,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
     let mut output =
         Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
-    engine.planted_panic.panic_if_planted(PanicPlace::Checkpoint);
+    engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
     // Whoever lists another one later commits what is in it at an LSN that is replayed.
     for table in engine.tables() {
         match table.paged() {

@@ -1,4 +1,4 @@
-//! Finding what leads to the segments to be freed.
+//! Finding the records that the segments to be freed hold: those whose entries in the indirection arrays lead there.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -80,7 +80,7 @@ impl Item {
 
 /// Where an entry leads.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Look {
+pub(super) enum EntryTarget {
     /// To no victim.
     Elsewhere,
     /// To what a victim holds some of, by this link; or to a write that is under way, and to that only
@@ -94,21 +94,21 @@ pub(super) enum Look {
 ///
 /// # Errors
 /// `Unlogged` for a record that the log does not have.
-pub(super) fn look(
+pub(super) fn entry_target(
     table: &Records,
     rid: Rid,
     view: View<'_>,
     victims: &Victims,
     operation: &OperationGuard,
-) -> Result<Look, OperationError> {
+) -> Result<EntryTarget, OperationError> {
     let (link, kept) = match table.newest(rid, view, operation) {
-        Newest::Gone | Newest::InFlight(None) => return Ok(Look::Elsewhere),
-        Newest::Deciding => return Ok(Look::Deciding),
+        Newest::Gone | Newest::InFlight(None) => return Ok(EntryTarget::Elsewhere),
+        Newest::Deciding => return Ok(EntryTarget::Deciding),
         Newest::Unlogged => return Err(OperationError::Unlogged),
         Newest::InFlight(Some(below)) => (None, below),
         Newest::Committed(link, kept) => (Some(link), kept),
     };
-    Ok(if victims.hold(kept) { Look::ToVictim(link, kept) } else { Look::Elsewhere })
+    Ok(if victims.hold(kept) { EntryTarget::ToVictim(link, kept) } else { EntryTarget::Elsewhere })
 }
 
 /// Looks at every entry, once; returns what leads to a victim, or will if a write that is under way
@@ -153,10 +153,10 @@ fn look_at(
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let mut again = Vec::new();
     for rid in rids.drain(..) {
-        match look(table, rid, transaction.view(), victims, &operation)? {
-            Look::Elsewhere => {}
-            Look::ToVictim(_, kept) => found(rid, kept),
-            Look::Deciding => again.push(rid),
+        match entry_target(table, rid, transaction.view(), victims, &operation)? {
+            EntryTarget::Elsewhere => {}
+            EntryTarget::ToVictim(_, kept) => found(rid, kept),
+            EntryTarget::Deciding => again.push(rid),
         }
     }
     transaction.end_uncounted();

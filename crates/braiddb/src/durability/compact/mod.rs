@@ -36,7 +36,7 @@ use super::checkpoint::{self, Written};
 use crate::log::{LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause};
-use crate::transaction::{Engine, OperationError, PanicPlace, WorkerTransactions};
+use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 
 /// Rounds that one compaction makes at most.
 const MOST_ROUNDS: usize = 64;
@@ -70,7 +70,7 @@ pub(super) async fn compact(
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
     let mut compacted = Compacted::default();
-    engine.planted_panic.panic_if_planted(PanicPlace::Compaction);
+    engine.planted_panic.panic_if_planted(PanicPoint::Compaction);
     for _ in 0..MOST_ROUNDS {
         // What is held is not emptied either: it could not be freed.
         let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());

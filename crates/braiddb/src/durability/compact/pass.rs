@@ -1,11 +1,11 @@
-//! One pass over what leads to the victims: what was not copied is copied, and what was copied is led
-//! to where that is safe.
+//! One pass over the records whose entries lead to victims: it copies live records out of the segments to be freed, then
+//! redirects their entries to the copies, where those may be seen.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::copy::copy_all;
-use super::find::{Item, Look, Stage, TURN, Victims, look};
+use super::find::{EntryTarget, Item, Stage, TURN, Victims, entry_target};
 use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
 use crate::record::Records;
@@ -69,8 +69,8 @@ pub(super) async fn pass(
     Ok(moving.items.is_empty())
 }
 
-/// Looks at what the entries of items lead to: to copies from now on, where those may be seen. Adds
-/// those that are to be copied to `found`.
+/// Looks up where the entries of items lead. Redirects those to their copies that may be seen by now, and adds items that
+/// are still to be copied to `found`.
 fn look_at<'i>(
     worker: &Rc<WorkerTransactions>,
     moving: &Moving,
@@ -80,20 +80,20 @@ fn look_at<'i>(
     let engine = worker.engine();
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    // While another worker prunes, nothing is led to copies: that is left to the next pass.
+    // While another worker prunes, nothing is redirected to copies: that is left to the next pass.
     let acting = engine.horizon.act(worker.number(), engine.log.tail());
     let durable = engine.log.durable();
     for item in items {
         let table = moving.table(item);
-        let look = look(table, item.rid, transaction.view(), &moving.victims, &operation)?;
-        let (link, kept) = match look {
-            Look::ToVictim(link, kept) => (link, kept),
-            Look::Elsewhere => {
+        let (victims, view) = (&moving.victims, transaction.view());
+        let (link, kept) = match entry_target(table, item.rid, view, victims, &operation)? {
+            EntryTarget::ToVictim(link, kept) => (link, kept),
+            EntryTarget::Elsewhere => {
                 item.stage = Stage::Settled;
                 continue;
             }
             // The next pass looks again.
-            Look::Deciding => continue,
+            EntryTarget::Deciding => continue,
         };
         if kept != item.kept() {
             item.restart(kept);
