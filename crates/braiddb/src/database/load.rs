@@ -88,13 +88,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
 
 /// Rows of one transaction, as they are stored.
 #[derive(Debug, Default)]
-struct Batch {
+struct LoadBatch {
     bytes: Vec<u8>,
     /// Where each row's key ends, and its value.
     ends: Vec<(usize, usize)>,
 }
 
-impl Batch {
+impl LoadBatch {
     fn add(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
@@ -128,7 +128,7 @@ struct Loading<'d> {
     db: &'d Database,
     table: Table<[u8], [u8]>,
     workers: usize,
-    batch: Batch,
+    batch: LoadBatch,
     /// In the order in which they were given.
     under_way: VecDeque<UnderWay>,
     /// Of all that are under way.
@@ -141,7 +141,7 @@ struct Loading<'d> {
 
 impl<'d> Loading<'d> {
     fn new(db: &'d Database, table: Table<[u8], [u8]>) -> Self {
-        let (workers, batch) = (db.shared.engine.workers(), Batch::default());
+        let (workers, batch) = (db.shared.engine.workers(), LoadBatch::default());
         let under_way = VecDeque::new();
         Self { db, table, workers, batch, under_way, bytes: 0, handed: 0, durable: 0 }
     }
@@ -182,7 +182,7 @@ impl<'d> Loading<'d> {
             return Ok(());
         }
         let (rows, table) = (batch.ends.len() as u64, self.table.clone());
-        let body = async move |tx: &Transaction, batch: &Batch| {
+        let body = async move |tx: &Transaction, batch: &LoadBatch| {
             for (key, value) in batch.rows() {
                 tx.insert(&table, key, value).await?;
             }

@@ -27,10 +27,10 @@ pub(super) struct TransactionSpan(Option<Box<Listened>>);
 /// The span of a transaction whose task runs; the task owns it. Dropped before it was ended, it tells that the
 /// transaction was.
 #[derive(Debug)]
-pub(super) struct EnteredSpan(Option<Entered>);
+pub(super) struct EnteredSpan(Option<ObservedSpan>);
 
 #[derive(Debug)]
-struct Entered {
+struct ObservedSpan {
     /// Before the span: who lists it gives it up first.
     _observed: Observed,
     listened: Rc<Listened>,
@@ -67,7 +67,7 @@ impl TransactionSpan {
     pub(super) fn enter(self) -> EnteredSpan {
         EnteredSpan(self.0.map(|listened| {
             let listened = Rc::<Listened>::from(listened);
-            Entered { _observed: observe(listened.clone()), listened }
+            ObservedSpan { _observed: observe(listened.clone()), listened }
         }))
     }
 }
@@ -76,7 +76,7 @@ impl EnteredSpan {
     /// Ends it as the transaction did, and leaves it: before the caller is told.
     #[inline]
     pub(super) fn end<T, E>(self, result: &Result<Outcome<T>, Failed<E>>) {
-        if let Some(Entered { listened, .. }) = &self.0 {
+        if let Some(ObservedSpan { listened, .. }) = &self.0 {
             let (outcome, commit_lsn) = match result {
                 Ok(outcome) => ("committed", Some(outcome.commit_lsn)),
                 Err(Failed::Closure(_)) => ("rolled back", None),

@@ -59,21 +59,21 @@ impl Word {
 
     /// The long key, if it is one.
     pub(super) fn cell(self) -> Option<KeyCell> {
-        let address = (self.0 & PAYLOAD_MASK) as *mut Header;
+        let address = (self.0 & PAYLOAD_MASK) as *mut KeyHeader;
         (self.tag() == LONG).then(|| KeyCell(NonNull::new(address).expect("a long key's address")))
     }
 }
 
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
+struct KeyHeader {
     rid: u64,
     bytes: u64,
 }
 
 /// A long key's own memory: record id, length, bytes. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeyCell(NonNull<Header>);
+pub(super) struct KeyCell(NonNull<KeyHeader>);
 
 // SAFETY: an address of memory that never changes; reading it takes `bytes`, whose contract covers
 // other threads.
@@ -81,10 +81,10 @@ unsafe impl Send for KeyCell {}
 
 impl KeyCell {
     pub(super) fn allocate(memory: &MemoryCounters, key: &[u8], rid: u64) -> Self {
-        let block = memory.allocate(Kind::Key, Self::layout(key.len())).cast::<Header>();
+        let block = memory.allocate(Kind::Key, Self::layout(key.len())).cast::<KeyHeader>();
         // SAFETY: fresh, aligned for the header, and long enough for header and key.
         unsafe {
-            block.write(Header { rid, bytes: key.len() as u64 });
+            block.write(KeyHeader { rid, bytes: key.len() as u64 });
             let target = block.add(1).cast::<u8>().as_ptr();
             std::ptr::copy_nonoverlapping(key.as_ptr(), target, key.len());
         }
@@ -137,7 +137,7 @@ impl KeyCell {
     }
 
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(size_of::<Header>() + bytes, align_of::<Header>())
+        Layout::from_size_align(size_of::<KeyHeader>() + bytes, align_of::<KeyHeader>())
             .expect("keys are short")
     }
 }
@@ -176,7 +176,7 @@ impl<'a> SearchKey<'a> {
 pub(super) struct HeldKey<'n> {
     head: u64,
     word: Word,
-    held: PhantomData<&'n Header>,
+    held: PhantomData<&'n KeyHeader>,
 }
 
 impl<'n> HeldKey<'n> {

@@ -14,9 +14,9 @@ use smallvec::SmallVec;
 
 use super::frame::{LatchedPage, ResidentPage};
 use super::layout::{Page, SlotFlags};
-use super::map::{PageId, Place, Whereabouts};
+use super::map::{DiskPlace, PageId, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
-use super::write_back::Batch;
+use super::write_back::WriteBatch;
 use super::zone::RUN_SLOTS;
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
@@ -72,7 +72,7 @@ pub(super) enum Swept<'s> {
     /// A page, which has left.
     Left(FreeFrame<'s>),
     /// Pages to be written.
-    Dirty(Batch),
+    Dirty(WriteBatch),
     /// Pages that were changing, or came to be of use; or there are more to be looked at.
     Busy,
     /// No page that may leave but what others are writing.
@@ -190,7 +190,7 @@ impl PageSpace {
     }
 
     /// The dirty pages that the hand came by, as far as they are to be written still, and may be now.
-    fn batch(self: &Arc<Self>, pager: &mut Pager, search: &Search<'_>) -> Option<Batch> {
+    fn batch(self: &Arc<Self>, pager: &mut Pager, search: &Search<'_>) -> Option<WriteBatch> {
         if search.clean_only || pager.dirty.is_empty() {
             return None;
         }
@@ -203,7 +203,7 @@ impl PageSpace {
         });
         let first = pages.next()?;
         // Under way before any page is marked: who finds one marked waits for its end.
-        let mut batch = Batch::new(self.clone())?;
+        let mut batch = WriteBatch::new(self.clone())?;
         for (frame, number, version) in std::iter::once(first).chain(pages) {
             // Marked under the pager's lock only.
             assert!(frame.begin_writing(), "looked at above");
@@ -276,19 +276,24 @@ impl PageSpace {
     /// Takes the chains off the mapping table of a page that nobody needs any more, if the page is not in memory; `None` if it
     /// is, else whether nothing is left on the page by that.
     pub(super) fn prune_absent(&self, id: PageId) -> Option<bool> {
-        let is_absent = || matches!(self.map.get(id), Whereabouts::Loading | Whereabouts::Place(_));
+        let is_absent =
+            || matches!(self.map.get(id), Whereabouts::Loading | Whereabouts::OnDisk(_));
         self.orphans.prune(id, is_absent)
     }
 
     /// Lets a page leave whose image is in `place`, and is the page as it is.
-    pub(super) fn leave<'s>(&'s self, mut latched: LatchedPage<'s>, place: Place) -> FreeFrame<'s> {
+    pub(super) fn leave<'s>(
+        &'s self,
+        mut latched: LatchedPage<'s>,
+        place: DiskPlace,
+    ) -> FreeFrame<'s> {
         let id = latched.id();
         let (word, all_deleted) = (latched.take_mapping(), has_deleted_only(latched.page));
         let late = is_planted(Bug::OrphanAfterPlace);
         if !late {
             self.orphans.put(id, word, all_deleted);
         }
-        self.map.set(id, Whereabouts::Place(place));
+        self.map.set(id, Whereabouts::OnDisk(place));
         // Relaxed: statistics.
         self.counters.evicted.fetch_add(1, statistic::Ordering::Relaxed);
         if latched.page.level() > 0 {
@@ -337,7 +342,7 @@ mod tests {
     }
 
     /// The dirty pages that the hand comes by first.
-    fn first_batch(space: &Arc<PageSpace>) -> Batch {
+    fn first_batch(space: &Arc<PageSpace>) -> WriteBatch {
         let mut pager = Pager::default();
         let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
         loop {

@@ -17,7 +17,7 @@ use super::error::PageError;
 use super::frame::LatchedPage;
 use super::gather::Admitted;
 use super::layout::{PageDamage, Slot, SlotFlags, image_checksum};
-use super::map::{PageId, Place, Whereabouts};
+use super::map::{DiskPlace, PageId, Whereabouts};
 use super::space::{FreeFrame, PageSpace};
 use super::versions::{Mapping, reserved_bytes};
 use crate::io::AlignedBuffer;
@@ -45,7 +45,7 @@ struct Listed {
 #[derive(Debug)]
 struct Load {
     id: PageId,
-    place: Place,
+    place: DiskPlace,
     state: ModelMutex<LoadState>,
 }
 
@@ -217,7 +217,7 @@ impl PageSpace {
                     listed.load.state.lock().wanted += 1;
                     return Some(wanted(listed.load.clone()));
                 }
-                Whereabouts::Place(place) => {
+                Whereabouts::OnDisk(place) => {
                     let state = LoadState { stage: Stage::Busy, wanted: 1, waiters: Vec::new() };
                     let load = Arc::new(Load { id, place, state: ModelMutex::new(state) });
                     shard.insert(id, Listed { load: load.clone(), freed: false });
@@ -311,7 +311,7 @@ impl PageSpace {
         if listed.freed {
             self.give_back(load.id, load.place);
         } else {
-            self.map.set(load.id, Whereabouts::Place(load.place));
+            self.map.set(load.id, Whereabouts::OnDisk(load.place));
         }
     }
 
@@ -327,7 +327,7 @@ impl PageSpace {
                 self.orphans.take(id, free);
                 true
             }
-            Whereabouts::Place(place) => {
+            Whereabouts::OnDisk(place) => {
                 self.orphans.take(id, free);
                 self.give_back(id, place);
                 true
@@ -335,7 +335,7 @@ impl PageSpace {
         }
     }
 
-    fn give_back(&self, id: PageId, place: Place) {
+    fn give_back(&self, id: PageId, place: DiskPlace) {
         self.zones.as_ref().expect("pages are on disk").free(place.slot);
         self.map.set(id, Whereabouts::Free);
         self.map.give_back(id);

@@ -12,7 +12,7 @@
 use std::ops::Deref;
 
 use super::layout::{Page, Shape};
-use super::map::{PageId, Place};
+use super::map::{DiskPlace, PageId};
 use crate::latch::{Latch, LatchVersion, Latched, Restart};
 use crate::memory::Zero;
 use crate::planted::{Bug, is_planted};
@@ -223,13 +223,13 @@ impl<'s> LatchedPage<'s> {
     }
 
     /// The place of the newest image.
-    pub(in crate::page) fn place(&self) -> Option<Place> {
+    pub(in crate::page) fn place(&self) -> Option<DiskPlace> {
         // Relaxed: latched.
-        Place::from_word(self.frame.place.load(Ordering::Relaxed))
+        DiskPlace::from_word(self.frame.place.load(Ordering::Relaxed))
     }
 
     /// Notes that the image in `place` is the page as it is; the place of the image before.
-    pub(in crate::page) fn set_written(&mut self, place: Place) -> Option<Place> {
+    pub(in crate::page) fn set_written(&mut self, place: DiskPlace) -> Option<DiskPlace> {
         let before = self.place();
         // Relaxed, both: latched.
         self.frame.place.store(place.word(), Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl<'s> LatchedPage<'s> {
     }
 
     /// Makes the empty frame that of a page that is about to be read from an image.
-    pub(super) fn hold_image(&mut self, id: PageId, place: Place) {
+    pub(super) fn hold_image(&mut self, id: PageId, place: DiskPlace) {
         // Relaxed, here and below: latched.
         assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
         self.raise_version();

@@ -29,7 +29,7 @@ use super::evict::{Search, Swept};
 use super::fault::Wanted;
 use super::map::{PageId, Whereabouts};
 use super::space::PageSpace;
-use super::write_back::Batch;
+use super::write_back::WriteBatch;
 use crate::sched::{self, Cause};
 use crate::sync::statistic::Ordering;
 
@@ -101,12 +101,12 @@ impl Needs {
 
 /// Pages that do not leave until this is dropped. Not kept over a suspension.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldPages {
     space: Arc<PageSpace>,
     pages: Pages,
 }
 
-impl Drop for Held {
+impl Drop for HeldPages {
     fn drop(&mut self) {
         if !self.pages.is_empty() {
             self.space.pager.lock().release(&self.pages);
@@ -116,11 +116,11 @@ impl Drop for Held {
 
 /// What came of trying to bring all together in one stretch.
 enum Gathered {
-    All(Held),
+    All(HeldPages),
     /// A page has left meanwhile.
     Absent,
     /// These are to be written.
-    Dirty(Batch),
+    Dirty(WriteBatch),
     /// Others are about to do something.
     Busy,
     /// Nothing may leave.
@@ -161,7 +161,7 @@ impl PageSpace {
         needs: &mut Needs,
         interrupted: &[Interrupted],
         admitted: Option<Admitted>,
-    ) -> Result<Held, PageError> {
+    ) -> Result<HeldPages, PageError> {
         if let Some(error) = interrupted.iter().find_map(|why| self.error(*why)) {
             return Err(error);
         }
@@ -233,7 +233,7 @@ impl PageSpace {
                 // Gone: then the operation needs another.
                 Whereabouts::Free => {}
                 Whereabouts::Frame(number) => self.frame(number).frame.note_use(),
-                Whereabouts::Loading | Whereabouts::Place(_) => {
+                Whereabouts::Loading | Whereabouts::OnDisk(_) => {
                     match wanted.iter().find(|one| one.id() == *id && one.has_image()) {
                         Some(one) => missing.push(one),
                         None => return Ok(Gathered::Absent),
@@ -258,7 +258,7 @@ impl PageSpace {
             one.publish(frame)?;
         }
         pager.hold(&needs.pages);
-        Ok(Gathered::All(Held { space: self.clone(), pages: needs.pages.clone() }))
+        Ok(Gathered::All(HeldPages { space: self.clone(), pages: needs.pages.clone() }))
     }
 
     /// Lets a page leave, if one may.

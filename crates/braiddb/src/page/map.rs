@@ -46,12 +46,12 @@ pub(in crate::page) enum Whereabouts {
     /// On the way to a frame.
     Loading,
     /// On disk.
-    Place(Place),
+    OnDisk(DiskPlace),
 }
 
 /// A place on disk, and which image is there: a part of its checksum tells it from older ones of the same page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) struct Place {
+pub(in crate::page) struct DiskPlace {
     /// The number of the place among all of the zones.
     pub(in crate::page) slot: u64,
     check: u32,
@@ -66,7 +66,7 @@ const CHECK_BITS: u32 = 22;
 /// Places there can be.
 pub(in crate::page) const SLOT_LIMIT: u64 = 1 << (64 - TAG_BITS - CHECK_BITS);
 
-impl Place {
+impl DiskPlace {
     /// That of an image with this checksum.
     pub(in crate::page) fn new(slot: u64, checksum: u32) -> Self {
         assert!(slot < SLOT_LIMIT);
@@ -97,7 +97,7 @@ impl Whereabouts {
         match word & TAG {
             RESIDENT => Self::Frame((word >> TAG_BITS) as u32),
             LOADING => Self::Loading,
-            ON_DISK => Place::from_word(word).map_or(Self::Free, Self::Place),
+            ON_DISK => DiskPlace::from_word(word).map_or(Self::Free, Self::OnDisk),
             _ => Self::Free,
         }
     }
@@ -107,7 +107,7 @@ impl Whereabouts {
             Self::Free => 0,
             Self::Frame(number) => u64::from(number) << TAG_BITS | RESIDENT,
             Self::Loading => LOADING,
-            Self::Place(place) => place.word(),
+            Self::OnDisk(place) => place.word(),
         }
     }
 }

@@ -34,7 +34,7 @@ mod zone;
 pub(crate) use bulk::{BulkRefused, BulkWritten, Gate, SweepPosition};
 pub(crate) use error::{Interrupted, PageError};
 pub(crate) use evict::Shrunk;
-pub(crate) use gather::{Admitted, Held, Needs};
+pub(crate) use gather::{Admitted, HeldPages, Needs};
 pub(crate) use large::{LargeValues, Progress};
 pub(crate) use now::NotNow;
 pub(crate) use space::{PageSpace, PageStats};

@@ -276,7 +276,7 @@ impl PageSpace {
         match self.map.get(id) {
             Whereabouts::Frame(number) => Ok(self.frame(number)),
             Whereabouts::Free => Err(Interrupted::Restart),
-            Whereabouts::Loading | Whereabouts::Place(_) => Err(Interrupted::Absent(id)),
+            Whereabouts::Loading | Whereabouts::OnDisk(_) => Err(Interrupted::Absent(id)),
         }
     }
 

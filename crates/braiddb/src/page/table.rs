@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::bulk::{BulkState, Virtual};
 use super::error::{Interrupted, PageError};
-use super::gather::{Admitted, Held, Needs};
+use super::gather::{Admitted, HeldPages, Needs};
 use super::large::LargeValues;
 use super::layout::{Slot, SlotFlags};
 use super::now::{Interruptions, NotNow};
@@ -354,7 +354,7 @@ impl PagedTable {
         needs: &mut Needs,
         interrupted: &[Interrupted],
         admitted: Option<Admitted>,
-    ) -> Result<Held, PageError> {
+    ) -> Result<HeldPages, PageError> {
         self.tree().space().gather(needs, interrupted, admitted).await
     }
 

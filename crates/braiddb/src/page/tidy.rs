@@ -6,7 +6,7 @@
 //! looks again.
 
 use super::error::{Interrupted, PageError};
-use super::gather::{Held, Needs};
+use super::gather::{HeldPages, Needs};
 use super::layout::{Slot, SlotFlags};
 use super::table::PagedTable;
 use super::tree::{LatchedLeaf, Room};
@@ -106,7 +106,7 @@ impl PagedTable {
         &self,
         mut needs: Needs,
         interrupted: Interrupted,
-    ) -> impl Future<Output = Result<(Needs, Held), PageError>> + use<> {
+    ) -> impl Future<Output = Result<(Needs, HeldPages), PageError>> + use<> {
         let space = self.tree().space().clone();
         async move {
             let held = space.gather(&mut needs, &[interrupted], None).await?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::PageError;
-use super::map::Place;
+use super::map::DiskPlace;
 use super::space::PageSpace;
 use super::zone::Run;
 use crate::io::AlignedBuffer;
@@ -37,7 +37,7 @@ impl AsRef<[u8]> for Images {
 
 /// Dirty pages that are written together; marked as being written until this is dropped.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct WriteBatch {
     space: Arc<PageSpace>,
     /// Their frames, and the versions under which they are written.
     pages: Vec<(u32, LatchVersion)>,
@@ -85,7 +85,7 @@ impl FailedWrites {
     }
 }
 
-impl Batch {
+impl WriteBatch {
     /// No pages yet; `None` if there are enough writes under way.
     pub(super) fn new(space: Arc<PageSpace>) -> Option<Self> {
         if !space.transit.begin_write() {
@@ -172,7 +172,7 @@ impl Batch {
             };
             // Unchanged, for its version never comes back.
             let Ok(mut latched) = page.acquire(version) else { continue };
-            let place = Place::new(run.keep(number), *checksum);
+            let place = DiskPlace::new(run.keep(number), *checksum);
             if let Some(before) = latched.set_written(place) {
                 self.space.zones.as_ref().expect("pages leave").free(before.slot);
             }
@@ -183,7 +183,7 @@ impl Batch {
     }
 }
 
-impl Drop for Batch {
+impl Drop for WriteBatch {
     fn drop(&mut self) {
         self.outcome.0.lock().get_or_insert(Ok(()));
         for (number, _) in &self.pages {

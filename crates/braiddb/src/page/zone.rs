@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::map::{Place, SLOT_LIMIT};
+use super::map::{DiskPlace, SLOT_LIMIT};
 use super::write_back::Images;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, WeakLogFiles};
@@ -109,7 +109,7 @@ impl Zones {
     /// once, after a blocking call.
     pub(in crate::page) fn read_then(
         &self,
-        place: Place,
+        place: DiskPlace,
         then: impl FnOnce(Result<AlignedBuffer, LogError>) + 'static,
     ) {
         let (file, offset) = self.locate(place.slot);

@@ -207,16 +207,16 @@ thread_local! {
 }
 
 /// Makes `local` the state of this thread for as long as the returned guard lives.
-pub(super) fn enter(local: &WorkerLocal) -> Entered<'_> {
+pub(super) fn enter(local: &WorkerLocal) -> EnteredWorker<'_> {
     let before = LOCAL.replace(local);
     assert!(before.is_null(), "a thread is one worker");
-    Entered(local)
+    EnteredWorker(local)
 }
 
 /// Keeps a thread's worker state in place.
-pub(super) struct Entered<'w>(&'w WorkerLocal);
+pub(super) struct EnteredWorker<'w>(&'w WorkerLocal);
 
-impl Drop for Entered<'_> {
+impl Drop for EnteredWorker<'_> {
     fn drop(&mut self) {
         assert!(std::ptr::eq(LOCAL.replace(std::ptr::null()), self.0));
     }

@@ -70,14 +70,14 @@ mod entered {
     use super::super::panics::drop_contained;
 
     /// The runtime a worker is in. Fields are dropped in order.
-    struct Entered {
+    struct EnteredRuntime {
         /// Borrows `handle`.
         guard: EnterGuard<'static>,
         handle: Box<Handle>,
     }
 
     thread_local! {
-        static ENTERED: RefCell<Option<Entered>> = const { RefCell::new(None) };
+        static ENTERED: RefCell<Option<EnteredRuntime>> = const { RefCell::new(None) };
     }
 
     /// Makes `handle`'s runtime the current one of this thread.
@@ -98,11 +98,11 @@ mod entered {
         // SAFETY: the handle is boxed, so it stays where it is, and dropped after its guard.
         let guard =
             unsafe { std::mem::transmute::<EnterGuard<'_>, EnterGuard<'static>>(handle.enter()) };
-        ENTERED.set(Some(Entered { guard, handle }));
+        ENTERED.set(Some(EnteredRuntime { guard, handle }));
     }
 
     pub(super) fn leave() {
-        if let Some(Entered { guard, handle }) = ENTERED.take() {
+        if let Some(EnteredRuntime { guard, handle }) = ENTERED.take() {
             // Panics if a user's future holds a guard of its own across a suspension, which tokio
             // forbids.
             drop_contained(guard);

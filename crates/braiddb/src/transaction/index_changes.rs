@@ -33,7 +33,9 @@ use super::paged::check_fits;
 use super::paged_now::{all_prefetched, not_now};
 use super::write::Intent;
 use crate::log::Lsn;
-use crate::page::{Held, Interrupted, LargeRef, Needs, NotNow, PagedTable, SlotValue, ValueBytes};
+use crate::page::{
+    HeldPages, Interrupted, LargeRef, Needs, NotNow, PagedTable, SlotValue, ValueBytes,
+};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Base, ColdVersion, EncodedKey, NotReady, Records, Refusal, Secondary};
@@ -151,7 +153,7 @@ impl Transaction {
             };
             let what = (intent, draft.as_ref());
             // What pages this needs at once is known when it has met them all.
-            let (mut needs, mut held) = (Needs::new(usize::MAX), None::<Held>);
+            let (mut needs, mut held) = (Needs::new(usize::MAX), None::<HeldPages>);
             loop {
                 // Looked up anew when the snapshot was extended: then records may be seen that were written since one
                 // was listed or dropped, with or without entries.

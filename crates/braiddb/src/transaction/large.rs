@@ -25,8 +25,8 @@ use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
 use crate::log::{LogError, Lsn};
 use crate::page::{
-    Admitted, Held, Interrupted, LargeRef, LargeValues, NotNow, PageError, PagedTable, Progress,
-    SlotValue,
+    Admitted, HeldPages, Interrupted, LargeRef, LargeValues, NotNow, PageError, PagedTable,
+    Progress, SlotValue,
 };
 use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
@@ -169,7 +169,7 @@ impl Transaction {
             let values = paged.large().expect("made before anything leads to a value");
             let (mut permit, mut ahead) = (None::<Rc<ReadPermit>>, 0);
             let mut reader = values.reader(large, most);
-            let (mut needs, mut held) = (values.needs(), None::<Held>);
+            let (mut needs, mut held) = (values.needs(), None::<HeldPages>);
             let mut read_before = 0;
             loop {
                 if held.is_none() {

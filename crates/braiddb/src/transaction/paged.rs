@@ -21,7 +21,7 @@ use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, ChangeRef, CopiedValue, Decision, Held, Interrupted, LargeValues, Needs,
+    Admitted, Base, ChangeRef, CopiedValue, Decision, HeldPages, Interrupted, LargeValues, Needs,
     NotNow, PagedRecord, PagedTable, RecordBeforeWrite, Refusal, Written,
 };
 use crate::reclaim::{self, OperationGuard};
@@ -184,7 +184,7 @@ impl Transaction {
         paged: &'a PagedTable,
         needs: &'a mut Needs,
         why: &'a [Interrupted],
-    ) -> Pin<Box<dyn Future<Output = Result<Held, OperationError>> + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>> {
         Box::pin(async move {
             let bytes = paged.image_bytes(needs, why);
             let admitted = match bytes {
@@ -354,7 +354,7 @@ pub(super) struct RequiredPages {
     /// None as long as no page was missing.
     needs: Option<Needs>,
     /// Those that are in memory now, and stay until the next attempt is made, without suspending.
-    held: Option<Held>,
+    held: Option<HeldPages>,
 }
 
 impl RequiredPages {

@@ -96,7 +96,7 @@ pub(crate) struct Scan<'tx> {
 
 /// The first entries of a batch, in the order of the scan, and what they lead to.
 #[derive(Debug, Default)]
-struct Batch {
+struct ScanBatch {
     records: Vec<Record>,
     /// Those of `records` that are to be read from the log.
     in_log: Vec<Wanted>,
@@ -382,7 +382,7 @@ impl<'tx> Scan<'tx> {
 
     /// Meets the next entries and takes what is in memory of their records, up to as many as are asked
     /// for, and to as many bytes as a batch has; `None` at the end of the range.
-    async fn look(&mut self, table: &'tx Records) -> Option<Batch> {
+    async fn look(&mut self, table: &'tx Records) -> Option<ScanBatch> {
         let operation = reclaim::enter();
         self.note_range();
         let cursor = self.cursor.get_or_insert_with(|| {
@@ -412,8 +412,8 @@ impl<'tx> Scan<'tx> {
         table: &Records,
         entries: &[LeafEntry<'o>],
         operation: &'o OperationGuard,
-    ) -> Batch {
-        let (mut batch, mut live, mut bytes) = (Batch::default(), 0, 0);
+    ) -> ScanBatch {
+        let (mut batch, mut live, mut bytes) = (ScanBatch::default(), 0, 0);
         batch.records.reserve(entries.len());
         let view = self.transaction.view();
         let keys_only = self.keys_only && !self.unexpired_only;
@@ -468,7 +468,7 @@ impl<'tx> Scan<'tx> {
     async fn read_log(
         &mut self,
         table: &'tx Records,
-        batch: &mut Batch,
+        batch: &mut ScanBatch,
     ) -> Result<(), OperationError> {
         let mut wanted = std::mem::take(&mut batch.in_log);
         wanted.retain(|one| match self.ahead.find(table, one) {
@@ -509,7 +509,7 @@ impl<'tx> Scan<'tx> {
         table: &'tx Records,
         stretch: &Stretch<'_>,
         piece: Piece,
-        batch: &mut Batch,
+        batch: &mut ScanBatch,
     ) -> Result<(), (usize, OperationError)> {
         let span = match piece {
             Piece::Span(span) => Some(span),
@@ -535,7 +535,7 @@ impl<'tx> Scan<'tx> {
     }
 
     /// Keeps the value of a record that was found in a piece of the log.
-    fn receive(&self, table: &Records, one: &Wanted, value: &[u8], batch: &mut Batch) {
+    fn receive(&self, table: &Records, one: &Wanted, value: &[u8], batch: &mut ScanBatch) {
         if !self.leaves_cold {
             self.transaction.bring_back(table, one.rid, one.cold, value);
         }
@@ -545,14 +545,20 @@ impl<'tx> Scan<'tx> {
     }
 
     /// Keeps the value of a record that was read by itself.
-    fn keep_record(&self, table: &Records, one: &Wanted, record: ColdRecord, batch: &mut Batch) {
+    fn keep_record(
+        &self,
+        table: &Records,
+        one: &Wanted,
+        record: ColdRecord,
+        batch: &mut ScanBatch,
+    ) {
         self.transaction.note_lsn(one.cold.lsn());
         let value = self.copies.keep_record(table.memory(), record);
         batch.records[one.number].value = Some(NonNull::from(value));
     }
 }
 
-impl Batch {
+impl ScanBatch {
     /// Ends the batch before the record at `position`, which cannot be read.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::recent::RecentChange;
 use super::worker::WorkerTransactions;
-use crate::page::{Held, Needs};
+use crate::page::{HeldPages, Needs};
 use crate::record::{Records, RecordsRef};
 use crate::sched::Job;
 use crate::sync::clock;
@@ -81,7 +81,7 @@ impl WorkerTransactions {
 async fn take_all_back() {
     let worker = WorkerTransactions::current();
     // What the first on the list needs at once, and what of it is there until it has been tried again.
-    let mut there = None::<(Needs, Held)>;
+    let mut there = None::<(Needs, HeldPages)>;
     loop {
         let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
         // SAFETY: it was on the list, so its table is there, and it is not retired.

@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use super::worker::WorkerTransactions;
-use crate::page::{Held, Needs, PageError, Untidy};
+use crate::page::{HeldPages, Needs, PageError, Untidy};
 use crate::record::{Records, RecordsRef};
 use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
@@ -89,7 +89,7 @@ async fn try_tidy_all(worker: &WorkerTransactions) -> Result<(), PageError> {
         pages.free_left(is_stopping).await?;
     }
     // What the first on the list needs at once, and what of it is there until it has been tried again.
-    let (mut there, mut done) = (None::<(Needs, Held)>, 0);
+    let (mut there, mut done) = (None::<(Needs, HeldPages)>, 0);
     while !is_stopping() {
         let Some(mut one) = worker.untidy.borrow_mut().pop_front() else { break };
         let mended = {

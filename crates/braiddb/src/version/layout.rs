@@ -42,12 +42,12 @@ const NOWHERE: i32 = i32::MIN;
 const POSITION_UNIT: i64 = 8;
 const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 24 && align_of::<Header>() == 8);
+const _: () = assert!(size_of::<VersionHeader>() == 24 && align_of::<VersionHeader>() == 8);
 
 /// The header of a version; the payload follows it in memory.
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
+struct VersionHeader {
     stamp: AtomicU64,
     next: AtomicU64,
     length: AtomicU32,
@@ -56,7 +56,7 @@ struct Header {
 
 /// A pointer to a version that is allocated for at least as long as its holder may look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VersionRef(NonNull<Header>);
+pub(crate) struct VersionRef(NonNull<VersionHeader>);
 
 // SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
 unsafe impl Send for VersionRef {}
@@ -64,8 +64,8 @@ unsafe impl Send for VersionRef {}
 /// A version that stays allocated for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version<'a> {
-    pointer: NonNull<Header>,
-    held: PhantomData<&'a Header>,
+    pointer: NonNull<VersionHeader>,
+    held: PhantomData<&'a VersionHeader>,
 }
 
 impl VersionRef {
@@ -78,7 +78,7 @@ impl VersionRef {
     ) -> Self {
         assert!(payload.len() <= MAX_VALUE_BYTES);
         let length = payload.len() as u32 | if tombstone { TOMBSTONE } else { 0 };
-        let header = Header {
+        let header = VersionHeader {
             stamp: AtomicU64::new(stamp.bits()),
             next: AtomicU64::new(0),
             length: AtomicU32::new(length),
@@ -92,7 +92,7 @@ impl VersionRef {
     /// elsewhere.
     pub(crate) fn allocate_evicted(memory: &MemoryCounters, whole: Version<'_>) -> Self {
         assert!(whole.record().is_some() && !whole.is_tombstone(), "its payload is in the log");
-        let header = Header {
+        let header = VersionHeader {
             stamp: AtomicU64::new(whole.stamp().bits()),
             next: AtomicU64::new(whole.next().map_or(0, Link::word)),
             length: AtomicU32::new(whole.payload_bytes() as u32 | EVICTED),
@@ -109,7 +109,7 @@ impl VersionRef {
         payload: &[u8],
     ) -> Self {
         assert!(evicted.is_evicted() && payload.len() == evicted.payload_bytes());
-        let header = Header {
+        let header = VersionHeader {
             stamp: AtomicU64::new(evicted.stamp().bits()),
             next: AtomicU64::new(evicted.next().map_or(0, Link::word)),
             length: AtomicU32::new(payload.len() as u32),
@@ -118,8 +118,9 @@ impl VersionRef {
         Self::allocate_with(memory, header, payload)
     }
 
-    fn allocate_with(memory: &MemoryCounters, header: Header, payload: &[u8]) -> Self {
-        let block = memory.allocate(Kind::Version, Self::layout(payload.len())).cast::<Header>();
+    fn allocate_with(memory: &MemoryCounters, header: VersionHeader, payload: &[u8]) -> Self {
+        let block =
+            memory.allocate(Kind::Version, Self::layout(payload.len())).cast::<VersionHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header + payload.
         unsafe {
             block.write(header);
@@ -174,17 +175,20 @@ impl VersionRef {
     /// The version a link points to; `None` for 0.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is not a version");
-        NonNull::new(word as *mut Header).map(Self)
+        NonNull::new(word as *mut VersionHeader).map(Self)
     }
 
     fn layout(payload_bytes: usize) -> Layout {
-        Layout::from_size_align(size_of::<Header>() + payload_bytes, align_of::<Header>())
-            .expect("payloads are bounded far below isize::MAX")
+        Layout::from_size_align(
+            size_of::<VersionHeader>() + payload_bytes,
+            align_of::<VersionHeader>(),
+        )
+        .expect("payloads are bounded far below isize::MAX")
     }
 }
 
 impl<'a> Version<'a> {
-    fn header(self) -> &'a Header {
+    fn header(self) -> &'a VersionHeader {
         // SAFETY: a header's first word is its stamp.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
         // SAFETY: initialised by `allocate` and alive for `'a` (contract of `VersionRef::get`).

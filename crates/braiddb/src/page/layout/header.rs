@@ -9,7 +9,7 @@ use crate::rid::TableId;
 /// The header as it is on disk, where numbers are little-endian. It names the places of the fields,
 /// which are read and written word by word.
 #[repr(C)]
-struct Header {
+struct PageHeader {
     /// Of all bytes of an image after itself; 0 in memory.
     crc32c: u32,
     kind: u8,
@@ -40,23 +40,23 @@ struct Fence {
     bytes: u16,
 }
 
-pub(super) const HEADER_WORDS: usize = size_of::<Header>() / WORD_BYTES;
+pub(super) const HEADER_WORDS: usize = size_of::<PageHeader>() / WORD_BYTES;
 
 const _: () = {
-    assert!(size_of::<Header>() == 64, "the header is a line");
-    assert!(offset_of!(Header, kind) == 4);
-    assert!(offset_of!(Header, level) == 5);
-    assert!(offset_of!(Header, count) == 6);
-    assert!(offset_of!(Header, page) == 8);
-    assert!(offset_of!(Header, table) == 16);
-    assert!(offset_of!(Header, heap_start) == 20);
-    assert!(offset_of!(Header, freed) == 22);
-    assert!(offset_of!(Header, image_lsn) == 24);
-    assert!(offset_of!(Header, bulk_epoch) == 32);
-    assert!(offset_of!(Header, low_fence) == 40);
-    assert!(offset_of!(Header, high_fence) == 44);
-    assert!(offset_of!(Header, prefix_bytes) == 48);
-    assert!(offset_of!(Header, reserved) + size_of::<[u16; 7]>() == 64, "no padding");
+    assert!(size_of::<PageHeader>() == 64, "the header is a line");
+    assert!(offset_of!(PageHeader, kind) == 4);
+    assert!(offset_of!(PageHeader, level) == 5);
+    assert!(offset_of!(PageHeader, count) == 6);
+    assert!(offset_of!(PageHeader, page) == 8);
+    assert!(offset_of!(PageHeader, table) == 16);
+    assert!(offset_of!(PageHeader, heap_start) == 20);
+    assert!(offset_of!(PageHeader, freed) == 22);
+    assert!(offset_of!(PageHeader, image_lsn) == 24);
+    assert!(offset_of!(PageHeader, bulk_epoch) == 32);
+    assert!(offset_of!(PageHeader, low_fence) == 40);
+    assert!(offset_of!(PageHeader, high_fence) == 44);
+    assert!(offset_of!(PageHeader, prefix_bytes) == 48);
+    assert!(offset_of!(PageHeader, reserved) + size_of::<[u16; 7]>() == 64, "no padding");
 };
 
 /// Where a field is: in which word, and at which bits of it.
@@ -75,19 +75,19 @@ impl Field {
     }
 }
 
-const CRC: Field = Field::new(offset_of!(Header, crc32c), 4);
-const KIND: Field = Field::new(offset_of!(Header, kind), 1);
-const LEVEL: Field = Field::new(offset_of!(Header, level), 1);
-const COUNT: Field = Field::new(offset_of!(Header, count), 2);
-const PAGE: Field = Field::new(offset_of!(Header, page), 8);
-const TABLE: Field = Field::new(offset_of!(Header, table), 4);
-const HEAP_START: Field = Field::new(offset_of!(Header, heap_start), 2);
-const FREED: Field = Field::new(offset_of!(Header, freed), 2);
-const IMAGE_LSN: Field = Field::new(offset_of!(Header, image_lsn), 8);
-const BULK_EPOCH: Field = Field::new(offset_of!(Header, bulk_epoch), 8);
-const LOW: Field = Field::new(offset_of!(Header, low_fence), 4);
-const HIGH: Field = Field::new(offset_of!(Header, high_fence), 4);
-const PREFIX: Field = Field::new(offset_of!(Header, prefix_bytes), 2);
+const CRC: Field = Field::new(offset_of!(PageHeader, crc32c), 4);
+const KIND: Field = Field::new(offset_of!(PageHeader, kind), 1);
+const LEVEL: Field = Field::new(offset_of!(PageHeader, level), 1);
+const COUNT: Field = Field::new(offset_of!(PageHeader, count), 2);
+const PAGE: Field = Field::new(offset_of!(PageHeader, page), 8);
+const TABLE: Field = Field::new(offset_of!(PageHeader, table), 4);
+const HEAP_START: Field = Field::new(offset_of!(PageHeader, heap_start), 2);
+const FREED: Field = Field::new(offset_of!(PageHeader, freed), 2);
+const IMAGE_LSN: Field = Field::new(offset_of!(PageHeader, image_lsn), 8);
+const BULK_EPOCH: Field = Field::new(offset_of!(PageHeader, bulk_epoch), 8);
+const LOW: Field = Field::new(offset_of!(PageHeader, low_fence), 4);
+const HIGH: Field = Field::new(offset_of!(PageHeader, high_fence), 4);
+const PREFIX: Field = Field::new(offset_of!(PageHeader, prefix_bytes), 2);
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

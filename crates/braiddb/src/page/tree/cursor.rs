@@ -15,7 +15,7 @@ use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
-use crate::page::gather::Held;
+use crate::page::gather::HeldPages;
 use crate::page::layout::{KeyBytes, Page};
 use crate::page::map::{PageId, Whereabouts};
 
@@ -86,7 +86,7 @@ impl PageCursor<'_> {
         mut look: impl FnMut(LeafView<'_>, Range<usize>) -> R,
     ) -> Result<Option<R>, PageError> {
         let mut needs = self.tree.needs(0);
-        let mut held = None::<Held>;
+        let mut held = None::<HeldPages>;
         loop {
             match self.peek_if_in_memory(most, held.is_some(), &mut look).await {
                 Ok(found) => return Ok(found),
@@ -160,7 +160,7 @@ impl PageCursor<'_> {
                 break;
             }
             let id = PageId::new(page.child(next));
-            if matches!(self.tree.space.map.get(id), Whereabouts::Place(_)) {
+            if matches!(self.tree.space.map.get(id), Whereabouts::OnDisk(_)) {
                 ahead.push(id);
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{PageTree, start_again};
 use crate::memory::MemoryCounters;
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::{Held, Needs};
+use crate::page::gather::{HeldPages, Needs};
 use crate::page::map::PageId;
 use crate::page::space::PageSpace;
 use crate::page::versions::Mapping;
@@ -108,7 +108,7 @@ impl PageSpace {
         while !is_stopping() {
             let Some(left) = self.to_free.lock().pop() else { break };
             let mut taken = Taken { space: self, left: Some(left) };
-            let (mut needs, mut held) = (Needs::new(1), None::<Held>);
+            let (mut needs, mut held) = (Needs::new(1), None::<HeldPages>);
             while let Some(left) = &mut taken.left {
                 let freed = left.free(self);
                 drop(held.take());

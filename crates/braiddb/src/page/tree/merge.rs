@@ -9,7 +9,7 @@ use super::attached;
 use super::descend::Step;
 use super::{PageTree, start_again};
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::{Held, Needs};
+use crate::page::gather::{HeldPages, Needs};
 use crate::page::map::PageId;
 
 /// Pages beside the way to a page: its neighbours.
@@ -35,7 +35,7 @@ impl PageTree {
     #[cold]
     pub(crate) async fn merge_waiting(&self, key: &[u8]) -> Result<(), PageError> {
         let (mut needs, mut level) = (self.needs_to_merge(), 0);
-        let mut held = None::<Held>;
+        let mut held = None::<HeldPages>;
         while let Err(why) = self.merge_from(key, &mut level) {
             drop(held.take());
             held = Some(self.space.gather(&mut needs, &[why], None).await?);

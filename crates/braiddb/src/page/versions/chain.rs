@@ -40,12 +40,12 @@ pub(super) const MAPPED: u32 = 1 << 31;
 /// Spins before the thread gives way: the holder may have been taken off its core.
 const SPINS: u32 = 100;
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 24 && align_of::<Header>() == 8);
+const _: () = assert!(size_of::<ChainHeader>() == 24 && align_of::<ChainHeader>() == 8);
 
 /// The header of a chain; the key follows it in memory.
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
+struct ChainHeader {
     /// The newest change, or 0; bit 0: latched.
     head: AtomicU64,
     references: AtomicU32,
@@ -57,7 +57,7 @@ struct Header {
 
 /// A pointer to a chain that is allocated for at least as long as its holder may look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChainRef(NonNull<Header>);
+pub(super) struct ChainRef(NonNull<ChainHeader>);
 
 // SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
 unsafe impl Send for ChainRef {}
@@ -67,8 +67,8 @@ unsafe impl Sync for ChainRef {}
 /// A chain that stays allocated for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain<'a> {
-    pointer: NonNull<Header>,
-    held: PhantomData<&'a Header>,
+    pointer: NonNull<ChainHeader>,
+    held: PhantomData<&'a ChainHeader>,
 }
 
 /// The latch of a chain, held; let go of when dropped. Collectors take it without the page's, so it is held
@@ -127,8 +127,8 @@ pub(crate) enum Refusal {
 impl ChainRef {
     /// Allocates an empty chain with one reference, its mapping table's.
     pub(super) fn allocate(memory: &MemoryCounters, table: TableId, key: &[u8]) -> Self {
-        let block = memory.allocate(Kind::Change, Self::layout(key.len())).cast::<Header>();
-        let header = Header {
+        let block = memory.allocate(Kind::Change, Self::layout(key.len())).cast::<ChainHeader>();
+        let header = ChainHeader {
             head: AtomicU64::new(0),
             references: AtomicU32::new(MAPPED),
             table,
@@ -231,17 +231,17 @@ impl ChainRef {
 
     pub(super) fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is no chain");
-        NonNull::new(word as *mut Header).map(Self)
+        NonNull::new(word as *mut ChainHeader).map(Self)
     }
 
     fn layout(key_bytes: usize) -> Layout {
-        Layout::from_size_align(size_of::<Header>() + key_bytes, align_of::<Header>())
+        Layout::from_size_align(size_of::<ChainHeader>() + key_bytes, align_of::<ChainHeader>())
             .expect("keys are short")
     }
 }
 
 impl<'a> Chain<'a> {
-    fn header(self) -> &'a Header {
+    fn header(self) -> &'a ChainHeader {
         // SAFETY: a header's first word is its head.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
         // SAFETY: initialised by `allocate` and alive for `'a` (contract of `ChainRef::get`).

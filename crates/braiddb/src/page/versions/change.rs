@@ -33,12 +33,12 @@ const ELSEWHERE: u32 = 1 << 30;
 const ABSENT: u32 = 1 << 31;
 const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 32 && align_of::<Header>() == 8);
+const _: () = assert!(size_of::<ChangeHeader>() == 32 && align_of::<ChangeHeader>() == 8);
 
 /// The header of a change; the value before follows it in memory.
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
+struct ChangeHeader {
     stamp: AtomicU64,
     next: AtomicU64,
     chain: ChainRef,
@@ -48,7 +48,7 @@ struct Header {
 
 /// A pointer to a change that is allocated for at least as long as its holder may look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChangeRef(NonNull<Header>);
+pub(crate) struct ChangeRef(NonNull<ChangeHeader>);
 
 // SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
 unsafe impl Send for ChangeRef {}
@@ -58,8 +58,8 @@ unsafe impl Sync for ChangeRef {}
 /// A change that stays allocated for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'a> {
-    pointer: NonNull<Header>,
-    held: PhantomData<&'a Header>,
+    pointer: NonNull<ChangeHeader>,
+    held: PhantomData<&'a ChangeHeader>,
 }
 
 impl ChangeRef {
@@ -82,10 +82,10 @@ impl ChangeRef {
         let length = value.value_bytes() as u32 | marks;
         let (stamp, next) = (AtomicU64::new(stamp.bits()), AtomicU64::new(0));
         let layout = Self::layout(value.cell_bytes());
-        let block = memory.allocate(Kind::Change, layout).cast::<Header>();
+        let block = memory.allocate(Kind::Change, layout).cast::<ChangeHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and value.
         unsafe {
-            block.write(Header { stamp, next, chain, length, position });
+            block.write(ChangeHeader { stamp, next, chain, length, position });
             let target = block.add(1).cast::<u8>().as_ptr();
             value.with_cell(|cell| {
                 std::ptr::copy_nonoverlapping(cell.as_ptr(), target, cell.len());
@@ -137,17 +137,17 @@ impl ChangeRef {
     /// The change a link leads to; `None` for 0.
     pub(super) fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is no change");
-        NonNull::new(word as *mut Header).map(Self)
+        NonNull::new(word as *mut ChangeHeader).map(Self)
     }
 
     fn layout(cell_bytes: usize) -> Layout {
-        Layout::from_size_align(size_of::<Header>() + cell_bytes, align_of::<Header>())
+        Layout::from_size_align(size_of::<ChangeHeader>() + cell_bytes, align_of::<ChangeHeader>())
             .expect("values are bounded far below isize::MAX")
     }
 }
 
 impl<'a> Change<'a> {
-    fn header(self) -> &'a Header {
+    fn header(self) -> &'a ChangeHeader {
         // SAFETY: a header's first word is its stamp.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
         // SAFETY: initialised by `allocate` and alive for `'a` (contract of `ChangeRef::get`).
@@ -186,8 +186,10 @@ impl<'a> Change<'a> {
         const LEADS_TO_IT: usize = 24 + 2 * 16;
         // SAFETY: the chain is there as long as the change is not retired.
         let key = unsafe { self.chain().get() }.key().len();
-        (size_of::<Header>() + self.before().map_or(0, SlotValue::cell_bytes) + LEADS_TO_IT + key)
-            as u64
+        (size_of::<ChangeHeader>()
+            + self.before().map_or(0, SlotValue::cell_bytes)
+            + LEADS_TO_IT
+            + key) as u64
     }
 
     /// Where it stands in its transaction's write set.

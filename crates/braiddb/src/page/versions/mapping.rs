@@ -25,7 +25,7 @@ const QUARTERS: usize = 4;
 /// What a table begins with; its entries follow.
 #[derive(Debug)]
 #[repr(C)]
-struct Header {
+struct MappingHeader {
     /// Of the database, which outlives its tables.
     memory: NonNull<MemoryCounters>,
     /// Entries, a power of two.
@@ -43,12 +43,12 @@ struct Entry {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 24 && size_of::<Entry>() == 16);
-const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<Entry>()));
+const _: () = assert!(size_of::<MappingHeader>() == 24 && size_of::<Entry>() == 16);
+const _: () = assert!(size_of::<MappingHeader>().is_multiple_of(align_of::<Entry>()));
 
 /// A mapping table, as the word in its page's frame leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping(NonNull<Header>);
+pub(crate) struct Mapping(NonNull<MappingHeader>);
 
 impl Mapping {
     /// The table that a frame's word leads to; `None` for 0.
@@ -58,7 +58,7 @@ impl Mapping {
     /// after that; or under an operation guard that lasts as long as the result is used.
     pub(crate) unsafe fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is no mapping table");
-        NonNull::new(word as *mut Header).map(Self)
+        NonNull::new(word as *mut MappingHeader).map(Self)
     }
 
     fn word(self) -> u64 {
@@ -71,10 +71,10 @@ impl Mapping {
             (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(FEWEST_ENTRIES);
         // SAFETY: the database's, which outlives its tables.
         let counters = unsafe { memory.as_ref() };
-        let block = counters.allocate(Kind::Change, Self::layout(entries)).cast::<Header>();
+        let block = counters.allocate(Kind::Change, Self::layout(entries)).cast::<MappingHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and entries.
         unsafe {
-            block.write(Header { memory, entries, used: AtomicU64::new(0) });
+            block.write(MappingHeader { memory, entries, used: AtomicU64::new(0) });
             let first = block.add(1).cast::<Entry>();
             for number in 0..entries {
                 first
@@ -86,11 +86,11 @@ impl Mapping {
     }
 
     fn layout(entries: usize) -> Layout {
-        let bytes = size_of::<Header>() + entries * size_of::<Entry>();
-        Layout::from_size_align(bytes, align_of::<Header>()).expect("pages hold few records")
+        let bytes = size_of::<MappingHeader>() + entries * size_of::<Entry>();
+        Layout::from_size_align(bytes, align_of::<MappingHeader>()).expect("pages hold few records")
     }
 
-    fn header(&self) -> &Header {
+    fn header(&self) -> &MappingHeader {
         // SAFETY: initialised by `allocate`, and alive (contract of `from_word`).
         unsafe { self.0.as_ref() }
     }

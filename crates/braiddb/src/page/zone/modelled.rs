@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::io::AlignedBuffer;
 use crate::log::{LogError, WeakLogFiles};
-use crate::page::map::Place;
+use crate::page::map::DiskPlace;
 use crate::page::write_back::Images;
 use crate::sync::ModelMutex;
 
@@ -55,7 +55,7 @@ impl Zones {
 
     pub(in crate::page) fn read_then(
         &self,
-        place: Place,
+        place: DiskPlace,
         then: impl FnOnce(Result<AlignedBuffer, LogError>) + 'static,
     ) {
         let mut buffer = AlignedBuffer::zeroed(self.slot_bytes);

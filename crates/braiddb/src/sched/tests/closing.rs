@@ -60,7 +60,7 @@ impl Device for HeldDevice {
     }
 }
 
-struct Held {
+struct HeldExecutor {
     executor: Executor,
     released: Arc<AtomicU64>,
     file: Arc<File>,
@@ -68,11 +68,11 @@ struct Held {
 }
 
 /// One worker, whose transfers are held.
-fn start_held() -> Held {
+fn start_held() -> HeldExecutor {
     start_held_with(options(1, Policy::DualQueue, Width::Fixed(4)))
 }
 
-fn start_held_with(options: ExecutorOptions) -> Held {
+fn start_held_with(options: ExecutorOptions) -> HeldExecutor {
     let released = Arc::new(AtomicU64::new(0));
     let of_device = released.clone();
     let device = move |_| {
@@ -83,10 +83,10 @@ fn start_held_with(options: ExecutorOptions) -> Held {
     let executor = Executor::start(options, Arc::default(), device, driver, || ()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = Directory::open(directory.path(), true).unwrap().handle().clone();
-    Held { executor, released, file, _directory: directory }
+    HeldExecutor { executor, released, file, _directory: directory }
 }
 
-impl Held {
+impl HeldExecutor {
     /// Runs a task that reports what it returns.
     fn run<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,

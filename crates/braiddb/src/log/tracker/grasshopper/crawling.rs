@@ -60,7 +60,7 @@ impl Drop for Chunk {
 
 /// A place between two nodes: before the `number`-th, which lies in `chunk`, or at its end.
 #[derive(Clone, Debug)]
-struct Place {
+struct Position {
     chunk: Arc<Chunk>,
     number: u64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Mark {
     before: Pending,
 }
 
-impl Place {
+impl Position {
     fn step(&mut self) {
         self.number += 1;
         if self.number.is_multiple_of(CHUNK_NODES as u64) {
@@ -91,25 +91,25 @@ impl Place {
 /// The filler's end of the list.
 #[derive(Debug)]
 pub(super) struct Producer {
-    end: Place,
+    end: Position,
     /// The node before the end.
     last: Pending,
     /// Nodes before are freed, and where the last of them ended.
-    gc: Place,
+    gc: Position,
     collected: u64,
 }
 
 /// The leader's end.
 #[derive(Debug)]
 pub(super) struct Consumer {
-    head: Place,
+    head: Position,
     /// The node that was taken last.
     taken: Pending,
 }
 
 /// An empty list.
 pub(super) fn list() -> (Producer, Consumer) {
-    let start = Place { chunk: Chunk::new(), number: 0 };
+    let start = Position { chunk: Chunk::new(), number: 0 };
     let producer =
         Producer { end: start.clone(), last: Pending::default(), gc: start.clone(), collected: 0 };
     (producer, Consumer { head: start, taken: Pending::default() })
@@ -174,7 +174,7 @@ impl Consumer {
         // Acquire pairs with the Release in `append`, which came before the mark was queued.
         assert!(mark.number <= tail.load(Ordering::Acquire), "the head never passes the tail");
         if let Some(chunk) = mark.chunk.upgrade().filter(|_| mark.number > self.head.number) {
-            self.head = Place { chunk, number: mark.number };
+            self.head = Position { chunk, number: mark.number };
             self.taken = mark.before;
         }
     }
