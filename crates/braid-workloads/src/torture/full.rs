@@ -18,9 +18,9 @@ const MOST_IN_VAIN: u32 = 8;
 
 type Filler = Table<u64, [u8]>;
 
-/// What came of it.
+/// Outcome of running on a full disk.
 #[derive(Debug, Default)]
-pub(super) struct WayOut {
+pub(super) struct FullDiskOutcome {
     /// Bytes of values written by the last time the disk was filled.
     pub(super) refilled_bytes: u64,
     /// Commits that were refused.
@@ -29,8 +29,8 @@ pub(super) struct WayOut {
 
 /// Fills what is left of the disk that holds a database, deletes half, compacts, and again; opens the
 /// database anew each time.
-pub(super) fn run(dir: &Path) -> Result<WayOut> {
-    let mut way_out = WayOut::default();
+pub(super) fn run(dir: &Path) -> Result<FullDiskOutcome> {
+    let mut outcome = FullDiskOutcome::default();
     let mut keys = BTreeSet::new();
     for round in 0..ROUNDS {
         let options = Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES);
@@ -40,20 +40,20 @@ pub(super) fn run(dir: &Path) -> Result<WayOut> {
             keys = contents(&db, &table)?.into_iter().map(|(key, _)| key).collect();
         }
         let before = keys.len();
-        fill(&db, &table, &mut keys, &mut way_out).context("filling the disk")?;
-        way_out.refilled_bytes = (keys.len() - before) as u64 * VALUE_BYTES as u64;
+        fill(&db, &table, &mut keys, &mut outcome).context("filling the disk")?;
+        outcome.refilled_bytes = (keys.len() - before) as u64 * VALUE_BYTES as u64;
         ensure!(
             round == 0 || keys.len() > before + before / 4,
             "after {before} of the records were kept, only {} fit again",
             keys.len() - before
         );
         check(&db, &table, &keys)?;
-        thin_out(&db, &table, &mut keys, &mut way_out).context("deleting half")?;
+        thin_out(&db, &table, &mut keys, &mut outcome).context("deleting half")?;
         compact(&db).context("compacting")?;
         check(&db, &table, &keys)?;
         db.close().context("closing")?;
     }
-    Ok(way_out)
+    Ok(outcome)
 }
 
 /// Writes new records, as fast as they are durable, until that is refused.
@@ -99,7 +99,7 @@ fn fill(
     db: &Database,
     table: &Filler,
     keys: &mut BTreeSet<u64>,
-    way_out: &mut WayOut,
+    outcome: &mut FullDiskOutcome,
 ) -> Result<()> {
     let mut first = keys.last().map_or(0, |key| key + 1);
     let mut in_vain = 0;
@@ -112,7 +112,7 @@ fn fill(
                 in_vain = 0;
             }
             Err(Error::DiskFull(_)) => {
-                way_out.refused += 1;
+                outcome.refused += 1;
                 in_vain += 1;
                 compact(db)?;
             }
@@ -127,7 +127,7 @@ fn thin_out(
     db: &Database,
     table: &Filler,
     keys: &mut BTreeSet<u64>,
-    way_out: &mut WayOut,
+    outcome: &mut FullDiskOutcome,
 ) -> Result<()> {
     let gone: Vec<u64> = keys.iter().copied().step_by(2).collect();
     for batch in gone.chunks(BATCH as usize) {
@@ -143,7 +143,7 @@ fn thin_out(
             match result {
                 Ok(()) => break,
                 Err(Error::DiskFull(_)) if in_vain < MOST_IN_VAIN => {
-                    way_out.refused += 1;
+                    outcome.refused += 1;
                     in_vain += 1;
                     compact(db)?;
                 }

@@ -291,7 +291,7 @@ impl Command {
         faults.note(&ended.error.replace(text(temporary.path())?, "DIR"));
         if fault == Disk::Full {
             faults.unacknowledged_found += verify(&dir, &mut ledger).context("on a full disk")?;
-            let full::WayOut { refilled_bytes, refused } = full::run(&dir)?;
+            let full::FullDiskOutcome { refilled_bytes, refused } = full::run(&dir)?;
             faults.refilled_bytes += refilled_bytes;
             faults.refused += refused;
             verify(&dir, &mut ledger).context("after the disk was full")?;

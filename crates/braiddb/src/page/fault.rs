@@ -1,10 +1,10 @@
 //! Page faults: a page that is not in memory is read by its worker, for whoever needs it.
 //!
-//! Who finds the page's place in the map says that it is loading, and has the image read; the read
-//! runs detached (`sched/storage.rs`): it finishes even if every operation that waits for it is dropped. The image then lies with the load,
-//! and takes no frame, until one of them has a frame for it and publishes the page (`gather`), in one stretch with
-//! going on; or until nobody needs it any more: then the page is in its place again. So an operation that
-//! is not polled keeps nothing from others.
+//! Who finds the page's place in the map says that it is loading, and has the image read. The read runs detached
+//! (`sched/storage.rs`): it finishes even if every operation that waits for it is dropped. The image then lies with the
+//! load, and takes no frame, until one of those who need the page has a frame for it and publishes the page (`gather`), in
+//! one stretch with going on; or until nobody needs it any more: then the page is in its place again. So an operation
+//! that is not polled keeps nothing from others.
 //!
 //! Invariants: a page that is loading is listed under the lock of its shard, by which it is said that it is
 //! loading, and that it is no more. Who needs it is counted under the load's lock, and leaves its waker under

@@ -49,11 +49,11 @@ impl Records {
             // by others; and should it be superseded, then after `acting` began: its worker publishes
             // no later stamp before this call is over, so nobody frees it.
             let version = unsafe { head.get() };
-            let Some(way) = eviction_kind(version, acting.oldest(), durable) else { continue };
+            let Some(kind) = eviction_kind(version, acting.oldest(), durable) else { continue };
             if version.take_referenced() {
                 continue;
             }
-            let (kept, to) = match way {
+            let (kept, to) = match kind {
                 EvictionKind::ToAddress(address) => (0, IndirectionEntry::Address(address)),
                 EvictionKind::ToHeader => {
                     let header = VersionRef::allocate_evicted(self.memory(), version);
@@ -104,10 +104,12 @@ impl Records {
     }
 }
 
-/// How the newest version of a record may be evicted.
+/// What may take the place of a record's newest version.
 #[derive(Clone, Copy, Debug)]
 enum EvictionKind {
+    /// The address of its record in the log.
     ToAddress(Address),
+    /// Its header, without the payload.
     ToHeader,
 }
 
