@@ -100,6 +100,10 @@ pub enum Verb {
         key: String,
     },
     /// Print the records of a range of keys, in their order.
+    ///
+    /// Each on a line of its own: the key, a tab, the value. Control characters in a key or a value are shown as JSON
+    /// escapes them: \t, \n, \r, and others such as \u001b; backslashes stay as they are. What is to be exact is printed
+    /// with --json, or by braid get, which prints a value as it is.
     Scan {
         /// Which database.
         #[command(flatten)]
@@ -109,6 +113,8 @@ pub enum Verb {
         scan: Scan,
     },
     /// List the tables, how large they are, and their indexes.
+    ///
+    /// Control characters in a name are shown as JSON escapes them, such as \n; with --json names are exact.
     Tables {
         /// Which database.
         #[command(flatten)]

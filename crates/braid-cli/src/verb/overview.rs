@@ -13,7 +13,7 @@ use pollster::block_on;
 use serde::Serialize;
 
 use super::top;
-use crate::output::Output;
+use crate::output::{Output, escaped};
 use crate::store::StoreArguments;
 
 /// A table, and how large it is.
@@ -72,7 +72,8 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         let (records, bytes) = (contents.records().to_string(), contents.bytes().to_string());
         let hot = format!("{:.0} %", 100.0 * contents.hot_share());
         let (levels, index) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
-        shown.add_row([name, key_type, value_type, expire, records, hot, bytes, levels, index]);
+        let row = [name, key_type, value_type, expire, records, hot, bytes, levels, index];
+        shown.add_row(row.map(|cell| escaped(&cell)));
     }
     output.line(&shown.to_string())?;
     if indexes.is_empty() {
@@ -83,7 +84,8 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         let unique = if index.unique { "yes" } else { "no" };
         let stage = format!("{:?}", index.stage).to_lowercase();
         let (version, unique) = (index.version.to_string(), unique.to_owned());
-        shown.add_row([index.name, index.table, index.key_type, unique, version, stage]);
+        let row = [index.name, index.table, index.key_type, unique, version, stage];
+        shown.add_row(row.map(|cell| escaped(&cell)));
     }
     output.line(&shown.to_string())?;
     Ok(ExitCode::SUCCESS)
@@ -148,7 +150,7 @@ fn show(stats: &impl Serialize, output: &Output) -> Result<()> {
     }
     let mut shown = plain(["statistic", "value"]);
     for (name, value) in rows(stats)? {
-        shown.add_row([name, value]);
+        shown.add_row([name, value].map(|cell| escaped(&cell)));
     }
     output.line(&shown.to_string())
 }

@@ -1,0 +1,38 @@
+//! What the command prints and says of what is unusual: control characters, words that are no numbers, files that are
+//! not of their format.
+
+mod common;
+
+use common::{Braid, program};
+
+#[test]
+fn control_characters_break_neither_lines_nor_columns() {
+    let braid = Braid::new();
+    let (key, value) = ("a\tb\n", "one\r\ntwo\t\u{1b}[31m\u{85}é\\n");
+    braid.run(&["put", "t", key, value], 0);
+    // Rows are JSON already.
+    braid.import(&braid.file("rows.csv", "id,a\nb,\"x\ty\"\n"), &[], 0);
+    let scanned =
+        "a\\tb\\n\tone\\r\\ntwo\\t\\u001b[31m\\u0085é\\n\nb\t{\"id\":\"b\",\"a\":\"x\\ty\"}\n";
+    assert_eq!(braid.run(&["scan", "t"], 0).0, scanned);
+    let mut shell = braid.command(&["shell"]);
+    let printed = shell.write_stdin("scan t\n").assert().code(0).get_output().stdout.clone();
+    assert_eq!(String::from_utf8(printed).unwrap(), scanned);
+    // Exact where it is asked for.
+    assert_eq!(braid.run(&["get", "t", key], 0).0, format!("{value}\n"));
+    let json = braid.run(&["scan", "t", "--json", "--limit", "1"], 0).0;
+    let record: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&record["key"], &record["value"]), (&key.into(), &value.into()));
+    let help = program().args(["scan", "--help"]).assert().code(0).get_output().stdout.clone();
+    assert!(String::from_utf8(help).unwrap().contains("\\u001b"));
+
+    let name = "odd\n\ttable";
+    braid.run(&["rename", "t", name], 0);
+    let shown = braid.run(&["tables"], 0).0;
+    assert!(shown.contains("odd\\n\\ttable") && shown.lines().count() == 2, "{shown}");
+    let json: serde_json::Value =
+        serde_json::from_str(&braid.run(&["tables", "--json"], 0).0).unwrap();
+    assert_eq!(json["name"], name);
+    let stats = braid.run(&["stats"], 0).0;
+    assert!(stats.lines().any(|line| line.contains("tables.odd\\n\\ttable.records ")), "{stats}");
+}
