@@ -83,6 +83,22 @@ fn tables_of_many_row_groups_and_of_none_come_back() {
     assert_eq!(braid.run(&["scan", "none too"], 0).0, "");
 }
 
+#[test]
+fn a_column_that_is_not_there_is_reported_once_with_those_that_are() {
+    let braid = Braid::new();
+    let text: String = (0..100).map(|row| format!("{{\"id\":{row},\"n\":7}}\n")).collect();
+    import(&braid, &braid.file("in.jsonl", text), 0);
+    let out = braid.path("out.parquet");
+    braid.run(&["export", &out, "--table", "t", "--key", "id"], 0);
+    for columns in [&["--key", "icao"][..], &["--key", "id", "--value", "icao"]] {
+        let words = [&["import", &out, "--skip-rejected", "--table", "u"], columns].concat();
+        let (_, said) = braid.run(&words, 3);
+        let expected = format!("braid: {out} has no column \"icao\"; its columns are id, n\n");
+        assert_eq!(said, expected);
+    }
+    braid.run(&["scan", "u"], 3);
+}
+
 /// A file as other programs write it.
 fn foreign(braid: &Braid) -> String {
     let schema = "message rows {

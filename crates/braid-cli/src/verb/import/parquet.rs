@@ -12,6 +12,7 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde_json::value::RawValue;
 
+use super::parse::position;
 use super::source::Watched;
 use crate::codec::{append_json, to_hex};
 use crate::verb::json_text::Fields;
@@ -19,16 +20,22 @@ use crate::verb::json_text::Fields;
 /// Gives the rows of a file, each as a JSON object or the reason why it is none, with its number, from 1 on.
 ///
 /// # Errors
-/// If it is no Parquet file, has columns that cannot be read exactly, or is damaged; the first of `each`.
+/// If it is no Parquet file, lacks one of the `required` columns, has columns that cannot be read exactly, or is damaged;
+/// the first of `each`.
 pub fn read(
     watched: &Watched,
     file: File,
     name: &str,
+    required: &[&str],
     mut each: impl FnMut(u64, Result<&str, String>) -> Result<()>,
 ) -> Result<()> {
     let unreadable = || format!("{name} cannot be read as a Parquet file");
     let reader = guarded(|| Ok(SerializedFileReader::new(file)?)).with_context(unreadable)?;
     let schema = reader.metadata().file_metadata().schema_descr().root_schema();
+    let names: Vec<&str> = schema.get_fields().iter().map(|column| column.name()).collect();
+    for column in required {
+        position(&names, column, name)?;
+    }
     let columns = schema.get_fields().iter().map(|column| {
         let shape = Shape::of(column).with_context(|| format!("{name} column {:?}", column.name()));
         Ok((text_of(column.name()), shape?))

@@ -41,11 +41,28 @@ pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()>
         Format::Jsonl => read_jsonl(reader, import, &name, sink),
         Format::Parquet => {
             let file = File::open(&import.file).with_context(|| format!("cannot read {name}"))?;
-            parquet::read(&reader, file, &name, |row, object| {
+            let required: Vec<&str> = [Some(&import.key), import.value.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(|c| &**c)
+                .collect();
+            parquet::read(&reader, file, &name, &required, |row, object| {
                 take_json(sink, row, object.and_then(|object| json_row(object, import)))
             })
         }
     }
+}
+
+/// Which of a file's columns is called so.
+///
+/// # Errors
+/// Which columns there are, if none is.
+pub fn position(columns: &[impl AsRef<str>], name: &str, file: &str) -> Result<usize> {
+    let found = columns.iter().position(|column| column.as_ref() == name);
+    found.with_context(|| {
+        let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
+        format!("{file} has no column {name:?}; its columns are {}", columns.join(", "))
+    })
 }
 
 /// Gives a row to the sink, unless its key or value does not fit.
@@ -78,8 +95,8 @@ fn read_csv(
         bail!("{name} is empty: a CSV file begins with the names of its columns");
     }
     let columns = Columns::new(&row).with_context(|| format!("{name} line {}", row.line))?;
-    let key = columns.find(&import.key, name)?;
-    let value = import.value.as_ref().map(|value| columns.find(value, name)).transpose()?;
+    let find = |column: &String| position(&columns.names, column, name);
+    let (key, value) = (find(&import.key)?, import.value.as_ref().map(find).transpose()?);
     let mut object = Vec::new();
     while csv.read(&mut row).with_context(broken)? {
         match columns.check(&row).and_then(|()| columns.append_object(&row, &mut object)) {
@@ -123,13 +140,6 @@ impl Columns {
         });
         let before = before.collect();
         Ok(Self { names, before })
-    }
-
-    fn find(&self, name: &str, file: &str) -> Result<usize> {
-        let found = self.names.iter().position(|column| column == name);
-        found.with_context(|| {
-            format!("{file} has no column {name:?}; its columns are {}", self.names.join(", "))
-        })
     }
 
     fn check(&self, row: &csv::Row) -> Result<(), String> {
