@@ -1,5 +1,6 @@
 //! Keys and values of any table as text and as JSON, by the types that the catalog names.
 
+pub mod json_error;
 mod key;
 mod value;
 

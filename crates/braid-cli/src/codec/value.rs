@@ -1,11 +1,11 @@
 //! Values: a text stands for itself, a number for itself, and bytes are hexadecimal digits; so are the values
 //! of types that only their program knows.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Value as _};
 use serde_json::value::RawValue;
 
-use super::{append_json, from_hex, to_hex};
+use super::{append_json, from_hex, json_error, to_hex};
 
 /// The type of a table's values, as the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl ValueType {
             Self::Nothing => bail!("values of this table are empty; give an empty text"),
             Self::Json => {
                 let json: &RawValue =
-                    serde_json::from_str(word).context("values of this table are JSON")?;
+                    serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
                 Ok(json.get().as_bytes().to_vec())
             }
             Self::MessagePack => {
                 let json: serde_json::Value =
-                    serde_json::from_str(word).context("values of this table are given as JSON")?;
+                    serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
                 rmp_serde::to_vec_named(&json).context("MessagePack cannot hold this value")
             }
             Self::Own(name) => bail!(
@@ -159,6 +159,12 @@ impl ValueType {
     }
 }
 
+/// Why a word is no value of a table whose values are given as JSON.
+fn no_json(word: &str, error: &serde_json::Error) -> anyhow::Error {
+    let reason = json_error::with_place(error);
+    anyhow!("values of this table are given as JSON, and {word:?} is none: {reason}")
+}
+
 /// What is in MessagePack, as JSON; `None` if JSON cannot hold it, such as bytes.
 fn from_message_pack(bytes: &[u8]) -> Option<String> {
     Some(rmp_serde::from_slice::<serde_json::Value>(bytes).ok()?.to_string())
@@ -216,7 +222,8 @@ mod tests {
             let mut out = Vec::new();
             kind.append_json(&bytes, &mut out).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), json);
-            assert!(kind.encode("{oops").is_err());
+            let said = kind.encode("{oops").unwrap_err().to_string();
+            assert!(said.contains("\"{oops\"") && said.contains("the name of a field"), "{said}");
         }
         let mut out = Vec::new();
         ValueType::Json.append_json(b"{\n\"a\": 1}", &mut out).unwrap();

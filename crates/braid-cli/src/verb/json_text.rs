@@ -4,8 +4,10 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::codec::json_error;
 
 /// The fields of a JSON object, each value as its text.
 #[derive(Debug)]
@@ -17,11 +19,20 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// If the text is no JSON object, or it or an object within it has two fields of one name.
     pub fn parse(text: &'a str) -> Result<Self, String> {
-        let fields: Self = serde_json::from_str(text).map_err(|error| match error.line() {
-            // The only line there is, whose number in its file the caller knows.
-            1 => format!("{}, at column {}", reason(&error), error.column()),
-            _ => error.to_string(),
-        })?;
+        let kind = match text.trim_ascii_start().as_bytes().first() {
+            Some(b'[') => "an array",
+            Some(b'"') => "a text",
+            Some(b't' | b'f') => "true or false",
+            Some(b'n') => "null",
+            Some(b'-' | b'0'..=b'9') => "a number",
+            _ => "",
+        };
+        let malformed = |error: serde_json::Error| json_error::with_place(&error);
+        if !kind.is_empty() {
+            let _: &RawValue = serde_json::from_str(text).map_err(malformed)?;
+            return Err(format!("it is {kind}, and must be an object, such as {{\"name\": 7}}"));
+        }
+        let fields: Self = serde_json::from_str(text).map_err(malformed)?;
         fields.0.iter().try_for_each(|(_, value)| check(value.get()))?;
         Ok(fields)
     }
@@ -91,7 +102,7 @@ fn two_fields(name: &str) -> String {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ObjectVisitor)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 
@@ -114,10 +125,6 @@ impl<'de> Visitor<'de> for ObjectVisitor {
         }
         Ok(Fields(fields))
     }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
-        Err(A::Error::custom("it is an array, not a JSON object"))
-    }
 }
 
 /// What a text in JSON's quotation marks says.
@@ -125,14 +132,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
 /// # Errors
 /// If it is none.
 pub fn unquoted(json: &str) -> Result<String, String> {
-    serde_json::from_str(json).map_err(|error| reason(&error))
-}
-
-/// What an error says, without the place in the text that was parsed, which may be a part of what the reader knows.
-fn reason(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    said.strip_suffix(&place).map_or_else(|| said.clone(), str::to_owned)
+    serde_json::from_str(json).map_err(|error| json_error::without_place(&error))
 }
 
 /// JSON text without the blanks between its parts.
@@ -204,8 +204,25 @@ mod tests {
         ] {
             Fields::parse(text).unwrap();
         }
-        for text in ["[1]", "7", "{oops", "{} {}", ""] {
-            Fields::parse(text).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_no_object_is_reported_as_what_it_is() {
+        for (text, what) in [
+            (" [1]", "it is an array, and must be an object"),
+            ("7", "it is a number,"),
+            ("\"x\"", "it is a text,"),
+            ("null", "it is null,"),
+            ("true", "it is true or false,"),
+            ("[1", "it is not valid JSON: "),
+            ("nul", "it is not valid JSON: "),
+            ("{oops", "it is not valid JSON: "),
+            ("{} {}", "it is not valid JSON: something follows"),
+            ("id,n", "it is not valid JSON: a value must stand here"),
+            ("", "it is not valid JSON: "),
+        ] {
+            let said = Fields::parse(text).unwrap_err();
+            assert!(said.starts_with(what), "{text}: {said}");
         }
     }
 }

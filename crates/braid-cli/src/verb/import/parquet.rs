@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::parse::position;
 use super::source::Watched;
-use crate::codec::{append_json, to_hex};
+use crate::codec::{append_json, json_error, to_hex};
 use crate::verb::json_text::Fields;
 
 /// Gives the rows of a file, each as a JSON object or the reason why it is none, with its number, from 1 on.
@@ -226,7 +226,8 @@ fn append_list<T>(
 
 /// Appends what is JSON already, on one line.
 fn append_raw(text: &str, out: &mut Vec<u8>) -> Result<(), String> {
-    let json: &RawValue = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let json: &RawValue =
+        serde_json::from_str(text).map_err(|error| json_error::with_place(&error))?;
     let line = json.get().replace(['\n', '\r'], " ");
     // An object is to have each field once.
     if line.starts_with('{') {
