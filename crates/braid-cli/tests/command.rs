@@ -121,7 +121,7 @@ fn json_lines() {
     let expected = "bad.jsonl line 2: rejected: it is not valid JSON: the name of a field must stand between \" \
                     and \", at column 2\n";
     assert!(said.contains(expected), "{said}");
-    assert!(said.contains("line 3: rejected: it is an array, and must be an object"), "{said}");
+    assert!(said.contains("line 3: rejected: it is an array, not an object"), "{said}");
     assert!(!said.contains("at line 1"), "{said}");
     let file = braid.file("end.jsonl", "{\"id\": \"b\"}\n{\"id\": \n{\"id\": \"c\"");
     let (_, said) = braid.import(&file, &[], 4);

@@ -43,7 +43,7 @@ fn a_backup_is_restored_where_there_is_nothing() {
         assert!(restore(&backup, &file, 3).contains("is a file"));
         assert!(restore(&file, &braid.path("x"), 3).contains("is a file"));
         assert!(restore(&braid.path("nowhere"), &braid.path("x"), 3).contains("no such directory"));
-        assert!(restore(&braid.path("deep"), &braid.path("x"), 3).contains("no braid.meta"));
+        assert!(restore(&braid.path("deep"), &braid.path("x"), 3).contains("no file braid.meta"));
         {
             let _db = Database::open(&backup, Default::default()).unwrap().watched();
             assert!(restore(&backup, &braid.path("x"), 3).contains("open in another process"));
@@ -97,6 +97,46 @@ fn a_place_that_is_no_database_is_told_with_what_to_do() {
     }
     let (_, said) = braid.run(&["backup", &file], 3);
     assert!(said.contains("it is a file") && !said.contains("at offset"), "{said}");
+}
+
+#[test]
+fn a_file_of_records_that_is_none_is_reported_with_what_to_do() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let (here, file) = (braid.path("."), braid.file("rows.csv", "id\n1\n"));
+    let (missing, below, within) =
+        (braid.path("x.csv"), braid.path("no/deep/x.csv"), format!("{file}/x.csv"));
+    let own = braid.directory().to_str().unwrap().to_owned();
+    for (path, what) in [
+        (&here, format!("{here} is a directory; name a file in it: CSV, JSON lines or Parquet")),
+        (&own, format!("{own} is a directory that holds a database; name a file; braid restore ")),
+        (&missing, format!("there is no file {missing}; name a file that is there, or - for ")),
+        (&braid.path("x"), format!("there is no file {}; name a file", braid.path("x"))),
+        (&below, format!("there is no directory {}; name a file", braid.path("no/deep"))),
+        (&within, format!("{file} is a file, not a directory; name a file")),
+    ] {
+        let (_, said) = braid.import(path, &[], 3);
+        assert!(said.starts_with(&format!("braid: {what}")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    for (path, what) in [
+        (&here, format!("{here} is a directory; name a file in it")),
+        (&below, format!("there is no directory {}; name a file in a", braid.path("no/deep"))),
+        (&within, format!("{file} is a file, not a directory; name a file in a")),
+    ] {
+        let (_, said) = braid.run(&["export", path, "--table", "t"], 3);
+        assert!(said.starts_with(&format!("braid: {what}")), "{said}");
+    }
+    for (backup, what) in [
+        (&missing, "there is no such directory; name the directory that braid backup made"),
+        (&here, "it holds no database, for it has no file braid.meta; name the directory"),
+        (&file, "it is a file, such as braid import reads; name the directory"),
+    ] {
+        let words = ["restore", backup, "--db", &braid.path("fresh")];
+        let said = program().args(words).assert().code(3).get_output().stderr.clone();
+        let expected = format!("braid: {backup} is no backup: {what}");
+        assert!(String::from_utf8_lossy(&said).starts_with(&expected), "{said:?}");
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl<'a> Fields<'a> {
         let malformed = |error: serde_json::Error| json_error::with_place(&error);
         if !kind.is_empty() {
             let _: &RawValue = serde_json::from_str(text).map_err(malformed)?;
-            return Err(format!("it is {kind}, and must be an object, such as {{\"name\": 7}}"));
+            return Err(format!("it is {kind}, not an object such as {{\"name\": 7}}"));
         }
         let fields: Self = serde_json::from_str(text).map_err(malformed)?;
         fields.0.iter().try_for_each(|(_, value)| check(value.get()))?;
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_no_object_is_reported_as_what_it_is() {
         for (text, what) in [
-            (" [1]", "it is an array, and must be an object"),
+            (" [1]", "it is an array, not an object"),
             ("7", "it is a number,"),
             ("\"x\"", "it is a text,"),
             ("null", "it is null,"),

@@ -13,9 +13,8 @@ use braiddb::{CheckReport, Error, LogError};
 use crate::output::Output;
 use crate::store::StoreArguments;
 use crate::store::once_free;
+use crate::verb::place::IDENTITY;
 
-/// What says that a directory holds a database.
-const IDENTITY: &str = "braid.meta";
 /// What whoever has a database open keeps locked.
 const LOCK: &str = "LOCK";
 
@@ -67,8 +66,8 @@ fn check_places(backup: &Path, target: &Path) -> Result<()> {
     if !backup.join(IDENTITY).is_file() {
         let why = match (backup.exists(), backup.is_dir()) {
             (false, _) => "there is no such directory",
-            (true, false) => "it is a file",
-            (true, true) => "it has no braid.meta",
+            (true, false) => "it is a file, such as braid import reads",
+            (true, true) => "it holds no database, for it has no file braid.meta",
         };
         bail!(
             "{} is no backup: {why}; name the directory that braid backup made",

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::file_format;
 use super::json_text::{Fields, compact, unquoted};
 use super::pages::{self, Range};
+use super::place;
 use crate::arguments::{Export, Format};
 use crate::output::{self, Output};
 use crate::store::AnyTable;
@@ -28,6 +29,9 @@ struct Report<'e> {
 
 /// Exports a table.
 pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> {
+    if export.file.is_dir() {
+        bail!("{}; name a file in it", place::directory(&export.file));
+    }
     let (format, delimiter) = file_format::of(&export.file, export.format, export.delimiter)?;
     if export.columns.is_some() && (format != Format::Csv || export.key.is_none()) {
         bail!("--columns is for CSV with --key");
@@ -83,15 +87,15 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
 /// Writes a file under another name, which becomes its own when it is on disk.
 fn replace(path: &Path, write: impl FnOnce(File) -> Result<u64>) -> Result<u64> {
     let name = path.file_name().with_context(|| format!("{} names no file", path.display()))?;
-    if path.is_dir() {
-        bail!("{} is a directory; name a file", path.display());
-    }
     let mut unfinished = name.to_owned();
     unfinished.push(format!(".{}.unfinished", std::process::id()));
     let unfinished = Unfinished(path.with_file_name(unfinished));
     let cannot = || format!("cannot write {}", path.display());
     let file = OpenOptions::new().write(true).create_new(true).open(&unfinished.0);
-    let file = file.with_context(cannot)?;
+    let file = file.map_err(|error| match place::missing(path, &error) {
+        Some(missing) => anyhow!("{missing}; name a file in a directory that is there"),
+        None => anyhow!(error).context(cannot()),
+    })?;
     let written = write(file.try_clone().with_context(cannot)?)?;
     file.sync_all().with_context(cannot)?;
     fs::rename(&unfinished.0, path).with_context(cannot)?;

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{Format, Import};
-use crate::verb::file_format;
+use crate::verb::{file_format, place};
 
 /// Where rows come from.
 #[derive(Debug)]
@@ -26,25 +27,38 @@ impl Source {
     /// # Errors
     /// If it cannot be read, or nobody says in which format it is.
     pub fn open(import: &Import) -> Result<Self> {
-        let (path, read) = (&import.file, |name: &str| format!("cannot read {name}"));
-        let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
+        let path = &import.file;
         let standard = file_format::is_standard(path);
         let name = if standard { "standard input".to_owned() } else { path.display().to_string() };
+        let file = if standard { None } else { Some(open(path)?) };
+        let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
         if standard && format == Format::Parquet {
             bail!("what is in a Parquet file stands at its end; name a file instead of `-`");
         }
-        let (file, bytes): (Box<dyn Read + Send>, u64) = if standard {
-            (Box::new(io::stdin()), 0)
-        } else {
-            let file = File::open(path).with_context(|| read(&name))?;
-            let about = file.metadata().with_context(|| read(&name))?;
-            if about.is_dir() {
-                bail!("{name} is a directory; name a file");
-            }
-            (Box::new(file), about.len())
+        let (file, bytes): (Box<dyn Read + Send>, u64) = match file {
+            None => (Box::new(io::stdin()), 0),
+            Some((file, bytes)) => (Box::new(file), bytes),
         };
         Ok(Self { name, format, delimiter, reader: Watched { file, bar: bar(bytes) } })
     }
+}
+
+/// Opens a file, and says how many bytes it has.
+fn open(path: &Path) -> Result<(File, u64)> {
+    let read = || format!("cannot read {}", path.display());
+    let file = File::open(path).map_err(|error| match place::missing(path, &error) {
+        Some(missing) => anyhow!("{missing}; name a file that is there, or - for standard input"),
+        None => anyhow!(error).context(read()),
+    })?;
+    let about = file.metadata().with_context(read)?;
+    if about.is_dir() {
+        let hint = match path.join(place::IDENTITY).is_file() {
+            true => "name a file; braid restore makes a database of a backup",
+            false => "name a file in it: CSV, JSON lines or Parquet",
+        };
+        bail!("{}; {hint}", place::directory(path));
+    }
+    Ok((file, about.len()))
 }
 
 /// A file that shows how much of it has been read, on a terminal.
