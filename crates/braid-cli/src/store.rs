@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use braiddb::{Database, Durability, Error, LogError, OpenStage, Options, Table, Transaction};
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -15,6 +14,8 @@ use crate::trace::TraceArguments;
 /// The tables that this command makes.
 pub type TextTable = Table<str, str>;
 
+/// Threads that `--threads` takes at most: as many as a database has workers.
+const MOST_THREADS: usize = 256;
 /// MiB that `--memory` takes at least: the log's buffer, where memory is little, and one for records.
 const LEAST_MEMORY: u64 = 33;
 /// As many bytes as numbers count.
@@ -26,8 +27,8 @@ pub struct StoreArguments {
     /// Directory of the database.
     #[arg(long, env = "BRAID_DB", default_value = "braid.db")]
     pub db: PathBuf,
-    /// Worker threads; by default one a core.
-    #[arg(long = "threads", value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    /// Worker threads, from 1 to 256; by default one a core.
+    #[arg(long = "threads", value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
     /// When a write counts as done.
     #[arg(long, default_value = "group")]
@@ -41,6 +42,12 @@ pub struct StoreArguments {
 
     #[command(flatten)]
     pub trace: TraceArguments,
+}
+
+/// A number of worker threads.
+fn threads(word: &str) -> Result<usize, String> {
+    let threads = word.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
+    threads.ok_or_else(|| format!("give a number of threads from 1 to {MOST_THREADS}"))
 }
 
 /// A number of MiB, or with a unit: 64, 64MiB, 1G.
@@ -234,6 +241,16 @@ pub fn table(db: &Database, name: &str) -> Result<AnyTable, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_a_number_within_limits() {
+        for (word, number) in [("1", 1), ("256", MOST_THREADS)] {
+            assert_eq!(threads(word), Ok(number));
+        }
+        for word in ["0", "257", "-1", "18446744073709551616", "two", ""] {
+            assert_eq!(threads(word).unwrap_err(), "give a number of threads from 1 to 256");
+        }
+    }
 
     #[test]
     fn memory_is_told_in_mebibytes_or_with_a_unit() {

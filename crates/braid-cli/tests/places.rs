@@ -249,15 +249,22 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
             db.close().unwrap();
         }
         let place = braid.directory();
-        for (flag, value) in [("--threads", "0"), ("--memory", "1"), ("--memory", "99999999999999")]
-        {
+        for (flag, value) in [
+            ("--threads", "0"),
+            ("--threads", "257"),
+            ("--memory", "1"),
+            ("--memory", "99999999999999"),
+        ] {
             let words = ["get", "numbers", "1", flag, value];
             let output = program().args(words).arg("--db").arg(&place).assert().code(2);
             let said = String::from_utf8(output.get_output().stderr.clone()).unwrap();
-            let limits = [" is not in ", "give a number of MiB from 33"];
+            let limits = ["give a number of threads from 1 to 256", "give a number of MiB from 33"];
             assert!(said.contains(flag) && limits.iter().any(|told| said.contains(told)), "{said}");
             assert!(!said.contains("workers") && !said.contains("memory_budget"), "{said}");
         }
+        // The most that may be given is no more than a database takes.
+        let most = ["put", "numbers", "1", "0x01", "--threads", "256", "--memory", "1024"];
+        program().args(most).arg("--db").arg(&place).assert().code(0);
         // Which of the two words it is about.
         let said = braid.run(&["put", "numbers", "1", "zz"], 3).1;
         assert!(said.starts_with("braid: the value: "), "{said}");
@@ -287,6 +294,25 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
         assert!(said.contains("is taken back"), "{said}");
         braid.run(&["get", "numbers", "8"], 1);
     });
+}
+
+#[test]
+fn numbers_of_a_measurement_that_are_out_of_range_are_refused_with_the_range() {
+    for (words, range) in [
+        (&["reads", "--workers", "257"][..], "257 is not in 1..=256"),
+        (&["reads", "--rounds", "0"], "0 is not in 1..=1000"),
+        (&["reads", "--width", "1025"], "1025 is not in 1..=1024"),
+        (&["reads", "--seconds", "0"], "from 0.001 to 86400"),
+        (&["reads", "--records", "0"], "'0' is no whole number above 0"),
+        (&["tpcc", "--warehouses", "65536"], "65536 is not in 1..=65535"),
+        (&["ycsb", "--operations", "0"], "0 is not in 1..=1000"),
+        (&["ycsb", "--theta", "1"], "from 0 to below 1"),
+        (&["sysbench", "--tables", "1001"], "1001 is not in 1..=1000"),
+    ] {
+        let output = program().arg("bench").args(words).assert().code(2).get_output().clone();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(words[1]) && said.contains(range), "{said}");
+    }
 }
 
 #[test]
