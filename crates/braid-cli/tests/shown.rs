@@ -3,7 +3,10 @@
 
 mod common;
 
-use common::{Braid, program};
+use braiddb::{Database, Table};
+use common::limit::{Watched, with_limit};
+use common::{Braid, LIMIT, program};
+use pollster::block_on;
 
 #[test]
 fn control_characters_break_neither_lines_nor_columns() {
@@ -35,4 +38,31 @@ fn control_characters_break_neither_lines_nor_columns() {
     assert_eq!(json["name"], name);
     let stats = braid.run(&["stats"], 0).0;
     assert!(stats.lines().any(|line| line.contains("tables.odd\\n\\ttable.records ")), "{stats}");
+}
+
+#[test]
+fn a_word_that_is_no_number_is_quoted_with_what_is_expected() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        {
+            let db = Database::open(braid.directory(), Default::default()).unwrap().watched();
+            let accounts: Table<u64, i32> = block_on(db.create_table("accounts")).unwrap();
+            block_on(db.put(&accounts, &1, &100)).unwrap();
+            let _: Table<f64, u64> = block_on(db.create_table("weights")).unwrap();
+            db.close().unwrap();
+        }
+        let said = braid.run(&["put", "accounts", "1", "xyz"], 3).1;
+        let expected = "a whole number from -2147483648 to 2147483647";
+        assert_eq!(said, format!("braid: the value: \"xyz\" is no i32, {expected}\n"));
+        let said = braid.run(&["put", "accounts", "one", "7"], 3).1;
+        assert!(said.contains("\"one\" is no u64, a whole number from 0 to "), "{said}");
+        assert_eq!(braid.run(&["get", "accounts", "1"], 0).0, "100\n");
+        for (written, shown) in [("1e+23", "1e+23"), ("100000000000000000000000", "1e+23")] {
+            braid.run(&["put", "weights", written, "7"], 0);
+            assert_eq!(braid.run(&["get", "weights", shown], 0).0, "7\n");
+            assert_eq!(braid.run(&["scan", "weights"], 0).0, format!("{shown}\t7\n"));
+            let json = format!("{{\"key\":{shown},\"value\":7}}\n");
+            assert_eq!(braid.run(&["scan", "weights", "--json"], 0).0, json);
+        }
+    });
 }

@@ -41,3 +41,20 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
     let bytes: Result<_, _> = (0..digits.len()).step_by(2).map(byte).collect();
     bytes.map_err(|_| anyhow::anyhow!("{text:?} has something else than hexadecimal digits"))
 }
+
+/// Why a text is no number of the type that is called so, or no `bool`.
+fn no_number(text: &str, name: &str) -> String {
+    macro_rules! whole {
+        ($($number:ty),*) => {
+            match name {
+                $(stringify!($number) => {
+                    format!("a whole number from {} to {}", <$number>::MIN, <$number>::MAX)
+                })*
+                "bool" => "true or false".to_owned(),
+                _ => "a number such as 7, -1.5 or 2e9".to_owned(),
+            }
+        };
+    }
+    let expected = whole!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
+    format!("{text:?} is no {name}, {expected}")
+}

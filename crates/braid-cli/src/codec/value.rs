@@ -5,7 +5,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Value as _};
 use serde_json::value::RawValue;
 
-use super::{append_json, from_hex, json_error, to_hex};
+use super::{append_json, from_hex, json_error, no_number, to_hex};
 
 /// The type of a table's values, as the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +79,9 @@ impl ValueType {
         match self {
             Self::Text => Ok(word.as_bytes().to_vec()),
             Self::Bytes => from_hex(word),
-            Self::Number(number) => (number.parse)(word)
-                .with_context(|| format!("values of this table are of the type {}", number.name)),
+            Self::Number(number) => {
+                (number.parse)(word).with_context(|| no_number(word, number.name))
+            }
             Self::Nothing if word.is_empty() => Ok(Vec::new()),
             Self::Nothing => bail!("values of this table are empty; give an empty text"),
             Self::Json => {
@@ -204,6 +205,18 @@ mod tests {
         same::<i32>(&-7, "-7");
         same::<bool>(&true, "true");
         same::<()>(&(), "");
+    }
+
+    #[test]
+    fn words_that_are_no_number_are_refused_with_what_is_expected() {
+        let refused =
+            |kind: &str, word: &str| ValueType::named(kind).encode(word).unwrap_err().to_string();
+        assert_eq!(refused("u8", "xyz"), "\"xyz\" is no u8, a whole number from 0 to 255");
+        assert_eq!(
+            refused("i16", "32768"),
+            "\"32768\" is no i16, a whole number from -32768 to 32767"
+        );
+        assert_eq!(refused("bool", ""), "\"\" is no bool, true or false");
     }
 
     #[test]
