@@ -39,8 +39,19 @@ fn sized_tables(db: &Database) -> Result<Vec<SizedTable>> {
     Ok(tables)
 }
 
-/// Lists the tables, and then their secondary indexes.
+/// Lists the tables of a database that is open to be only read, and then their secondary indexes.
 pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
+    // Nothing but what listing them takes is in memory.
+    list(db, output, false)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the tables of a database that is in use, how much of each is in memory, and then their secondary indexes.
+pub fn tables_in_use(db: &Database, output: &Output) -> Result<()> {
+    list(db, output, true)
+}
+
+fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
     let tables = sized_tables(db)?;
     let indexes = block_on(db.indexes())?;
     if output.json {
@@ -50,34 +61,27 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         for index in &indexes {
             output.document(index)?;
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
-    let mut shown = plain([
-        "table",
-        "keys",
-        "values",
-        "expire after",
-        "records",
-        "in memory",
-        "bytes, about",
-        "index levels",
-        "index bytes",
-    ]);
+    let mut header = vec!["table", "keys", "values", "expire after", "records"];
+    header.extend(with_memory.then_some("in memory"));
+    header.extend(["bytes, about", "index levels", "index bytes"]);
+    let mut shown = plain(header);
     for SizedTable { description, size, contents } in tables {
         let figure = |figure: fn(TableSize) -> u64| {
             size.map_or_else(|| "-".to_owned(), |size| figure(size).to_string())
         };
         let TableDescription { name, key_type, value_type, options, .. } = description;
         let expire = options.ttl.map_or_else(|| "-".to_owned(), |ttl| format!("{ttl:?}"));
-        let (records, bytes) = (contents.records().to_string(), contents.bytes().to_string());
-        let hot = format!("{:.0} %", 100.0 * contents.hot_share());
+        let mut row = vec![name, key_type, value_type, expire, contents.records().to_string()];
+        row.extend(with_memory.then(|| format!("{:.0} %", 100.0 * contents.hot_share())));
         let (levels, index) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
-        let row = [name, key_type, value_type, expire, records, hot, bytes, levels, index];
-        shown.add_row(row.map(|cell| escaped(&cell)));
+        row.extend([contents.bytes().to_string(), levels, index]);
+        shown.add_row(row.iter().map(|cell| escaped(cell)));
     }
     output.line(&shown.to_string())?;
     if indexes.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let mut shown = plain(["index", "of table", "keys", "unique", "version", "stage"]);
     for index in indexes {
@@ -87,8 +91,7 @@ pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
         let row = [index.name, index.table, index.key_type, unique, version, stage];
         shown.add_row(row.map(|cell| escaped(&cell)));
     }
-    output.line(&shown.to_string())?;
-    Ok(ExitCode::SUCCESS)
+    output.line(&shown.to_string())
 }
 
 /// Shows the statistics, once or every so many seconds, of the database as it is then, or those that a program has
@@ -176,8 +179,8 @@ fn rows(stats: &impl Serialize) -> Result<Vec<(String, String)>> {
     Ok(rows)
 }
 
-fn plain<const N: usize>(header: [&str; N]) -> Table {
+fn plain(header: impl IntoIterator<Item = &'static str>) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
+    table.load_style(presets::NOTHING).set_header(header.into_iter().collect::<Vec<_>>());
     table
 }

@@ -189,7 +189,7 @@ impl Shell<'_> {
             Step::Put { table, key, value } => self.put(table, &key, &value)?,
             Step::Delete { table, key } => self.delete(table, &key)?,
             Step::Scan(scan) => self.scan(&scan)?,
-            Step::Tables => _ = overview::tables(self.db, self.output)?,
+            Step::Tables => overview::tables_in_use(self.db, self.output)?,
             Step::Stats => overview::stats_of(self.db, self.output)?,
             Step::Begin if self.open.is_some() => bail!("a transaction is open already"),
             Step::Begin => self.open = Some(block_on(self.db.begin())?),
