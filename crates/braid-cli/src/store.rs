@@ -210,6 +210,8 @@ pub struct AnyTable {
     pub records: Table<[u8], [u8]>,
     pub key: KeyType,
     pub value: ValueType,
+    /// Whether records and index lie on pages.
+    pub paged: bool,
 }
 
 impl AnyTable {
@@ -217,7 +219,8 @@ impl AnyTable {
     pub async fn open(tx: &Transaction, name: &str) -> Result<Self, Error> {
         let (records, description) = tx.open_encoded_table(name).await?;
         let key = KeyType::named(&description.key_type);
-        Ok(Self { records, key, value: ValueType::named(&description.value_type) })
+        let value = ValueType::named(&description.value_type);
+        Ok(Self { records, key, value, paged: description.options.paged })
     }
 }
 

@@ -279,6 +279,33 @@ fn an_import_into_a_paged_table_is_whole_and_comes_out_again() {
     braid.run(&["checkpoint"], 0);
 }
 
+/// What `--memory` cannot keep out of memory is reported, with the kind of table that does without it.
+#[test]
+fn an_index_that_exceeds_the_memory_is_warned_of() {
+    let braid = Braid::new();
+    let text = (0..40_000).fold("id,n\n".to_owned(), |mut text, row| {
+        writeln!(text, "a key of some length {row},1").unwrap();
+        text
+    });
+    let file = braid.file("rows.csv", text);
+    let (_, said) = braid.import(&file, &["--memory", "33"], 0);
+    let begin = "braid: with these rows the index takes some 3 MiB, and stays in memory, though --memory leaves 1 MiB";
+    assert!(said.starts_with(begin) && said.contains("with --paged"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for (table, more) in
+        [("wide", &["--memory", "68"][..]), ("paged", &["--memory", "33", "--paged"])]
+    {
+        let words = [&["import", &file, "--table", table, "--key", "id"], more].concat();
+        assert_eq!(braid.run(&words, 0).1, "");
+    }
+    // Of a table that is there as well, and with what is in memory already.
+    let one = braid.file("one.csv", "id,n\n1,1\n");
+    let (_, said) = braid.import(&one, &["--memory", "33"], 0);
+    assert!(said.contains("into a new table with --paged"), "{said}");
+    let words = ["import", &one, "--table", "paged", "--key", "id", "--memory", "33"];
+    assert_eq!(braid.run(&words, 0).1, "");
+}
+
 #[test]
 fn more_than_a_transaction_may_have_is_refused_where_the_table_is_there() {
     let braid = Braid::new();

@@ -13,6 +13,7 @@ use braiddb::{
 use pollster::block_on;
 
 use super::Shares;
+use super::index::IndexBytes;
 use super::merge::Spilled;
 use super::rows::{Rejected, Rejections, Rows};
 use crate::arguments::Import;
@@ -34,6 +35,8 @@ pub struct Loader<'i> {
     shares: Shares,
     pub rejections: Rejections,
     imported: u64,
+    /// Of the rows that were taken.
+    index: IndexBytes,
     target: Target,
 }
 
@@ -54,8 +57,8 @@ enum Target {
 
 impl<'i> Loader<'i> {
     pub fn new(import: &'i Import, store: &'i StoreArguments, shares: Shares) -> Self {
-        let rejections = Rejections::default();
-        Self { import, store, shares, rejections, imported: 0, target: Target::None }
+        let (rejections, index) = (Rejections::default(), IndexBytes::default());
+        Self { import, store, shares, rejections, imported: 0, index, target: Target::None }
     }
 
     /// Takes a run, if it is wanted and none of its rows is rejected, or these are skipped; gives memory for
@@ -66,6 +69,7 @@ impl<'i> Loader<'i> {
             if let Target::None = self.target {
                 self.target = self.open()?;
             }
+            self.index.add(&run);
             match &mut self.target {
                 Target::None => unreachable!("it was opened"),
                 Target::Staged { kept, spilled, .. } => {
@@ -106,6 +110,14 @@ impl<'i> Loader<'i> {
     /// What keeps them from being written.
     pub fn end(&mut self) -> Result<()> {
         let wanted = self.is_wanted();
+        let unpaged = match &self.target {
+            Target::Staged { db, .. } if !self.import.paged => Some(db),
+            Target::Existing(db, table, _) if !table.paged => Some(db),
+            _ => None,
+        };
+        if let (Some(db), Some(memory)) = (unpaged, self.store.memory_bytes()) {
+            self.index.warn(db, memory);
+        }
         match &mut self.target {
             Target::None => {}
             Target::Existing(_, _, rows) => rows.sort(&mut self.rejections),

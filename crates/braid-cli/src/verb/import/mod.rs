@@ -7,6 +7,7 @@
 //! transaction, which must fit into memory.
 
 mod csv;
+mod index;
 mod load;
 mod merge;
 mod parquet;
