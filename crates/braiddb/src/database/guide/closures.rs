@@ -1,0 +1,71 @@
+//! Closures, and tables in them.
+//!
+//! A transaction is a closure that may run more than once, on a thread of the database. So it owns what it
+//! uses. [`Database::run_on`](crate::Database::run_on) clones the tables that it is given for the closure, which is cheap:
+//!
+//! ```
+//! # use braiddb::{Database, Error, Options, Table};
+//! # pollster::block_on(async {
+//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
+//! let sold: Table<u64, str> = db.open_or_create_table("sold").await?;
+//! db.put(&stock, "nails", &2).await?;
+//! let left = db.run_on((&stock, &sold), async |tx, (stock, sold)| {
+//!     let left = tx.get(stock, "nails").await?.unwrap_or(0) - 1;
+//!     tx.put(stock, "nails", &left).await?;
+//!     tx.insert(sold, &1, "nails").await?;
+//!     Ok(left)
+//! });
+//! assert_eq!(left.await?, 1);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! Other values the closure takes along: it is an `async move` closure then. A group of tables in a struct of your own, with
+//! the database, is one clone:
+//!
+//! ```
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! #[derive(Clone)]
+//! struct Shop {
+//!     db: Database,
+//!     stock: Table<str, u64>,
+//!     sold: Table<(String, u64), u64>,
+//! }
+//!
+//! impl Shop {
+//!     async fn open(db: Database) -> Result<Self, Error> {
+//!         let stock = db.open_or_create_table("stock").await?;
+//!         let sold = db.open_or_create_table("sold").await?;
+//!         Ok(Self { db, stock, sold })
+//!     }
+//!
+//!     /// Sells one piece; what is left.
+//!     async fn sell(&self, article: &str, order: u64) -> Result<u64, Error> {
+//!         let (shop, article) = (self.clone(), article.to_owned());
+//!         self.db
+//!             .run(async move |tx| {
+//!                 let left = tx.get(&shop.stock, &article).await?.unwrap_or(0);
+//!                 let left = left.checked_sub(1).ok_or(Error::KeyNotFound)?;
+//!                 tx.put(&shop.stock, &article, &left).await?;
+//!                 tx.insert(&shop.sold, &(article.clone(), order), &1).await?;
+//!                 Ok(left)
+//!             })
+//!             .await
+//!     }
+//! }
+//!
+//! # pollster::block_on(async {
+//! let shop = Shop::open(Database::in_memory(Options::default().workers(1))?).await?;
+//! shop.db.put(&shop.stock, "nails", &2).await?;
+//! assert_eq!(shop.sell("nails", 1).await?, 1);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! A closure that borrows a table, `&Table`, does not compile ("borrowed data escapes", "does not live long enough"): take
+//! `run_on`, or clone the table before it. A value of text or bytes that a read gives is lent until the transaction is over; one that is to leave
+//! it ("lifetime may not live long enough") is made the closure's own by `.to_owned()`:
+//! `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) gives such a value at once.
+//!
+//! What is cloned inside the closure (`article.clone()` above) is cloned because an attempt that meets a
+//! conflict runs again, and must find everything as it was.

@@ -1,0 +1,50 @@
+//! Pages of results, and conditional writes without a transaction of your own.
+//!
+//! # Pages of results
+//!
+//! A page is a scan with a limit, from just behind the last key of the page before. It holds nothing between
+//! requests, and sees what was committed in between.
+//!
+//! ```
+//! use std::ops::Bound;
+//!
+//! use braiddb::{Database, Error, Options, Table};
+//!
+//! async fn page(
+//!     db: &Database,
+//!     names: &Table<str, u64>,
+//!     after: Option<String>,
+//!     size: u64,
+//! ) -> Result<Vec<(String, u64)>, Error> {
+//!     let names = names.clone();
+//!     db.run(async move |tx| {
+//!         let low = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+//!         let (mut scan, mut page) = (tx.scan(&names, (low, Bound::Unbounded))?.limit(size), Vec::new());
+//!         while let Some((name, value)) = scan.next().await? {
+//!             page.push((name, value));
+//!         }
+//!         Ok(page)
+//!     })
+//!     .await
+//! }
+//!
+//! # pollster::block_on(async {
+//! let db = Database::in_memory(Options::default().workers(1))?;
+//! let names: Table<str, u64> = db.create_table("names").await?;
+//! for (number, name) in ["ada", "ben", "cleo"].into_iter().enumerate() {
+//!     db.put(&names, name, &(number as u64)).await?;
+//! }
+//! let first = page(&db, &names, None, 2).await?;
+//! assert_eq!(first.last().map(|(name, _)| name.as_str()), Some("ben"));
+//! let second = page(&db, &names, Some("ben".to_owned()), 2).await?;
+//! assert_eq!(second, [("cleo".to_owned(), 2)]);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```
+//!
+//! # Conditional writes
+//!
+//! [`Database::fetch_update`](crate::Database::fetch_update), [`compare_and_set`](crate::Database::compare_and_set) and
+//! [`update_with`](crate::Database::update_with) read and write in one call and one transaction, as
+//! [`Transaction`](crate::Transaction) does within a larger one. [`scan`](crate::Database::scan),
+//! [`first`](crate::Database::first), [`count`](crate::Database::count) and
+//! [`delete_range`](crate::Database::delete_range) are of several records.
