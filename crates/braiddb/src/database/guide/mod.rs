@@ -11,14 +11,18 @@
 //! | [`sessions`] | transactions that span requests |
 //! | [`snapshots`] | one state of the database for reports and exports |
 //! | [`read_only`] | reading a database that a service has open |
-//! | [`change_feed`] | following what is committed |
+//! | [`change_feed`] | following what is committed: copies, other systems, after a restart |
+//! | [`expiry`] | records that expire: sessions, caches, locks |
+//! | [`bulk`] | loads, and changes to very many records |
 //! | [`operation`] | watching a database, and shutting it down |
 
+pub mod bulk;
 pub mod change_feed;
 pub mod changing_types;
 pub mod closures;
 pub mod errors;
 pub mod executors;
+pub mod expiry;
 pub mod keys;
 pub mod operation;
 pub mod read_only;
