@@ -40,18 +40,49 @@ pub struct TableContents {
 
 impl TableContents {
     /// All records.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.put(&names, &2, "bob").await?;
+    /// assert_eq!(db.table_contents(&names).await?.records(), 2);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn records(&self) -> u64 {
         self.hot_records + self.cold_records
     }
 
     /// The bytes of all values, about.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// db.put(&names, &2, "grace").await?;
+    /// assert_eq!(db.table_contents(&names).await?.bytes(), 8);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.hot_bytes + self.cold_bytes
     }
 
     /// The part of the records whose values are in memory, from 0 to 1; 1 of an empty table.
+    ///
+    /// ```
+    /// use braiddb::TableContents;
+    ///
+    /// let mut contents = TableContents::default();
+    /// assert_eq!(contents.hot_share(), 1.0);
+    /// (contents.hot_records, contents.cold_records) = (1, 3);
+    /// assert_eq!(contents.hot_share(), 0.25);
+    /// ```
     #[must_use]
     pub fn hot_share(&self) -> f64 {
         if self.records() == 0 { 1.0 } else { self.hot_records as f64 / self.records() as f64 }

@@ -78,12 +78,44 @@ impl Transaction {
 impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
     /// [`Error::Options`](crate::Error::Options).
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let log: Table<u64, str> = db.create_table("log").await?;
+    /// # for line in 0..10 {
+    /// #     db.put(&log, &line, "a line").await?;
+    /// # }
+    /// let last = db.run(async move |tx| tx.keys(&log, ..)?.rev().next().await);
+    /// assert_eq!(last.await?, Some(9));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
     }
 
     /// At most `count` keys.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let log: Table<u64, str> = db.create_table("log").await?;
+    /// # for line in 0..10 {
+    /// #     db.put(&log, &line, "a line").await?;
+    /// # }
+    /// let some = db.run(async move |tx| {
+    ///     let (mut keys, mut some) = (tx.keys(&log, 4..)?.limit(2), Vec::new());
+    ///     while let Some(key) = keys.next().await? {
+    ///         some.push(key);
+    ///     }
+    ///     Ok(some)
+    /// });
+    /// assert_eq!(some.await?, [4, 5]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn limit(self, count: u64) -> Self {
         Self(self.0.limit(count))
@@ -91,6 +123,22 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
 
     /// The next key, or `None` after the last. Dropping the future, or an error, loses no key: the next
     /// call gives the one that this would have given, or tries it again.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let log: Table<u64, str> = db.create_table("log").await?;
+    /// # for line in 0..10 {
+    /// #     db.put(&log, &line, "a line").await?;
+    /// # }
+    /// let ends = db.run(async move |tx| {
+    ///     let mut keys = tx.keys(&log, 9..)?;
+    ///     Ok((keys.next().await?, keys.next().await?))
+    /// });
+    /// assert_eq!(ends.await?, (Some(9), None));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// When a stored key does not decode.

@@ -57,11 +57,29 @@ impl Transaction {
 
     /// Takes back what the transaction wrote after a savepoint, tables that it created among it, and
     /// forgets the savepoints made after that one, which itself stays good. References to values that were
-    /// taken back stay valid. A scan that is open goes on behind the record it gave last. For an example see
-    /// [`Transaction::savepoint`].
+    /// taken back stay valid. A scan that is open goes on behind the record it gave last.
     ///
     /// What was read stays read: a serializable transaction is certified for it, and for what the writes
     /// that were taken back had told. A transaction that met a conflict must still abort.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let orders: Table<u64, u64> = db.create_table("orders").await?;
+    /// let kept = db.run_on(&orders, async |tx, orders| {
+    ///     tx.put(orders, &1, &10).await?;
+    ///     let first = tx.savepoint();
+    ///     tx.put(orders, &2, &20).await?;
+    ///     tx.rollback_to(&first)?;
+    ///     // It stays good.
+    ///     tx.put(orders, &3, &30).await?;
+    ///     tx.rollback_to(&first)?;
+    ///     tx.count(orders, ..).await
+    /// });
+    /// assert_eq!(kept.await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::SavepointOver`](crate::Error::SavepointOver) if the savepoint is another transaction's, or an
@@ -96,7 +114,21 @@ impl InteractiveTransaction {
         self.step(async |tx: &Transaction| Ok(tx.savepoint())).await
     }
 
-    /// See [`Transaction::rollback_to`]; for an example see [`InteractiveTransaction::savepoint`].
+    /// See [`Transaction::rollback_to`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let transaction = db.begin().await?;
+    /// let before = transaction.savepoint().await?;
+    /// transaction.put(&names, &1, "ada").await?;
+    /// transaction.rollback_to(&before).await?;
+    /// assert_eq!(transaction.get(&names, &1).await?, None);
+    /// transaction.commit().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::rollback_to`] and [`InteractiveTransaction::step`].

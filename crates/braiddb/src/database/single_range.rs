@@ -23,13 +23,39 @@ pub struct OwnedScan<K: TableKey + ?Sized, V: ?Sized> {
 }
 
 impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
-    /// From the largest key to the smallest instead. For an example see [`Database::scan`].
+    /// From the largest key to the smallest instead.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let log: Table<u64, str> = db.create_table("log").await?;
+    /// # for line in 0..10 {
+    /// #     db.put(&log, &line, "a line").await?;
+    /// # }
+    /// let last = db.scan(&log, ..).rev().limit(1).await?;
+    /// assert_eq!(last, [(9, "a line".to_owned())]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn rev(mut self) -> Self {
         self.reverse = true;
         self
     }
 
-    /// At most `count` records. For an example see [`Database::scan`].
+    /// At most `count` records.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let log: Table<u64, str> = db.create_table("log").await?;
+    /// # for line in 0..10 {
+    /// #     db.put(&log, &line, "a line").await?;
+    /// # }
+    /// let some = db.scan(&log, 4..).limit(2).await?;
+    /// assert_eq!(some, [(4, "a line".to_owned()), (5, "a line".to_owned())]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn limit(mut self, count: u64) -> Self {
         self.limit = self.limit.min(count);
         self
@@ -151,7 +177,20 @@ impl Database {
         async move { Ok(scan.await?.pop()) }
     }
 
-    /// The record with the largest key, in a transaction of its own; for an example see [`Database::first`].
+    /// The record with the largest key, in a transaction of its own.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// assert_eq!(db.last(&names).await?, None);
+    /// for (number, name) in [(1, "ada"), (2, "bob")] {
+    ///     db.put(&names, &number, name).await?;
+    /// }
+    /// assert_eq!(db.last(&names).await?, Some((2, "bob".to_owned())));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::last`] and [`Database::run`].
@@ -206,8 +245,22 @@ impl Database {
     }
 
     /// Deletes the records of a range of keys, all of them or none, in a transaction of its own, and returns how many they
-    /// were; for an example see [`Database::count`]. The transaction holds some 100 bytes for each until it is over: delete
+    /// were. The transaction holds some 100 bytes for each until it is over: delete
     /// millions range by range. [`Database::clear`] empties a whole table of any size.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let log: Table<u64, str> = db.create_table("log").await?;
+    /// # for line in 0..10 {
+    /// #     db.put(&log, &line, "a line").await?;
+    /// # }
+    /// assert_eq!(db.delete_range(&log, ..8).await?, 8);
+    /// assert_eq!(db.delete_range(&log, ..8).await?, 0);
+    /// assert_eq!(db.len(&log).await?, 2);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::delete_range`] and [`Database::run`].

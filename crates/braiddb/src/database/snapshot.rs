@@ -104,6 +104,27 @@ impl Snapshot {
     /// Runs `body` on the snapshot, once. Writes in it fail with [`Error::ReadOnly`]. If the future is dropped
     /// after its first poll, `body` runs to its end all the same, before those that come after it.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let stock: Table<str, u64> = db.create_table("stock").await?;
+    /// for (article, pieces) in [("nails", 7), ("screws", 5)] {
+    ///     db.put(&stock, article, &pieces).await?;
+    /// }
+    /// let snapshot = db.snapshot().await?;
+    /// db.clear(&stock).await?;
+    /// let pieces = snapshot.run(async move |tx| {
+    ///     let (mut scan, mut pieces) = (tx.scan(&stock, ..)?, 0);
+    ///     while let Some((_article, more)) = scan.next().await? {
+    ///         pieces += more;
+    ///     }
+    ///     Ok(pieces)
+    /// });
+    /// assert_eq!(pieces.await?, 12);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// The closure's; [`Error::Panicked`] if it panicked, which ends the snapshot for all; [`Error::Conflict`] for
     /// an index that was not built yet at the moment of the snapshot; [`Error::TransactionOver`] when the database
@@ -118,6 +139,19 @@ impl Snapshot {
     }
 
     /// The value of `key` in the snapshot.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let stock: Table<str, u64> = db.create_table("stock").await?;
+    /// db.put(&stock, "nails", &7).await?;
+    /// let snapshot = db.snapshot().await?;
+    /// db.put(&stock, "nails", &6).await?;
+    /// assert_eq!(snapshot.get(&stock, "nails").await?, Some(7));
+    /// assert_eq!(snapshot.get(&stock, "screws").await?, None);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::get`] and [`Snapshot::run`].

@@ -43,6 +43,21 @@ pub struct SourceRun {
 impl SourceRun {
     /// Waits until the source's last transaction is over. If the future is dropped, the source goes on.
     ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table, Transaction};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let sums: Table<u64, u64> = db.create_table("sums").await?;
+    /// let table = sums.clone();
+    /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
+    /// db.run_source(0, 0..100, insert.clone())?.done().await?;
+    /// assert_eq!(db.len(&sums).await?, 100);
+    /// // The first error ends a source.
+    /// let again = db.run_source(0, 99..200, insert)?.done().await;
+    /// assert!(matches!(again, Err(Error::KeyExists)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// The first error of a transaction, or of a panic in the inputs' iterator or in the reply, after
     /// which no more were begun; [`Error::Closed`] if the database was closed before the last input was
@@ -56,6 +71,18 @@ impl SourceRun {
     }
 
     /// Blocks until the source's last transaction is over.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table, Transaction};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let sums: Table<u64, u64> = db.run_blocking(async |tx| tx.create_table("sums").await)?;
+    /// let table = sums.clone();
+    /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
+    /// db.run_source(0, 0..100, insert)?.wait()?;
+    /// assert_eq!(db.run_blocking(async move |tx| tx.count(&sums, ..).await)?, 100);
+    /// # Ok::<_, Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`SourceRun::done`]; [`Error::WouldBlock`] from within a transaction.

@@ -115,6 +115,17 @@ impl Database {
 impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// The table, for transactions that fill it. They become visible as any others do, to whoever has
     /// this handle or one that is cloned from it.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let staged = db.stage_table::<u64, str>("cities").await?;
+    /// db.run_on(staged.table(), async |tx, cities| tx.insert(cities, &1000, "Ljubljana").await).await?;
+    /// assert_eq!(db.len(staged.table()).await?, 1);
+    /// staged.discard().await?;
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn table(&self) -> &Table<K, V> {
         &self.table
     }
@@ -123,6 +134,19 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// table is there, or nothing of it. Handles of the table stay good. If there is a table of this name by now,
     /// the staged one is discarded; after any other error it is staged still, and this may be tried again. If the
     /// future is dropped, it is published or not.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let staged = db.stage_table::<u64, str>("cities").await?;
+    /// db.put(staged.table(), &1000, "Ljubljana").await?;
+    /// assert!(matches!(db.open_table::<u64, str>("cities").await, Err(Error::TableNotFound(_))));
+    /// staged.publish().await?;
+    /// let cities = db.open_table::<u64, str>("cities").await?;
+    /// assert_eq!(db.len(&cities).await?, 1);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::TableExists`]; [`Error::TableNotFound`] if it was discarded; [`Error::WouldBlock`] from within a
@@ -146,6 +170,17 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// Deletes the table, with all its records, and returns when that is done. Transactions that use a handle of it
     /// fail with [`Error::TableNotFound`] from then on. If the future is dropped, this goes on; if the database is
     /// closed meanwhile, it is done when it is opened the next time.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let staged = db.stage_table::<u64, str>("cities").await?;
+    /// db.put(staged.table(), &1000, "Ljubljana").await?;
+    /// staged.discard().await?;
+    /// assert!(matches!(staged.publish().await, Err(Error::TableNotFound(_))));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].

@@ -67,6 +67,17 @@ impl Default for TableOptions {
 
 impl TableOptions {
     /// Sets [`TableOptions::cache_cold`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// // Written once, and hardly ever read.
+    /// let archive = TableOptions::default().cache_cold(false);
+    /// let letters: Table<u64, str> = db.create_table_with("letters", archive).await?;
+    /// # drop(letters);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn cache_cold(mut self, cache_cold: bool) -> Self {
         self.cache_cold = cache_cold;
@@ -74,6 +85,17 @@ impl TableOptions {
     }
 
     /// Sets [`TableOptions::paged`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let paged = TableOptions::default().paged();
+    /// let measurements: Table<(u64, u64), [u8]> = db.create_table_with("measurements", paged).await?;
+    /// db.put(&measurements, &(7, 1), &[0, 255]).await?;
+    /// assert!(db.tables().await?[0].options.paged);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn paged(mut self) -> Self {
         self.paged = true;
@@ -81,6 +103,19 @@ impl TableOptions {
     }
 
     /// Sets [`TableOptions::ttl`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table, TableOptions};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// use std::time::Duration;
+    ///
+    /// let day = TableOptions::default().ttl(Duration::from_hours(24));
+    /// let sessions: Table<str, u64> = db.create_table_with("sessions", day).await?;
+    /// db.put(&sessions, "guest", &7).await?;
+    /// assert_eq!(db.get(&sessions, "guest").await?, Some(7));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);

@@ -56,6 +56,13 @@ pub enum Activity {
 
 impl Activity {
     /// A word or two for it.
+    ///
+    /// ```
+    /// use braiddb::{Activity, WaitCause};
+    ///
+    /// assert_eq!(Activity::Sleeps.name(), "sleeps");
+    /// assert_eq!(Activity::Waits(WaitCause::Storage).name(), "storage");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             Self::Runs => "runs",

@@ -28,6 +28,22 @@ impl WeakDatabase {
     ///
     /// Whoever drops the last handle closes the database and waits until that is done: that may be
     /// the one who got it here.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, WeakDatabase};
+    ///
+    /// /// How many transactions have committed, of a database that is in use.
+    /// fn committed(db: &WeakDatabase) -> Option<u64> {
+    ///     Some(db.upgrade()?.stats().committed)
+    /// }
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let weak = db.downgrade();
+    /// assert!(committed(&weak).is_some());
+    /// drop(db);
+    /// assert_eq!(committed(&weak), None);
+    /// # Ok::<_, Error>(())
+    /// ```
     pub fn upgrade(&self) -> Option<Database> {
         self.shared.upgrade().map(|shared| Database { shared })
     }

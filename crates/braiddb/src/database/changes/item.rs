@@ -102,6 +102,13 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// Its name, such as `insert` or `table_created`.
+    ///
+    /// ```
+    /// use braiddb::ChangeKind;
+    ///
+    /// let renamed = ChangeKind::TableRenamed { to: "orders".into() };
+    /// assert_eq!((ChangeKind::Update.name(), renamed.name()), ("update", "table_renamed"));
+    /// ```
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -117,6 +124,13 @@ impl ChangeKind {
     }
 
     /// Whether the record has [`Change::value`] afterwards.
+    ///
+    /// ```
+    /// use braiddb::ChangeKind;
+    ///
+    /// assert!(ChangeKind::Update.gives_value() && ChangeKind::Put.gives_value());
+    /// assert!(!ChangeKind::Delete.gives_value() && !ChangeKind::TableCreated.gives_value());
+    /// ```
     #[must_use]
     pub fn gives_value(&self) -> bool {
         matches!(self, Self::Insert | Self::Update | Self::Put)
@@ -131,6 +145,20 @@ impl Change {
 
     /// The record's key, which must be of this type.
     ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let orders: Table<(u64, String), str> = db.create_table("orders").await?;
+    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    /// db.put(&orders, &(7, "ada".to_owned()), "nails").await?;
+    /// let transaction = changes.next().await?.expect("a feed ends with an error");
+    /// let (day, customer) = transaction.changes[0].key_as::<(u64, String)>()?;
+    /// assert_eq!((day, &*customer), (7, "ada"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Decode`](crate::Error::Decode).
     pub fn key_as<K: TableKey + ?Sized>(&self) -> Result<K::Decoded> {
@@ -138,6 +166,21 @@ impl Change {
     }
 
     /// The record's value, which must be of this type.
+    ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    /// db.put(&orders, &7, "nails").await?;
+    /// let transaction = changes.next().await?.expect("a feed ends with an error");
+    /// assert_eq!(transaction.changes[0].value_as::<str>()?, "nails");
+    /// // Of another type than the table's.
+    /// assert!(matches!(transaction.changes[0].value_as::<u64>(), Err(Error::Decode(_))));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`Error::Decode`](crate::Error::Decode).

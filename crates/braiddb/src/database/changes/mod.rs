@@ -270,6 +270,18 @@ impl Changes {
 
     /// Bytes of log that the feed holds at most, from what it has to read next to the end; to be called before the feed is polled. Default:
     /// a gibibyte. A feed that is behind by more, and whose log is freed, ends with [`Error::LogGone`].
+    ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let mut changes = db.changes(ChangesFrom::Now).hold_at_most(64 << 20);
+    /// db.put(&orders, &7, "nails").await?;
+    /// assert!(changes.next().await?.is_some());
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn hold_at_most(self, bytes: u64) -> Self {
         if let State::Begun(feed) = &self.source {
             feed.hold.set_most(bytes);
@@ -281,6 +293,22 @@ impl Changes {
     ///
     /// If the future is dropped, nothing is lost: the next call gives what this one would have given.
     ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    /// db.put(&orders, &7, "nails").await?;
+    /// let transaction = changes.next().await?.expect("a feed ends with an error");
+    /// assert_eq!(transaction.changes.len(), 1);
+    /// db.close()?;
+    /// assert!(matches!(changes.next().await, Err(Error::Closed)));
+    /// assert_eq!(changes.next().await?, None);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
     /// # Errors
     /// As [`Database::changes`].
     pub async fn next(&mut self) -> Result<Option<ChangeTransaction>> {
@@ -290,6 +318,23 @@ impl Changes {
     /// Where a feed goes on that has what this one has given. While this one waits, that moves on past what it need not
     /// give: so that a slot can be advanced also where hardly anything is committed to the tables of the feed. `None` until
     /// something was given, or was waited for; and within a snapshot.
+    ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    /// assert_eq!(changes.token(), None);
+    /// db.put(&orders, &7, "nails").await?;
+    /// changes.next().await?;
+    /// let token = changes.token().expect("something was given");
+    /// // Where this one goes on, another one does.
+    /// let more = db.changes(ChangesFrom::Token(token)).tables([&orders]);
+    /// # drop(more);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn token(&self) -> Option<ChangeToken> {
         *self.progress.lock()

@@ -104,12 +104,36 @@ impl ChangeToken {
     pub const BYTES: usize = SUMMED_BYTES + 4;
 
     /// The last commit that was given, or a later LSN up to which everything was.
+    ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// # let orders: Table<u64, str> = db.create_table("orders").await?;
+    /// let mut changes = db.changes(ChangesFrom::Now).tables([&orders]);
+    /// db.put(&orders, &7, "nails").await?;
+    /// let transaction = changes.next().await?.expect("a feed ends with an error");
+    /// let token = transaction.token.expect("every commit has one");
+    /// assert_eq!(token.commit_lsn(), transaction.commit_lsn);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn commit_lsn(&self) -> u64 {
         self.given.0
     }
 
     /// From where on the log is needed.
+    ///
+    /// ```
+    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let token = db.create_change_slot("search", 1 << 30).await?;
+    /// println!("the log is kept from LSN {} on", token.resume_lsn());
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn resume_lsn(&self) -> u64 {
         self.resume.0
@@ -130,6 +154,18 @@ impl ChangeToken {
     }
 
     /// The token as bytes.
+    ///
+    /// ```
+    /// # use braiddb::{ChangeToken, Database, Error, Options};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let token = db.create_change_slot("search", 1 << 30).await?;
+    /// let kept: Vec<u8> = token.to_bytes().to_vec();
+    /// assert_eq!(kept.len(), ChangeToken::BYTES);
+    /// assert_eq!(ChangeToken::from_bytes(&kept)?, token);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -144,6 +180,19 @@ impl ChangeToken {
     }
 
     /// The token from its bytes.
+    ///
+    /// ```
+    /// # use braiddb::{ChangeToken, Database, Error, Options, TokenError};
+    /// # pollster::block_on(async {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
+    /// let token = db.create_change_slot("search", 1 << 30).await?;
+    /// let mut kept = token.to_bytes();
+    /// assert_eq!(ChangeToken::from_bytes(&kept)?, token);
+    /// kept[20] ^= 1;
+    /// assert_eq!(ChangeToken::from_bytes(&kept), Err(TokenError::Damaged));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// [`TokenError::Damaged`].

@@ -57,11 +57,36 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> Index<S, K, 
 
 impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
     /// The index's name.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// assert_eq!(by_name.name(), "by_name");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn name(&self) -> &str {
         self.core.name()
     }
 
     /// The table that it is of.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// db.put(by_name.table(), &1, "ada").await?;
+    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn table(&self) -> &Table<K, V> {
         &self.table
     }
@@ -100,6 +125,19 @@ pub struct IndexOptions {
 
 impl IndexOptions {
     /// Sets [`IndexOptions::unique`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// let unique = IndexOptions::default().unique(true);
+    /// db.index(&names, "by_name", unique, |name: &str, keys| keys.push(name)).await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// let again = db.put(&names, &2, "ada").await;
+    /// assert!(matches!(again, Err(Error::UniqueViolation { .. })));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn unique(mut self, unique: bool) -> Self {
         self.unique = unique;
@@ -107,6 +145,20 @@ impl IndexOptions {
     }
 
     /// Sets [`IndexOptions::version`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// // Version 0 of the function gave names as they are.
+    /// let lower = IndexOptions::default().version(1);
+    /// let by_name = db
+    ///     .index(&names, "by_name", lower, |name: &str, keys| keys.push(&name.to_lowercase()))
+    ///     .await?;
+    /// # drop(by_name);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn version(mut self, version: u32) -> Self {
         self.version = version;
@@ -140,6 +192,25 @@ pub struct IndexKeys<'k, S: ?Sized> {
 
 impl<S: Key + ?Sized> IndexKeys<'_, S> {
     /// Adds a key; one that was added before counts once.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// // Names without letters are not in the index.
+    /// let first_letter = |name: &str, keys: &mut IndexKeys<'_, str>| {
+    ///     if let Some(letter) = name.chars().find(|c| c.is_alphabetic()) {
+    ///         keys.push(&letter.to_string());
+    ///     }
+    /// };
+    /// let by_letter = db.index(&names, "by_letter", IndexOptions::default(), first_letter).await?;
+    /// db.put(&names, &1, "(ada)").await?;
+    /// db.put(&names, &2, "?").await?;
+    /// let found = db.run(async move |tx| tx.entries_by(&by_letter, ..)?.next().await).await?;
+    /// assert_eq!(found, Some(("a".to_owned(), 1)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     pub fn push(&mut self, key: &S) {
         self.push_borrowed(key);
     }

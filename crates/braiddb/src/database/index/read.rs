@@ -261,6 +261,25 @@ impl Transaction {
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
     /// [`Error::Options`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    /// #     db.put(&names, &number, name).await?;
+    /// # }
+    /// let last = db.run(async move |tx| {
+    ///     let mut scan = tx.scan_by(&by_name, ..)?.rev();
+    ///     Ok(scan.next().await?.map(|(name, ..)| name))
+    /// });
+    /// assert_eq!(last.await?.as_deref(), Some("eve"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.core.set_direction(Direction::Reverse);
@@ -268,6 +287,28 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     }
 
     /// At most `count` records.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    /// #     db.put(&names, &number, name).await?;
+    /// # }
+    /// let some = db.run(async move |tx| {
+    ///     let (mut scan, mut some) = (tx.scan_by(&by_name, ..)?.limit(2), Vec::new());
+    ///     while let Some((name, ..)) = scan.next().await? {
+    ///         some.push(name);
+    ///     }
+    ///     Ok(some)
+    /// });
+    /// assert_eq!(some.await?, ["ada", "bob"]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn limit(mut self, count: u64) -> Self {
         self.core.limit(count);
@@ -279,6 +320,25 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
     ///
     /// Dropping the future loses no record: the next call gives the one that this would have given. So does
     /// an error, and the record it is about is tried again.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    /// #     db.put(&names, &number, name).await?;
+    /// # }
+    /// let first = db.run(async move |tx| {
+    ///     let mut scan = tx.scan_by(&by_name, ..)?;
+    ///     Ok(scan.next().await?.map(|(name, number, value)| (name, number, value.to_owned())))
+    /// });
+    /// assert_eq!(first.await?, Some(("ada".to_owned(), 1, "ada".to_owned())));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
@@ -296,12 +356,50 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
     /// [`Error::Options`].
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    /// #     db.put(&names, &number, name).await?;
+    /// # }
+    /// let last = db.run(async move |tx| tx.entries_by(&by_name, ..)?.rev().next().await);
+    /// assert_eq!(last.await?, Some(("eve".to_owned(), 3)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
     }
 
     /// At most `count` entries.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    /// #     db.put(&names, &number, name).await?;
+    /// # }
+    /// let some = db.run(async move |tx| {
+    ///     let (mut entries, mut some) = (tx.entries_by(&by_name, ..)?.limit(2), Vec::new());
+    ///     while let Some((_name, number)) = entries.next().await? {
+    ///         some.push(number);
+    ///     }
+    ///     Ok(some)
+    /// });
+    /// assert_eq!(some.await?, [1, 2]);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     #[must_use]
     pub fn limit(self, count: u64) -> Self {
         Self(self.0.limit(count))
@@ -309,6 +407,22 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
 
     /// The next entry: the index's key and the record's; `None` after the last. Dropping the future, or an
     /// error, loses none.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<u64, str> = db.create_table("names").await?;
+    /// # let by_name = db
+    /// #     .index(&names, "by_name", IndexOptions::default(), |name: &str, keys| keys.push(name))
+    /// #     .await?;
+    /// # for (number, name) in [(1, "ada"), (2, "bob"), (3, "eve")] {
+    /// #     db.put(&names, &number, name).await?;
+    /// # }
+    /// let first = db.run(async move |tx| tx.entries_by(&by_name, ..)?.next().await);
+    /// assert_eq!(first.await?, Some(("ada".to_owned(), 1)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
     ///
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
