@@ -309,8 +309,8 @@ pub struct Import {
     /// Import the good rows although others are rejected.
     #[arg(long)]
     pub skip_rejected: bool,
-    /// Make the table, if it is new, one whose records and index lie on pages, and may exceed memory. Keys and values of
-    /// such a table are short.
+    /// Make the table, if it is new, one whose records and index lie on pages, and may exceed memory. Keys of such a
+    /// table have 512 bytes at most. Of a table that is not, an import warns if its index exceeds --memory.
     #[arg(long)]
     pub paged: bool,
 }
