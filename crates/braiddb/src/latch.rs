@@ -133,6 +133,11 @@ impl Latched<'_> {
         self.word += VERSION;
     }
 
+    /// The version that the node will have when this is dropped, unless it changes before.
+    pub(crate) fn version_after(&self) -> LatchVersion {
+        LatchVersion(self.word)
+    }
+
     /// The node is no part of the tree any more.
     pub(crate) fn obsolete(&mut self) {
         self.word = (self.word + VERSION) | OBSOLETE;

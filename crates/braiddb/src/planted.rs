@@ -64,6 +64,9 @@ pub enum Bug {
     ParentNotDirtyAfterSplit,
     EmptiedLeafTakenForEmpty,
     RoomForUndoNotKept,
+    PlaceOfCheckpointReused,
+    ZoneNotSynced,
+    UnsettledImageListed,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.
@@ -94,12 +97,15 @@ impl Bug {
     ];
 
     /// Those of the recovery of paged tables.
-    pub const PAGES: [Self; 5] = [
+    pub const PAGES: [Self; 8] = [
         Self::VersionNotDurable,
         Self::CheckpointBeforeTablesListed,
         Self::CheckpointAheadOfLog,
         Self::DeletionByKeyNotReplayed,
         Self::PartsAppliedWithoutCommit,
+        Self::PlaceOfCheckpointReused,
+        Self::ZoneNotSynced,
+        Self::UnsettledImageListed,
     ];
 
     /// Those of answers other than values, ahead of what they depend on: crashes find them too.

@@ -97,7 +97,6 @@ use crate::durability::{self, RecoveryError, Watch};
 use crate::io::{self, SimulatedDisk};
 use crate::log::{self, ColdStore, Log, LogOptions};
 use crate::memory::MemoryCounters;
-use crate::page;
 use crate::reclaim::Domain;
 #[cfg(any(test, braid_simulation))]
 use crate::sched::Width;
@@ -292,9 +291,6 @@ impl Database {
         };
         let store = log.cold_store();
         let files = log.readable_files().expect("a log that was opened has files");
-        if !options.read_only {
-            page::remove_zones(&files)?;
-        }
         let (log, unused_log) = match options.durability {
             Durability::Volatile if !options.read_only => {
                 (Log::volatile(options.workers), Some(log))

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
-use crate::log::{BlockKind, Lsn};
+use crate::log::{BlockKind, LogError, Lsn};
 use crate::sync::oneshot;
 
 /// A checkpoint that was written.
@@ -147,7 +147,7 @@ impl Database {
     /// Checks the database: every block of its log, and that every key leads to its own record there,
     /// whole; and of each secondary index that is attached, that its entries are those of the table's
     /// records. Of paged tables that their records are found on their pages, in order; what is durable of them
-    /// is in the newest checkpoint, all of which is read and checked, and in the log's blocks. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
+    /// is in images to which the newest checkpoint leads, all of which are read and checked, and in the log's blocks. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
     /// no old version is held back. Blocks until it is done.
     ///
     /// ```
@@ -185,10 +185,11 @@ impl Database {
             && !engine.read_only
             && let Err(error) = durability::check_checkpoint(&files, engine.checkpoints.newest())
         {
-            report.problems.push(format!(
-                "{error}; while the database is open it has all that was in there: write a checkpoint now, which takes the \
-                 place of this one"
-            ));
+            // What is in a damaged image may be nowhere else.
+            let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
+            let hint = "; while the database is open it has all that was in there: write a checkpoint now, which takes the \
+                        place of this one";
+            report.problems.push(format!("{error}{}", if is_in_memory { hint } else { "" }));
         }
         report.problems.extend(checked.problems);
         if !report.problems.is_empty() {
@@ -232,7 +233,9 @@ impl Database {
         let files = engine.log.files().expect("a log with a checkpoint has files");
         let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
         let until = engine.log.durable();
-        let bytes = files.copy_to(directory.as_ref(), &checkpoint, until)?;
+        let bytes = files.copy_to(directory.as_ref(), &checkpoint, until, |copy| {
+            engine.pages().map_or(Ok(0), |pages| pages.copy_images_to(copy))
+        })?;
         Ok(Backup { lsn: until.0, bytes })
     }
 

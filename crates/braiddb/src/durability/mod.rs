@@ -80,5 +80,5 @@ pub(crate) fn recover(
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
     }
-    Ok((Recovered { checkpoint, replayed }, pages.into_recovered()))
+    Ok((Recovered { checkpoint, replayed }, pages.into_recovered()?))
 }

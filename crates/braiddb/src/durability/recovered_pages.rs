@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::RecoveryError;
 use crate::log::{LogFiles, Lsn, RecordKind, RecordView};
-use crate::page::{PageError, PagedTable};
+use crate::page::{LargeRef, PageError, PageSpace, PagedTable, remove_zones};
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
 use crate::sched::run_now;
-use crate::sync::RwLock;
+use crate::sync::{Mutex, OnceLock, RwLock};
 use crate::transaction::Engine;
 
 /// Trees of pages by the tables that they are of.
@@ -22,6 +22,10 @@ pub(super) struct RecoveringPages<'r> {
     engine: &'r Engine,
     files: &'r LogFiles,
     trees: RwLock<BTreeMap<TableId, Arc<PagedTable>>>,
+    /// Where the pages are, and the number above all ids, once the checkpoint says so.
+    leaves: OnceLock<(Arc<PageSpace>, u64)>,
+    /// Large values that belong to no record once the log is replayed.
+    unowned: Mutex<Vec<(TableId, LargeRef)>>,
 }
 
 /// What was recovered of paged tables, and is not listed yet.
@@ -30,7 +34,33 @@ pub(crate) struct RecoveredPages(BTreeMap<TableId, PagedTable>);
 
 impl<'r> RecoveringPages<'r> {
     pub(super) fn new(engine: &'r Engine, files: &'r LogFiles) -> Self {
-        Self { engine, files, trees: RwLock::default() }
+        let (trees, leaves, unowned) = Default::default();
+        Self { engine, files, trees, leaves, unowned }
+    }
+
+    /// Says where the pages are whose leaves the checkpoint lists, and that all ids are below `id_limit`; `false` if that makes
+    /// no sense, or was said before.
+    pub(super) fn begin_leaves(&self, space: &Arc<PageSpace>, id_limit: u64) -> bool {
+        space.begin_loading(id_limit) && self.leaves.set((space.clone(), id_limit)).is_ok()
+    }
+
+    /// The checkpoint is loaded.
+    pub(super) fn finish_loading(&self) {
+        if let Some((space, id_limit)) = self.leaves.get() {
+            space.finish_loading(*id_limit);
+        }
+    }
+
+    /// Where the pages are, if the checkpoint lists leaves.
+    pub(super) fn leaves_begun(&self) -> Option<&Arc<PageSpace>> {
+        self.leaves.get().map(|(space, _)| space)
+    }
+
+    /// Adds a table whose leaves the checkpoint lists, with large values that belong to no record once the log is replayed.
+    pub(super) fn add_table(&self, id: TableId, pages: PagedTable, unowned: Vec<LargeRef>) {
+        let before = self.trees.write().insert(id, Arc::new(pages));
+        assert!(before.is_none(), "tables are listed once, before anything is replayed");
+        self.unowned.lock().extend(unowned.into_iter().map(|large| (id, large)));
     }
 
     /// Does again what a record of a paged table says, which lies at `lsn`.
@@ -66,10 +96,24 @@ impl<'r> RecoveringPages<'r> {
     }
 
     /// The trees, when everything is replayed.
-    pub(super) fn into_recovered(self) -> RecoveredPages {
+    ///
+    /// # Errors
+    /// When a page cannot be had; the operating system's.
+    pub(super) fn into_recovered(self) -> Result<RecoveredPages, RecoveryError> {
+        for (id, unowned) in self.unowned.lock().drain(..) {
+            let tree = self.trees.read().get(&id).cloned();
+            if let Some(large) = tree.as_ref().and_then(|tree| tree.large()) {
+                run_now(large.remove(unowned))?;
+            }
+        }
+        match self.engine.pages() {
+            Some(space) => space.finish_opening()?,
+            None if self.files.is_read_only() => {}
+            None => remove_zones(self.files)?,
+        }
         let own = |(id, tree)| (id, Arc::into_inner(tree).expect("nobody replays any more"));
         let trees = std::mem::take(&mut *self.trees.write());
-        RecoveredPages(trees.into_iter().map(own).collect())
+        Ok(RecoveredPages(trees.into_iter().map(own).collect()))
     }
 }
 

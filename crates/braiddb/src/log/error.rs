@@ -75,10 +75,11 @@ pub enum LogError {
         /// What is wrong there.
         reason: String,
     },
-    /// A page of a paged table that had left memory is not what was written.
+    /// A page of a paged table is not what was written.
     #[error(
         "a page of a paged table is damaged in {path} at offset {offset}: {reason}; \
-         close the database and open it again, which brings back the records that were logged",
+         close the database and open it again, which brings back what was logged since the newest checkpoint, and if the page \
+         is damaged then too, restore the database from a backup",
         path = path.display()
     )]
     DamagedPage {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use super::identity::read_header;
+use super::identity::{OWN_NUMBERS, read_header};
 use super::reader::{Block, Window};
 use super::segment::Segments;
 use super::{LogError, Lsn};
@@ -16,6 +16,12 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Copies those of a file's bytes that are in `range` and makes the copy durable; returns how many there were.
 pub(super) fn copy(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError> {
+    let done = copy_part(from, to, range)?;
+    to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
+    Ok(done)
+}
+
+fn copy_part(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError> {
     let mut buffer = AlignedBuffer::zeroed(COPY_BYTES);
     let mut done = range.start;
     while done < range.end {
@@ -29,8 +35,31 @@ pub(super) fn copy(from: &File, to: &File, range: Range<u64>) -> Result<u64, Log
         written.map_err(|error| LogError::io("write", to.path(), done, error))?;
         done += read as u64;
     }
-    to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
     Ok(done - range.start)
+}
+
+/// A copy of the directory that is being made.
+pub(crate) struct DirectoryCopy<'c>(&'c Directory);
+
+impl DirectoryCopy<'_> {
+    /// Copies parts of a file to the same places of one with this name, and makes it durable; returns how many bytes these are.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn file(
+        &self,
+        from: &File,
+        name: &str,
+        parts: impl Iterator<Item = Range<u64>>,
+    ) -> Result<u64, LogError> {
+        let to = self.0.open_file(name, OpenMode::Emptied)?;
+        let mut bytes = 0;
+        for part in parts {
+            bytes += copy_part(from, &to, part)?;
+        }
+        to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
+        Ok(bytes)
+    }
 }
 
 /// The directory of an open log.
@@ -90,6 +119,14 @@ impl LogFiles {
         // Pairs with the one in `Log::logs_moved`.
         fence(Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Lets checkpoints have places of pages, likewise.
+    ///
+    /// # Errors
+    /// The operating system's; then it may be tried again.
+    pub(crate) fn allow_leaves(&self) -> Result<(), LogError> {
+        self.0.allow_leaves()
     }
 
     /// Whether compaction does so, by the database's version.
@@ -164,7 +201,7 @@ impl LogFiles {
         self.0.directory.handle()
     }
 
-    /// Copies the log up to `until`, which is durable, and the file `checkpoint` into an empty
+    /// Copies the log up to `until`, which is durable, the file `checkpoint`, and what `others` copies into an empty
     /// directory, with blocking calls: it then holds a database. Nothing is freed meanwhile. Returns
     /// the bytes copied.
     ///
@@ -175,6 +212,7 @@ impl LogFiles {
         directory: &Path,
         checkpoint: &str,
         until: Lsn,
+        others: impl FnOnce(&DirectoryCopy<'_>) -> Result<u64, LogError>,
     ) -> Result<u64, LogError> {
         let refuse = |reason: &str| {
             let reason = reason.to_owned();
@@ -198,6 +236,7 @@ impl LogFiles {
         let mut bytes = self.0.copy_to(&target, until)?;
         let source = self.open(checkpoint, OpenMode::Existing)?;
         bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, 0..u64::MAX)?;
+        bytes += others(&DirectoryCopy(&target))?;
         target.sync()?;
         // Last: with it, the directory holds a database.
         self.0.identity.write(&target, self.0.version())?;
@@ -318,7 +357,12 @@ impl LogFiles {
 
     /// The first sector of a file of this database, of its version of the format: its kind, where in the log it
     /// belongs, and numbers of its own.
-    pub(crate) fn header_sector(&self, magic: [u8; 8], lsn: Lsn, own: [u64; 4]) -> AlignedBuffer {
+    pub(crate) fn header_sector(
+        &self,
+        magic: [u8; 8],
+        lsn: Lsn,
+        own: [u64; OWN_NUMBERS],
+    ) -> AlignedBuffer {
         self.0.identity.sector_of(self.0.version(), magic, lsn.0, own)
     }
 
@@ -340,7 +384,7 @@ impl LogFiles {
         file: &File,
         magic: [u8; 8],
         lsn: Lsn,
-    ) -> Result<[u64; 4], LogError> {
+    ) -> Result<[u64; OWN_NUMBERS], LogError> {
         let header = read_header(file, magic)?;
         self.0.identity.check(&header, file, lsn)?;
         Ok(header.own.map(|number| number.get()))

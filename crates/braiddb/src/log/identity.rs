@@ -22,6 +22,8 @@ pub(super) const PAGED_VERSION: u32 = 2;
 /// The version that both say once what compaction logs again is in blocks of a kind of its own, which who does not know
 /// it would take for the end of the log.
 pub(super) const MOVED_VERSION: u32 = 3;
+/// The version that both say once a checkpoint has places of pages, which who does not know them would use again.
+pub(super) const LEAVES_VERSION: u32 = 4;
 pub(super) const META_NAME: &str = "braid.meta";
 /// Space that is held back for when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
@@ -30,6 +32,9 @@ pub(crate) const UNFINISHED: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
 const SMALLEST_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };
+
+/// Numbers that each kind of file has of its own.
+pub(crate) const OWN_NUMBERS: usize = 6;
 
 /// Which database this is, and what was fixed when it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +58,11 @@ pub(crate) struct FileHeader {
     /// `braid.meta`.
     pub(crate) start: U64,
     /// Numbers that each kind of file uses as it likes.
-    pub(crate) own: [U64; 4],
+    pub(crate) own: [U64; OWN_NUMBERS],
 }
 
 const FILE_HEADER_BYTES: usize = size_of::<FileHeader>();
-const _: () = assert!(FILE_HEADER_BYTES == 80);
+const _: () = assert!(FILE_HEADER_BYTES == 96);
 
 impl Identity {
     pub(super) fn fresh(segment_bytes: u64) -> Result<Self, LogError> {
@@ -79,7 +84,7 @@ impl Identity {
         version: u32,
         magic: [u8; 8],
         start: u64,
-        own: [u64; 4],
+        own: [u64; OWN_NUMBERS],
     ) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
@@ -101,7 +106,7 @@ impl Identity {
     pub(super) fn segment_header(&self, start: Lsn, bytes: u64) -> AlignedBuffer {
         assert!(bytes > 0 && bytes <= self.segment_bytes, "a segment has {bytes} bytes of log");
         assert!(bytes.is_multiple_of(SECTOR_BYTES as u64), "a file ends at a sector");
-        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [bytes, 0, 0, 0])
+        self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [bytes, 0, 0, 0, 0, 0])
     }
 
     /// Reads and checks the first sector of a segment: where it starts, and the bytes of log that its
@@ -183,7 +188,7 @@ impl Identity {
     pub(super) fn write(&self, directory: &Directory, version: u32) -> Result<(), LogError> {
         let unfinished = format!("{META_NAME}{UNFINISHED}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
-        let sector = self.sector_of(version, META_MAGIC, 0, [0; 4]);
+        let sector = self.sector_of(version, META_MAGIC, 0, [0; OWN_NUMBERS]);
         let written = file.write_all_at(&sector, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         directory.rename(&unfinished, META_NAME)?;
@@ -225,7 +230,7 @@ fn parse_header(
     if crc32c::crc32c(sector) != header.checksum.get() {
         return Err(damaged(path, "the checksum of its header is wrong"));
     }
-    let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { MOVED_VERSION };
+    let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { LEAVES_VERSION };
     let found = header.version.get();
     if !(FIRST_VERSION..=newest).contains(&found) {
         return Err(LogError::WrongVersion { path: path.to_owned(), found, expected: newest });

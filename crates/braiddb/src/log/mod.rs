@@ -56,7 +56,7 @@ pub use drive::{TrackerDrive, TrackerDriven};
 pub use error::LogError;
 pub(crate) use extent::Purpose;
 use extent::{Extent, common_block_bytes};
-pub(crate) use files::{LogFiles, WeakLogFiles};
+pub(crate) use files::{DirectoryCopy, LogFiles, WeakLogFiles};
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use follow::BlockFollower;

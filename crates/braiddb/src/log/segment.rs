@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
-    FIRST_VERSION, Identity, META_NAME, MOVED_VERSION, PAGED_VERSION, UNFINISHED,
+    FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION, PAGED_VERSION, UNFINISHED,
 };
 use super::location::is_own;
 use super::prepared::PreparedSpace;
@@ -195,6 +195,11 @@ impl Segments {
     /// Makes the database one whose log may have moved blocks, in the same way.
     pub(super) fn allow_moved(&self) -> Result<(), LogError> {
         self.raise_version(MOVED_VERSION)
+    }
+
+    /// Lets checkpoints have places of pages.
+    pub(super) fn allow_leaves(&self) -> Result<(), LogError> {
+        self.raise_version(LEAVES_VERSION)
     }
 
     fn raise_version(&self, version: u32) -> Result<(), LogError> {

@@ -23,6 +23,14 @@ unsafe impl Zero for crate::sync::atomic::AtomicU64 {
     }
 }
 
+// SAFETY: an atomic number of 32 bits has the representation of the number.
+unsafe impl Zero for crate::sync::atomic::AtomicU32 {
+    #[cfg(loom)]
+    fn zero() -> Self {
+        Self::new(0)
+    }
+}
+
 #[cfg(not(loom))]
 mod ordinary {
     use std::io::{Error, Result};

@@ -274,7 +274,7 @@ impl PageSpace {
                 self.map.set(id, Whereabouts::Frame(latched.number));
             });
             drop(shard);
-            settle(&mut latched, self.cut());
+            settle(&mut latched);
             drop(latched);
             frame.used();
         }
@@ -344,7 +344,7 @@ impl PageSpace {
 
 /// Puts onto a page that was loaded what is true in memory only: which slots have chains, and what is to be kept free.
 /// Takes off what is of no use: slots of deleted records that have none.
-fn settle(latched: &mut LatchedPage<'_>, cut: u64) {
+fn settle(latched: &mut LatchedPage<'_>) {
     if latched.page.level() > 0 {
         return;
     }
@@ -365,7 +365,7 @@ fn settle(latched: &mut LatchedPage<'_>, cut: u64) {
     };
     for place in (0..page.count()).rev() {
         if is_left(place) {
-            latched.changed(cut);
+            latched.changed();
             page.remove(place);
         }
     }

@@ -29,8 +29,8 @@ pub(in crate::page) struct Frame {
     mapping: AtomicU64,
     /// The page's shape, a line sooner.
     shape: AtomicU64,
-    /// The number of the first cut after which there is a change that no image has; 0: there is none.
-    dirty_since: AtomicU64,
+    /// 1: there is a change that no image has.
+    dirty: AtomicU64,
     /// Bytes of the page that are kept free so that what is undecided can be undone.
     reserved_bytes: AtomicU64,
     /// The word of the place of the newest image; 0: there is none. It is the page itself while it is not dirty.
@@ -57,7 +57,7 @@ unsafe impl Zero for Frame {
             page: zero(),
             mapping: zero(),
             shape: zero(),
-            dirty_since: zero(),
+            dirty: zero(),
             reserved_bytes: zero(),
             place: zero(),
             marks: zero(),
@@ -75,7 +75,7 @@ impl Frame {
     /// Whether the page has changes that no image has. A hint, as above.
     pub(super) fn is_dirty(&self) -> bool {
         // Relaxed: a hint, unless it is validated with the page's version.
-        self.dirty_since.load(Ordering::Relaxed) != 0
+        self.dirty.load(Ordering::Relaxed) != 0
     }
 
     /// Notes that the page is of use.
@@ -164,6 +164,13 @@ impl<'s> ResidentPage<'s> {
         self.frame.mapping.load(Ordering::Acquire)
     }
 
+    /// Whether all that is on the page is committed, and seen by everybody: nothing leads to versions, and no bulk operation
+    /// has marked it. Means nothing until validated, unless latched.
+    pub(in crate::page) fn is_settled(self) -> bool {
+        (self.mapping() == 0 && self.page.bulk_epoch() == 0)
+            || is_planted(Bug::UnsettledImageListed)
+    }
+
     /// Bytes that are kept free.
     pub(in crate::page) fn reserved_bytes(self) -> usize {
         // Relaxed: validated, or latched.
@@ -196,13 +203,12 @@ impl<'s> LatchedPage<'s> {
     }
 
     /// The page, or what hangs on its frame, is about to change: readers of the version before will
-    /// start again, and no image has the change. `cut` is the number of the last cut, seen while the
-    /// page was latched.
-    pub(in crate::page) fn changed(&mut self, cut: u64) {
+    /// start again, and no image has the change.
+    pub(in crate::page) fn changed(&mut self) {
         self.raise_version();
         // Relaxed, both: latched.
-        if self.frame.dirty_since.load(Ordering::Relaxed) == 0 {
-            self.frame.dirty_since.store(cut, Ordering::Relaxed);
+        if self.frame.dirty.load(Ordering::Relaxed) == 0 {
+            self.frame.dirty.store(1, Ordering::Relaxed);
         }
     }
 
@@ -212,6 +218,11 @@ impl<'s> LatchedPage<'s> {
             self.is_changed = true;
             self.latched.changed();
         }
+    }
+
+    /// The version that the page will have when its latch is let go of, if nothing else is done to it before.
+    pub(in crate::page) fn version_after(&self) -> LatchVersion {
+        self.latched.version_after()
     }
 
     /// Takes off what hangs on the frame, of a page that is about to leave.
@@ -233,7 +244,7 @@ impl<'s> LatchedPage<'s> {
         let before = self.place();
         // Relaxed, both: latched.
         self.frame.place.store(place.word(), Ordering::Relaxed);
-        self.frame.dirty_since.store(0, Ordering::Relaxed);
+        self.frame.dirty.store(0, Ordering::Relaxed);
         before
     }
 
@@ -256,10 +267,10 @@ impl<'s> LatchedPage<'s> {
     }
 
     /// Makes the empty frame that of a page.
-    pub(super) fn hold(&mut self, id: PageId, cut: u64) {
+    pub(super) fn hold(&mut self, id: PageId) {
         // Relaxed, here and below: latched.
         assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
-        self.changed(cut);
+        self.changed();
         self.frame.page.store(id.number(), Ordering::Relaxed);
         self.frame.note_use();
     }
@@ -280,15 +291,9 @@ impl<'s> LatchedPage<'s> {
         assert_eq!(self.mapping(), 0, "versions have moved away");
         // Relaxed, all: latched.
         self.frame.page.store(0, Ordering::Relaxed);
-        self.frame.dirty_since.store(0, Ordering::Relaxed);
+        self.frame.dirty.store(0, Ordering::Relaxed);
         self.frame.reserved_bytes.store(0, Ordering::Relaxed);
         self.frame.place.store(0, Ordering::Relaxed);
-    }
-
-    #[cfg(test)]
-    pub(in crate::page) fn dirty_since(&self) -> u64 {
-        // Relaxed: latched.
-        self.frame.dirty_since.load(Ordering::Relaxed)
     }
 }
 

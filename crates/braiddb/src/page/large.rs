@@ -10,6 +10,7 @@
 //! collected whose before-image it is, or when the write that left it is taken back, or written over by its own
 //! transaction, before anybody else could see it.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -48,6 +49,23 @@ pub(crate) struct LargeValues {
     removal_queue: Mutex<Vec<LargeRef>>,
     /// Whether there may be some in the queue.
     any_queued: AtomicBool,
+    unowned: Mutex<Unowned>,
+}
+
+/// Values that no slot leads to, as far as those know who wrote them: their pieces are being written, or are to be removed.
+#[derive(Debug, Default)]
+struct Unowned {
+    now: BTreeSet<LargeRef>,
+    /// All that were since a checkpoint began to list the table, while it does.
+    since: Option<Vec<LargeRef>>,
+}
+
+impl Unowned {
+    fn add(&mut self, large: LargeRef) {
+        if self.now.insert(large) {
+            self.since.as_mut().into_iter().for_each(|since| since.push(large));
+        }
+    }
 }
 
 /// How far a value has been read.
@@ -84,15 +102,37 @@ impl LargeValues {
     /// # Errors
     /// When there is no page for them.
     pub(super) async fn create(space: Arc<PageSpace>, id: TableId) -> Result<Self, PageError> {
-        let tree = PageTree::create(space, TableId(id.0 | PIECES)).await?;
-        let most = tree.max_inline_value_bytes();
-        let piece_bytes = if most > 4 * LESS_BYTES { most - LESS_BYTES } else { most };
-        let (next, removal_queue, any_queued) =
-            (AtomicU64::new(1), Mutex::default(), AtomicBool::default());
-        Ok(Self { tree: Some(tree), next, piece_bytes, removal_queue, any_queued })
+        Self::create_from(space, id, 1).await
     }
 
-    fn tree(&self) -> &PageTree {
+    /// The same; the first one gets this number.
+    ///
+    /// # Errors
+    /// When there is no page for them.
+    pub(super) async fn create_from(
+        space: Arc<PageSpace>,
+        id: TableId,
+        next: u64,
+    ) -> Result<Self, PageError> {
+        let tree = PageTree::create(space, Self::pieces_of(id)).await?;
+        Ok(Self::of_tree(tree, next))
+    }
+
+    /// What the pages of pieces of a table's values say that they are of.
+    pub(super) fn pieces_of(table: TableId) -> TableId {
+        TableId(table.0 | PIECES)
+    }
+
+    /// The values whose pieces are in a tree; the next one gets this number.
+    pub(super) fn of_tree(tree: PageTree, next: u64) -> Self {
+        let most = tree.max_inline_value_bytes();
+        let piece_bytes = if most > 4 * LESS_BYTES { most - LESS_BYTES } else { most };
+        let (removal_queue, any_queued, unowned) = Default::default();
+        let next = AtomicU64::new(next);
+        Self { tree: Some(tree), next, piece_bytes, removal_queue, any_queued, unowned }
+    }
+
+    pub(super) fn tree(&self) -> &PageTree {
         self.tree.as_ref().expect("present until it is dropped")
     }
 
@@ -102,20 +142,63 @@ impl LargeValues {
     }
 
     /// Pages that their pieces are on.
-    #[cfg(test)]
     pub(crate) fn leaves(&self) -> u64 {
         self.tree().pages_by_level()[0]
     }
 
-    /// A name for a value of so many bytes, whose pieces are to be written.
+    /// A name for a value of so many bytes, whose pieces are to be written; unowned until a slot leads to it.
     pub(crate) fn name(&self, bytes: usize) -> LargeRef {
-        // Relaxed: it need only be another each time.
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        LargeRef { number, bytes: u32::try_from(bytes).expect("values are bounded far below") }
+        let bytes = u32::try_from(bytes).expect("values are bounded far below");
+        let mut unowned = self.unowned.lock();
+        // Relaxed: written under the lock.
+        let large = LargeRef { number: self.next.fetch_add(1, Ordering::Relaxed), bytes };
+        unowned.add(large);
+        large
+    }
+
+    /// Notes that a slot leads to a value.
+    pub(crate) fn note_owned(&self, large: LargeRef) {
+        self.unowned.lock().now.remove(&large);
+    }
+
+    /// Notes that a value is to be removed.
+    pub(crate) fn note_unowned(&self, large: LargeRef) {
+        self.unowned.lock().add(large);
+    }
+
+    /// Notes that a value's pieces are removed.
+    pub(crate) fn note_removed(&self, large: LargeRef) {
+        self.unowned.lock().now.remove(&large);
+    }
+
+    /// Begins to list values that a slot which a checkpoint has leads to no more, or not yet.
+    pub(crate) fn begin_listing(&self) {
+        let mut unowned = self.unowned.lock();
+        unowned.since = Some(unowned.now.iter().copied().collect());
+    }
+
+    /// Those that were unowned since [`Self::begin_listing`], if that was called, at any time; and the number that the next
+    /// value gets.
+    pub(crate) fn end_listing(&self) -> (Option<Vec<LargeRef>>, u64) {
+        let mut unowned = self.unowned.lock();
+        // Relaxed: written under the lock.
+        (unowned.since.take(), self.next.load(Ordering::Relaxed))
+    }
+
+    /// Removes a value, and waits for pages.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(crate) async fn remove(&self, large: LargeRef) -> Result<(), PageError> {
+        for piece in 0..self.pieces(large) {
+            self.remove_piece(large, piece).await?;
+        }
+        Ok(())
     }
 
     /// Queues a value that nobody sees any more, for whoever takes the queue to remove its pieces.
     pub(super) fn queue_for_removal(&self, large: LargeRef) {
+        self.note_unowned(large);
         self.removal_queue.lock().push(large);
         // Relaxed: who misses it is followed by others.
         self.any_queued.store(true, Ordering::Relaxed);
@@ -182,6 +265,7 @@ impl LargeValues {
                 Slot::At(_) => unreachable!("a piece is written once"),
             }
         }
+        self.note_owned(large);
         Ok(large)
     }
 

@@ -42,11 +42,10 @@ impl PagedTable {
         if is_sparse {
             self.tree().merge_waiting(key).await?;
         }
-        let Some((large, before)) = self.large().zip(before) else { return Ok(()) };
-        for piece in 0..large.pieces(before) {
-            large.remove_piece(before, piece).await?;
+        match self.large().zip(before) {
+            Some((large, before)) => large.remove(before).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether it has no record, not even a deleted one.

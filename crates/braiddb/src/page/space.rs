@@ -14,7 +14,7 @@ use super::tree::PagesToFree;
 use super::versions::{Mapping, Orphans};
 use super::write_back::FailedWrites;
 use super::zone::Zones;
-use crate::log::WeakLogFiles;
+use crate::log::{DirectoryCopy, LogError, WeakLogFiles};
 use crate::memory::Reserved;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ModelMutex, statistic};
@@ -39,9 +39,9 @@ pub(crate) struct PageSpace {
     /// Where pages go that leave memory; without, all stay.
     pub(super) zones: Option<Arc<Zones>>,
     pub(super) failed_writes: FailedWrites,
+    /// Why a zone could not be made durable, if one could not.
+    pub(super) failed_sync: ModelMutex<Option<PageError>>,
     pub(super) counters: PageCounters,
-    /// The number of the last cut; the first has number 1.
-    cut: AtomicU64,
 }
 
 /// What was done with the pages of a space.
@@ -87,7 +87,7 @@ impl PageSpace {
     /// memory are in zones beside the log, or all stay.
     ///
     /// # Errors
-    /// [`PageError::NoMemory`], when the operating system has no addresses for them.
+    /// [`PageError::NoMemory`], when the operating system has no addresses for them; what it says of zones that there are.
     pub(crate) fn new(
         page_bytes: usize,
         frames: u32,
@@ -95,6 +95,9 @@ impl PageSpace {
         files: Option<WeakLogFiles>,
     ) -> Result<Arc<Self>, PageError> {
         let zones = files.map(|files| Zones::new(files, page_bytes));
+        if let Some(zones) = &zones {
+            zones.open_existing()?;
+        }
         Self::with_zones(page_bytes, frames, pages, zones)
     }
 
@@ -125,8 +128,8 @@ impl PageSpace {
             to_free: ModelMutex::new(Vec::new()),
             zones,
             failed_writes: FailedWrites::new(),
+            failed_sync: ModelMutex::new(None),
             counters: PageCounters::default(),
-            cut: AtomicU64::new(1),
         }))
     }
 
@@ -235,6 +238,23 @@ impl PageSpace {
         }
     }
 
+    /// Bytes of images that a checkpoint may have to write, of pages that may be in memory, as all of them may have changed; without
+    /// those for which the zones have room.
+    pub(crate) fn images_of_checkpoint(&self) -> u64 {
+        let (_, frames) = self.transit.with_memory();
+        let images = frames.min(self.map.limit()) * self.page_bytes() as u64;
+        images.saturating_sub(self.zones.as_ref().map_or(0, |zones| zones.backed_bytes()))
+    }
+
+    /// Copies the images that the published checkpoint leads to into another directory, with blocking calls, while no other is
+    /// published; returns how many bytes these are.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn copy_images_to(&self, copy: &DirectoryCopy<'_>) -> Result<u64, LogError> {
+        self.zones.as_ref().map_or(Ok(0), |zones| zones.copy_to(copy))
+    }
+
     /// Whether pages have somewhere to go.
     pub(crate) fn may_leave(&self) -> bool {
         self.zones.is_some()
@@ -248,18 +268,6 @@ impl PageSpace {
     /// Removes the files of pages that are not in memory, when nobody uses any page any more.
     pub(crate) fn remove_zones(&self) {
         self.zones.iter().for_each(|zones| zones.remove());
-    }
-
-    /// The number of the last cut.
-    pub(in crate::page) fn cut(&self) -> u64 {
-        // Acquire pairs with the Release of whoever raises it.
-        self.cut.load(Ordering::Acquire)
-    }
-
-    #[cfg(test)]
-    pub(in crate::page) fn raise_cut(&self) {
-        // Release pairs with the Acquire in `cut`.
-        self.cut.fetch_add(1, Ordering::Release);
     }
 
     /// A frame with its page.
@@ -404,12 +412,11 @@ impl<'s> NewPage<'s> {
         self.id.expect("not used yet")
     }
 
-    /// Makes them a page, latched, that the map leads to; nothing else does yet. `cut` as in
-    /// [`LatchedPage::changed`].
-    pub(in crate::page) fn into_latched(mut self, cut: u64) -> LatchedPage<'s> {
+    /// Makes them a page, latched, that the map leads to; nothing else does yet.
+    pub(in crate::page) fn into_latched(mut self) -> LatchedPage<'s> {
         let id = self.id.take().expect("used once");
         let mut latched = self.frame.latch();
-        latched.hold(id, cut);
+        latched.hold(id);
         self.frame.space.map.set(id, Whereabouts::Frame(latched.number));
         self.frame.number = None;
         latched

@@ -127,6 +127,21 @@ impl PagedTable {
         Ok(Self { tree, large, id, memory, interruptions, bulk })
     }
 
+    /// The table of these trees, as they were listed.
+    pub(super) fn of_trees(
+        tree: PageTree,
+        large: Option<LargeValues>,
+        id: TableId,
+        memory: Arc<MemoryCounters>,
+    ) -> Self {
+        let made = OnceLock::new();
+        if let Some(large) = large {
+            made.set(Arc::new(large)).expect("set once");
+        }
+        let (interruptions, bulk) = Default::default();
+        Self { tree: Some(tree), large: made, id, memory, interruptions, bulk }
+    }
+
     pub(super) fn id(&self) -> TableId {
         self.id
     }
@@ -144,6 +159,11 @@ impl PagedTable {
     pub(crate) fn stored(&self) -> Stored {
         let Stored { records, bytes } = self.tree().stored();
         Stored { records, bytes: bytes + self.large().map_or(0, |large| large.stored().bytes) }
+    }
+
+    /// Pages that its records are on.
+    pub(crate) fn leaves(&self) -> u64 {
+        self.tree().pages_by_level()[0]
     }
 
     /// The values that are too long for a page, if there ever was one.
@@ -386,7 +406,7 @@ impl Drop for PagedTable {
 }
 
 /// Copies a slot, and where its chain begins, between the two checks of the leaf's version.
-fn copy_slot<'o, 'k>(
+pub(super) fn copy_slot<'o, 'k>(
     table: &PagedTable,
     leaf: LeafView<'_>,
     place: usize,

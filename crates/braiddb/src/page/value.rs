@@ -9,7 +9,7 @@ pub(crate) type ValueBytes = SmallVec<[u8; 128]>;
 
 /// A value that is too long for a page: its pieces lie elsewhere (`page/large.rs`). No two values of a table, not even
 /// one after the other, have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LargeRef {
     /// The value's number in its table.
     pub(super) number: u64,
@@ -23,10 +23,14 @@ impl LargeRef {
         self.bytes as usize
     }
 
+    /// The value's number in its table.
+    pub(crate) fn number(self) -> u64 {
+        self.number
+    }
+
     /// That of a table's value by its number: they are counted from one.
-    #[cfg(test)]
-    pub(crate) fn numbered(number: u64, bytes: usize) -> Self {
-        Self { number, bytes: bytes as u32 }
+    pub(crate) fn numbered(number: u64, bytes: u32) -> Self {
+        Self { number, bytes }
     }
 }
 

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::PageError;
+use super::frame::LatchedPage;
+use super::layout::StoredOnPage;
 use super::map::DiskPlace;
 use super::space::PageSpace;
 use super::zone::Run;
@@ -29,10 +31,29 @@ pub(super) struct Images {
     run: Run,
 }
 
+impl Images {
+    /// Images, one for each place of the run.
+    pub(super) fn new(bytes: AlignedBuffer, run: Run) -> Self {
+        Self { bytes, run }
+    }
+
+    pub(super) fn run(&self) -> &Run {
+        &self.run
+    }
+}
+
 impl AsRef<[u8]> for Images {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// What is known of an image that was copied from its page.
+#[derive(Clone, Copy, Debug)]
+struct CopiedImage {
+    checksum: u32,
+    is_settled: bool,
+    stored: StoredOnPage,
 }
 
 /// Dirty pages that are written together; marked as being written until this is dropped.
@@ -117,21 +138,23 @@ impl WriteBatch {
         let run = zones.take(self.pages.len()).map_err(|error| self.failed(error))?;
         let slot_bytes = zones.slot_bytes();
         let mut bytes = AlignedBuffer::zeroed(run.len() * slot_bytes);
-        let mut checksums = Vec::with_capacity(run.len());
+        let mut copied = Vec::with_capacity(run.len());
         for ((number, version), slot) in self.pages.iter().zip(bytes.chunks_mut(slot_bytes)) {
             let page = space.frame(*number);
+            let is_settled = page.is_settled();
             let checksum = page.page.write_image(&mut slot[..space.page_bytes()]);
+            let image = CopiedImage { checksum, is_settled, stored: page.page.stored() };
             // What was copied of a page that has changed meanwhile means nothing.
-            checksums.push(page.validate(*version).is_ok().then_some(checksum));
+            copied.push(page.validate(*version).is_ok().then_some(image));
         }
-        if checksums.iter().all(Option::is_none) {
+        if copied.iter().all(Option::is_none) {
             drop(self);
             return Ok(outcome);
         }
         let images = Arc::new(Images { bytes, run });
         let early = is_planted(Bug::PlaceBeforeImage);
         if early {
-            self.leave_unchanged(&checksums, &images.run);
+            self.leave_unchanged(&copied, &images.run);
         }
         images.clone().run.write_then(images.clone(), move |written| {
             if let Err(error) = written {
@@ -142,9 +165,9 @@ impl WriteBatch {
             // Relaxed, both: statistics.
             let counters = &self.space.counters;
             counters.writes.fetch_add(1, Ordering::Relaxed);
-            counters.written.fetch_add(checksums.len() as u64, Ordering::Relaxed);
+            counters.written.fetch_add(copied.len() as u64, Ordering::Relaxed);
             if !early {
-                self.leave_unchanged(&checksums, &images.run);
+                self.leave_unchanged(&copied, &images.run);
             }
         });
         Ok(outcome)
@@ -157,12 +180,12 @@ impl WriteBatch {
     }
 
     /// Lets those pages leave that are as they were when they were copied to a run, where they are now, and were of no
-    /// use meanwhile; those that were are clean. `checksums` are those of their images; none of what was copied while it
+    /// use meanwhile; those that were are clean. `copied` are their images; none of what was copied while it
     /// changed.
-    fn leave_unchanged(&self, checksums: &[Option<u32>], run: &Run) {
+    fn leave_unchanged(&self, copied: &[Option<CopiedImage>], run: &Run) {
         let pager = self.space.pager.lock();
-        for (number, ((frame, version), checksum)) in self.pages.iter().zip(checksums).enumerate() {
-            let Some(checksum) = checksum else { continue };
+        for (number, ((frame, version), image)) in self.pages.iter().zip(copied).enumerate() {
+            let Some(image) = image else { continue };
             let page = self.space.frame(*frame);
             let version = match page.frame.latch.version_now() {
                 Some(now) if is_planted(Bug::PageLeavesThoughChanged) && page.held().is_some() => {
@@ -172,13 +195,26 @@ impl WriteBatch {
             };
             // Unchanged, for its version never comes back.
             let Ok(mut latched) = page.acquire(version) else { continue };
-            let place = DiskPlace::new(run.keep(number), *checksum);
-            if let Some(before) = latched.set_written(place) {
-                self.space.zones.as_ref().expect("pages leave").free(before.slot);
-            }
+            let place = DiskPlace::new(run.keep(number), image.checksum, image.is_settled);
+            self.space.set_written(&mut latched, place, image.stored);
             if !pager.holds(latched.id()) && !latched.frame.take_use() {
                 drop(self.space.leave(latched, place));
             }
+        }
+    }
+}
+
+impl PageSpace {
+    /// Notes that the image in `place`, which has so much, is a page as it is, and gives up the place of the image before.
+    pub(super) fn set_written(
+        &self,
+        page: &mut LatchedPage<'_>,
+        place: DiskPlace,
+        stored: StoredOnPage,
+    ) {
+        self.map.set_stored(page.id(), stored);
+        if let Some(before) = page.set_written(place) {
+            self.zones.as_ref().expect("pages are written").free(before.slot);
         }
     }
 }

@@ -1,31 +1,35 @@
-//! Zones: the files in which pages are that are not in memory, each a row of places of one size.
+//! Zones: the files in which pages are that are not in memory, and those that the newest checkpoint leads to, each a row of
+//! places of one size (`docs/format.md`).
 //!
-//! What is in them is of no use once the database is closed: they are removed when it is, and when it is opened
-//! (`docs/format.md`). Those of a database that is only read have no names, and are not in its directory. Places are taken in runs, that pages which leave memory together are written together:
+//! Only what a checkpoint leads to means something when the database is opened again; the rest of the places are free then. Those
+//! of a database that is only read have no names, and are not in its directory, beside those that its checkpoint leads to.
+//!
+//! Places are taken in runs, that pages which leave memory together are written together:
 //! first from regions in which nothing is, as long as less than half of all places are free; then from
 //! whatever is free. So nothing ever waits for places to be put in order.
 //!
-//! Invariant: a place is free, or belongs to one page, or to a [`Run`] that is held: while it is written, the
-//! write holds the run, whoever asked for it. So no place is written while it is being written for another page.
+//! Invariants: a place is free, or is taken by a page, or by a [`Run`] that is held, or by a checkpoint, or by several of
+//! these (`places`): while it is written, the write holds the run, whoever asked for it. So no place is written while it is
+//! being written for another page, nor while the published checkpoint, or the next one, leads to it. Nothing is
+//! taken from a zone that was there before, until all that the checkpoint leads to is claimed.
 
+mod places;
+
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+pub(in crate::page) use places::RUN_SLOTS;
+use places::{Places, SLOTS, TakenBy};
 
 use super::map::{DiskPlace, SLOT_LIMIT};
 use super::write_back::Images;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
-use crate::log::{LogError, LogFiles, WeakLogFiles};
+use crate::log::{DirectoryCopy, LogError, LogFiles, WeakLogFiles};
+use crate::planted::{Bug, is_planted};
 use crate::sched;
 use crate::sync::Mutex;
-
-/// Places of a zone.
-const SLOTS: u64 = 1 << 16;
-const WORD_SLOTS: u64 = u64::BITS as u64;
-const WORDS: usize = (SLOTS / WORD_SLOTS) as usize;
-/// Places of a region; the most that a run has.
-pub(in crate::page) const RUN_SLOTS: usize = 16;
-const REGION: u64 = (1 << RUN_SLOTS) - 1;
-const REGIONS_PER_WORD: u32 = u64::BITS / RUN_SLOTS as u32;
+use crate::sync::statistic::{AtomicBool, Ordering};
 
 /// The zones of a space of pages.
 #[derive(Debug)]
@@ -33,35 +37,56 @@ pub(in crate::page) struct Zones {
     files: WeakLogFiles,
     slot_bytes: usize,
     state: Mutex<Vec<Zone>>,
+    /// The disk was full when a place was written that had no room there: places that have some come first.
+    is_tight: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Zone {
-    file: Arc<File>,
-    /// A bit for each place; set: free.
-    free: Box<[u64; WORDS]>,
-    count: u64,
-    /// No word before this one has a whole region free; none before that one any place.
-    regions_from: usize,
-    places_from: usize,
+    /// None of a number that no file has; then nothing is taken.
+    file: Option<Arc<File>>,
+    places: Places,
+    /// Nothing is taken from it: it is from an earlier opening, and may have more that is of use; or is only read.
+    sealed: bool,
+    /// It was written to since it was last made durable.
+    unsynced: bool,
 }
 
-/// Places in a row that the holder may write to; those that are not kept are free again when it is dropped.
+/// Places in a row that the holder may write to; those that are not kept are given up when it is dropped.
 #[derive(Debug)]
 pub(in crate::page) struct Run {
     zones: Arc<Zones>,
     file: Arc<File>,
     first: u64,
-    /// Those that are to be freed.
+    /// Those that are to be given up.
     left: Mutex<Vec<u64>>,
 }
 
-/// Whether a file of the database's directory is a zone.
-fn is_zone(name: &str) -> bool {
-    name.strip_prefix("pages-").is_some_and(|rest| rest.ends_with(".zone"))
+/// The name of a zone's file.
+pub(in crate::page) fn zone_name(number: usize) -> String {
+    format!("pages-{number:06x}.zone")
 }
 
-/// Removes the zones that an earlier opening has left.
+/// The number of the zone that has this name; `None` if none has.
+fn parse_zone_name(name: &str) -> Option<usize> {
+    let digits = name.strip_prefix("pages-")?.strip_suffix(".zone")?;
+    usize::from_str_radix(digits, 16).ok().filter(|number| zone_name(*number) == name)
+}
+
+/// The number of the zone that a place is in, of pages that take so many bytes there; and where it is in the file.
+pub(in crate::page) fn locate(slot: u64, slot_bytes: usize) -> (u64, u64) {
+    (slot / SLOTS, slot % SLOTS * slot_bytes as u64)
+}
+
+/// Opens a zone that there is.
+///
+/// # Errors
+/// The operating system's.
+pub(in crate::page) fn open_zone(files: &LogFiles, number: u64) -> Result<File, LogError> {
+    files.open(&zone_name(number as usize), OpenMode::Existing)
+}
+
+/// Removes the zones that an earlier opening has left, to none of which a checkpoint leads.
 ///
 /// # Errors
 /// The operating system's.
@@ -72,11 +97,28 @@ pub(crate) fn remove_zones(files: &LogFiles) -> Result<(), LogError> {
     Ok(())
 }
 
+/// Whether there are zones.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn has_zones(files: &LogFiles) -> Result<bool, LogError> {
+    Ok(files.list()?.iter().any(|name| is_zone(name)))
+}
+
+fn is_zone(name: &str) -> bool {
+    name.starts_with("pages-") && name.ends_with(".zone")
+}
+
 impl Zones {
     /// No zones, in the directory of a database, for pages of so many bytes.
     pub(in crate::page) fn new(files: WeakLogFiles, page_bytes: usize) -> Arc<Self> {
         let slot_bytes = page_bytes.next_multiple_of(SECTOR_BYTES);
-        Arc::new(Self { files, slot_bytes, state: Mutex::default() })
+        let (state, is_tight) = Default::default();
+        Arc::new(Self { files, slot_bytes, state, is_tight })
+    }
+
+    fn files(&self) -> LogFiles {
+        self.files.get().expect("the log is open as long as there are workers")
     }
 
     /// Bytes of a place.
@@ -86,13 +128,13 @@ impl Zones {
 
     /// Bytes of places that are taken.
     pub(in crate::page) fn bytes(&self) -> u64 {
-        let taken: u64 = self.state.lock().iter().map(|zone| SLOTS - zone.count).sum();
+        let taken: u64 = self.state.lock().iter().map(|zone| SLOTS - zone.places.free()).sum();
         taken * self.slot_bytes as u64
     }
 
     fn locate(&self, slot: u64) -> (Arc<File>, u64) {
         let file = self.state.lock()[(slot / SLOTS) as usize].file.clone();
-        (file, self.offset(slot))
+        (file.expect("a place that is taken is in a file"), self.offset(slot))
     }
 
     fn offset(&self, slot: u64) -> u64 {
@@ -144,123 +186,246 @@ impl Zones {
         let zone = &mut zones[number];
         let first = number as u64 * SLOTS + place;
         let left = (first..first + count).collect();
-        (place..place + count).for_each(|place| zone.set_taken(place));
-        Ok(Run { zones: self.clone(), file: zone.file.clone(), first, left: Mutex::new(left) })
+        for place in place..place + count {
+            assert!(!zone.places.is(place, TakenBy::Live), "a place is one page's");
+            zone.places.set(place, TakenBy::Live, true);
+        }
+        let file = zone.file.clone().expect("places are taken in files");
+        Ok(Run { zones: self.clone(), file, first, left: Mutex::new(left) })
     }
 
     fn find(&self, zones: &mut Vec<Zone>, most: usize) -> Result<(usize, u64, u64), LogError> {
         let region = |zones: &mut Vec<Zone>| {
-            let mut each = zones.iter_mut().enumerate();
-            each.find_map(|(number, zone)| Some((number, zone.free_region()?, most as u64)))
+            let mut each = zones.iter_mut().enumerate().filter(|(_, zone)| zone.may_be_written());
+            each.find_map(|(number, zone)| Some((number, zone.places.free_region()?, most as u64)))
         };
+        // Relaxed: a hint.
+        if self.is_tight.load(Ordering::Relaxed) {
+            let mut each = zones.iter().enumerate().filter(|(_, zone)| zone.may_be_written());
+            let run = each.find_map(|(number, zone)| {
+                let (place, count) = zone.places.backed_run(most as u64)?;
+                Some((number, place, count))
+            });
+            if let Some(found) = run {
+                return Ok(found);
+            }
+        }
         if let Some(found) = region(zones) {
             return Ok(found);
         }
-        let free: u64 = zones.iter().map(|zone| zone.count).sum();
+        let written = zones.iter().filter(|zone| zone.may_be_written());
+        let (free, all) =
+            written.fold((0, 0), |(free, all), zone| (free + zone.places.free(), all + SLOTS));
         let mut error = None;
-        if 2 * free <= zones.len() as u64 * SLOTS {
+        if 2 * free <= all {
             match self.add(zones) {
                 Ok(()) => return Ok(region(zones).expect("a new zone is free")),
                 Err(why) => error = Some(why),
             }
         }
-        let mut each = zones.iter_mut().enumerate();
+        let mut each = zones.iter_mut().enumerate().filter(|(_, zone)| zone.may_be_written());
         let run = each.find_map(|(number, zone)| {
-            let (place, count) = zone.free_run(most as u64)?;
+            let (place, count) = zone.places.free_run(most as u64)?;
             Some((number, place, count))
         });
         run.ok_or_else(|| error.expect("half of the places are free, or no zone could be made"))
     }
 
+    /// Makes a zone, of the first number that no file has.
     fn add(&self, zones: &mut Vec<Zone>) -> Result<(), LogError> {
-        assert!((zones.len() as u64 + 1) * SLOTS <= SLOT_LIMIT);
-        let name = format!("pages-{:06x}.zone", zones.len());
-        let files = self.files.get().expect("the log is open as long as there are workers");
+        let number = zones.iter().position(|zone| zone.file.is_none()).unwrap_or(zones.len());
+        assert!((number as u64 + 1) * SLOTS <= SLOT_LIMIT);
+        let files = self.files();
         let file = match files.is_read_only() {
             true => files.open_scratch()?,
-            false => files.open(&name, OpenMode::Emptied)?,
+            false => files.open(&zone_name(number), OpenMode::Emptied)?,
         };
-        let file = Arc::new(file);
-        let free = Box::new([u64::MAX; WORDS]);
-        zones.push(Zone { file, free, count: SLOTS, regions_from: 0, places_from: 0 });
+        let zone = Zone::new(Some(Arc::new(file)));
+        match zones.get_mut(number) {
+            Some(gap) => *gap = zone,
+            None => zones.push(zone),
+        }
         Ok(())
     }
 
-    /// Frees a place that belongs to nobody any more.
+    /// Gives a place up that belongs to no page any more. It is free if no checkpoint leads to it.
     pub(in crate::page) fn free(&self, slot: u64) {
         let zones = &mut *self.state.lock();
         // Tables go after the zones when the database is closed.
         if let Some(zone) = zones.get_mut((slot / SLOTS) as usize) {
-            zone.set_free(slot % SLOTS);
-        }
-    }
-
-    /// Gives the space of zones back in which nothing is.
-    pub(in crate::page) fn give_back(&self) {
-        let zones = self.state.lock();
-        for zone in zones.iter().filter(|zone| zone.count == SLOTS) {
-            if let Err(error) = zone.file.truncate(0) {
-                tracing::warn!("cannot cut {}: {error}", zone.file.path().display());
+            let place = slot % SLOTS;
+            assert!(zone.places.is(place, TakenBy::Live), "a place is given up once");
+            zone.places.set(place, TakenBy::Live, false);
+            if is_planted(Bug::PlaceOfCheckpointReused) {
+                zone.places.set(place, TakenBy::Published, false);
             }
         }
     }
 
-    /// Removes the files; nobody uses them any more.
+    /// Gives the room of places back that lie behind all that are taken.
+    pub(in crate::page) fn give_back(&self) {
+        for zone in &mut *self.state.lock() {
+            let Some(file) = zone.file.as_ref().filter(|_| zone.may_be_written()) else { continue };
+            let (end, backed_end) = zone.places.ends();
+            if end >= backed_end {
+                continue;
+            }
+            match file.truncate(end * self.slot_bytes as u64) {
+                Ok(()) => zone.places.note_cut(end),
+                Err(error) => tracing::warn!("cannot cut {}: {error}", file.path().display()),
+            }
+        }
+    }
+
+    /// Removes the files that no checkpoint leads to; nobody uses pages any more.
     pub(in crate::page) fn remove(&self) {
-        self.state.lock().clear();
-        if let Some(files) = self.files.get()
-            && !files.is_read_only()
-            && let Err(error) = remove_zones(&files)
-        {
-            tracing::warn!("zones are left until the database is opened again: {error}");
+        let zones = std::mem::take(&mut *self.state.lock());
+        let Some(files) = self.files.get().filter(|files| !files.is_read_only()) else { return };
+        for (number, zone) in zones.into_iter().enumerate() {
+            if zone.file.is_none() || zone.places.has_any(TakenBy::Published) {
+                continue;
+            }
+            if let Err(error) = files.remove(&zone_name(number)) {
+                tracing::warn!("a zone is left until the database is opened again: {error}");
+            }
         }
     }
 }
 
+/// What the zones of an earlier opening have.
+impl Zones {
+    /// Opens the zones that there are. Nothing is taken from them until [`Self::finish_opening`].
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(in crate::page) fn open_existing(&self) -> Result<(), LogError> {
+        let zones = &mut *self.state.lock();
+        assert!(zones.is_empty(), "they are opened first");
+        let files = self.files();
+        for name in files.list()? {
+            let Some(number) = parse_zone_name(&name) else { continue };
+            if (number as u64 + 1) * SLOTS > SLOT_LIMIT {
+                continue;
+            }
+            while zones.len() <= number {
+                zones.push(Zone { sealed: true, ..Zone::new(None) });
+            }
+            zones[number].file = Some(Arc::new(files.open(&name, OpenMode::Existing)?));
+        }
+        Ok(())
+    }
+
+    /// Says that the checkpoint leads to a place, which has a page; `false` if it is in no file, or it led there already.
+    pub(in crate::page) fn claim(&self, slot: u64) -> bool {
+        let zones = &mut *self.state.lock();
+        let Some(zone) = zones.get_mut((slot / SLOTS) as usize) else { return false };
+        let place = slot % SLOTS;
+        if zone.file.is_none() || zone.places.is(place, TakenBy::Published) {
+            return false;
+        }
+        zone.places.set(place, TakenBy::Published, true);
+        zone.places.set(place, TakenBy::Live, true);
+        true
+    }
+
+    /// All that the checkpoint leads to is claimed: the rest is free, and files go in which nothing is.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(in crate::page) fn finish_opening(&self) -> Result<(), LogError> {
+        let files = self.files();
+        if files.is_read_only() {
+            return Ok(());
+        }
+        for (number, zone) in self.state.lock().iter_mut().enumerate() {
+            if !std::mem::take(&mut zone.sealed) {
+                continue;
+            }
+            let Some(file) = &zone.file else { continue };
+            if zone.places.free() == SLOTS {
+                zone.file = None;
+                files.remove(&zone_name(number))?;
+                continue;
+            }
+            let length = file.length();
+            let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
+            zone.places.note_backed(length / self.slot_bytes as u64);
+        }
+        Ok(())
+    }
+}
+
+/// What checkpoints lead to.
+impl Zones {
+    /// Copies the places that the published checkpoint leads to into another directory, with blocking calls, while no other is
+    /// published; returns how many bytes these are.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(in crate::page) fn copy_to(&self, copy: &DirectoryCopy<'_>) -> Result<u64, LogError> {
+        let mut bytes = 0;
+        let count = self.state.lock().len();
+        for number in 0..count {
+            let (file, runs) = {
+                let zone = &self.state.lock()[number];
+                (zone.file.clone(), zone.places.runs_of(TakenBy::Published))
+            };
+            let Some(file) = file.filter(|_| !runs.is_empty()) else { continue };
+            let offset = |place: u64| place * self.slot_bytes as u64;
+            let runs = runs.into_iter().map(|run| offset(run.start)..offset(run.end));
+            bytes += copy.file(&file, &zone_name(number), runs)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Says that the next checkpoint leads to a place, or, after all, does not.
+    pub(in crate::page) fn list(&self, slot: u64, is: bool) {
+        let zones = &mut *self.state.lock();
+        zones[(slot / SLOTS) as usize].places.set(slot % SLOTS, TakenBy::Next, is);
+    }
+
+    /// The files that were written to since this was last called; they are to be made durable before a checkpoint is published.
+    pub(in crate::page) fn take_unsynced(&self) -> Vec<Arc<File>> {
+        let zones = &mut *self.state.lock();
+        let take = |zone: &mut Zone| {
+            let is_due = std::mem::take(&mut zone.unsynced);
+            zone.file.clone().filter(|_| is_due)
+        };
+        zones.iter_mut().filter_map(take).collect()
+    }
+
+    /// Bytes of places that are free, and have room on the disk.
+    pub(in crate::page) fn backed_bytes(&self) -> u64 {
+        let zones = self.state.lock();
+        let written = zones.iter().filter(|zone| zone.may_be_written());
+        written.map(|zone| zone.places.backed()).sum::<u64>() * self.slot_bytes as u64
+    }
+
+    /// The next checkpoint is published; or may be, so that what the one before leads to is kept beside. So it is where
+    /// somebody else has the zone open, who reads what that one leads to.
+    pub(in crate::page) fn publish(&self, may_be: bool) {
+        for zone in &mut *self.state.lock() {
+            let is_read = || zone.file.as_ref().is_some_and(|file| file.is_read_elsewhere());
+            let keeps = may_be || is_read();
+            zone.places.publish(keeps);
+        }
+        // Relaxed: a hint. There may be more room by now.
+        self.is_tight.store(false, Ordering::Relaxed);
+    }
+
+    /// There will be no such checkpoint.
+    pub(in crate::page) fn abandon(&self) {
+        self.state.lock().iter_mut().for_each(|zone| zone.places.abandon());
+    }
+}
+
 impl Zone {
-    /// The first place of a region in which nothing is.
-    fn free_region(&mut self) -> Option<u64> {
-        while self.regions_from < WORDS {
-            let word = self.free[self.regions_from];
-            for number in 0..REGIONS_PER_WORD {
-                let shift = number * RUN_SLOTS as u32;
-                if word >> shift & REGION == REGION {
-                    return Some(self.regions_from as u64 * WORD_SLOTS + u64::from(shift));
-                }
-            }
-            self.regions_from += 1;
-        }
-        None
+    fn new(file: Option<Arc<File>>) -> Self {
+        Self { file, places: Places::new(), sealed: false, unsynced: false }
     }
 
-    /// The first free place, and how many are free from there on, of `most`, in one word.
-    fn free_run(&mut self, most: u64) -> Option<(u64, u64)> {
-        while self.places_from < WORDS {
-            let word = self.free[self.places_from];
-            if word != 0 {
-                let start = word.trailing_zeros();
-                let count = u64::from((word >> start).trailing_ones()).min(most);
-                return Some((self.places_from as u64 * WORD_SLOTS + u64::from(start), count));
-            }
-            self.places_from += 1;
-        }
-        None
-    }
-
-    fn set_taken(&mut self, place: u64) {
-        let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
-        assert_ne!(self.free[word] & bit, 0, "a place is one page's");
-        self.free[word] &= !bit;
-        self.count -= 1;
-    }
-
-    fn set_free(&mut self, place: u64) {
-        let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
-        assert_eq!(self.free[word] & bit, 0, "a place is freed once");
-        self.free[word] |= bit;
-        self.count += 1;
-        self.regions_from = self.regions_from.min(word);
-        self.places_from = self.places_from.min(word);
+    fn may_be_written(&self) -> bool {
+        !self.sealed && self.file.is_some()
     }
 }
 
@@ -279,8 +444,17 @@ impl Run {
     ) {
         let (file, offset) = (self.file.clone(), self.zones.offset(self.first));
         let checked = {
-            let file = file.clone();
+            let (file, zones) = (file.clone(), self.zones.clone());
+            let number = (self.first / SLOTS) as usize;
             move |written: std::io::Result<()>| {
+                // Before anybody knows of the places: who lists one finds that its file is to be made durable.
+                if let Some(zone) = zones.state.lock().get_mut(number) {
+                    zone.unsynced = !is_planted(Bug::ZoneNotSynced);
+                }
+                if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::StorageFull) {
+                    // Relaxed: a hint.
+                    zones.is_tight.store(true, Ordering::Relaxed);
+                }
                 written.map_err(|error| LogError::io("write pages to", file.path(), offset, error))
             }
         };
@@ -292,9 +466,14 @@ impl Run {
         }
     }
 
+    /// The number of a place of the run among all of the zones.
+    pub(in crate::page) fn slot(&self, number: usize) -> u64 {
+        self.first + number as u64
+    }
+
     /// Keeps a place of the run, by its number there: it is the caller's to free.
     pub(in crate::page) fn keep(&self, number: usize) -> u64 {
-        let slot = self.first + number as u64;
+        let slot = self.slot(number);
         let left = &mut *self.left.lock();
         let position = left.iter().position(|one| *one == slot).expect("kept once");
         left.swap_remove(position);

@@ -4,8 +4,8 @@
 //! of them, so a checkpoint's LSN is not later than the first part of any such transaction that may
 //! commit after the checkpoint's snapshot.
 //!
-//! A checkpoint has the records of paged tables themselves, and so is written again from beginning to end. The next one is
-//! due when as much was logged, if that is more than what checkpoints are set to be due after.
+//! A checkpoint lists all leaves of paged tables, and writes images of those that have changed. The next one is due when as much was
+//! logged as that took, if that is more than what checkpoints are set to be due after.
 
 use std::sync::Arc;
 
@@ -150,8 +150,8 @@ impl Checkpoints {
         self.newest_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that there is a checkpoint of `lsn`, in a file of `bytes`, of which the next one writes so many again for
-    /// paged tables.
+    /// Notes that there is a checkpoint of `lsn`, in a file of `bytes`, of which it took so many for paged
+    /// tables, with images.
     pub(crate) fn note(&self, lsn: Lsn, bytes: u64, paged_bytes: u64) {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);

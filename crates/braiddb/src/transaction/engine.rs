@@ -25,7 +25,7 @@ use super::tables::Tables;
 use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{Kind, MemoryCounters};
-use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk};
+use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk, has_zones};
 use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
@@ -293,7 +293,8 @@ impl Engine {
         }
         let files = self.store.as_ref().map(|store| store.files());
         // Without files all pages stay in memory.
-        let files = files.filter(|files| !self.read_only || has_scratch(files));
+        let files =
+            files.filter(|files| !self.read_only || has_scratch(files) || are_zones_in(files));
         let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
         let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
         if self.shares_with(&new) {
@@ -358,8 +359,21 @@ impl Engine {
     }
 
     /// The pages of paged tables, once there is one.
-    pub(super) fn pages(&self) -> Option<&Arc<PageSpace>> {
+    pub(crate) fn pages(&self) -> Option<&Arc<PageSpace>> {
         self.pages.get()
+    }
+
+    /// The same, made if there was none.
+    ///
+    /// # Errors
+    /// When there is no memory for them; the operating system's.
+    pub(crate) fn make_pages(&self) -> Result<&Arc<PageSpace>, PageError> {
+        self.page_space()
+    }
+
+    /// Bytes that zones grow by for images of a checkpoint, at most.
+    pub(crate) fn images_of_checkpoint(&self) -> u64 {
+        self.pages.get().map_or(0, |pages| pages.images_of_checkpoint())
     }
 
     /// Bytes that the pages of paged tables take in memory.
@@ -488,12 +502,12 @@ impl Engine {
     pub(crate) fn expect_checkpoint(&self) {
         let mut next = (self.estimate_checkpoint)(self);
         if self.tables().iter().any(|table| table.paged().is_some()) {
-            // A checkpoint has what is put into paged tables until this is called again: with what goes around records
-            // there, not more than an eighth above what they take in the log.
-            let growth = self.log.bytes_before_next_extension();
-            next += growth + growth / 8;
+            // A checkpoint has the pages that come to be until this is called again: at least half full of what is logged.
+            next += 2 * self.log.bytes_before_next_extension();
         }
-        self.log.expect_checkpoint(next, self.checkpoints.newest_bytes());
+        // Places of the images before come free with it, and are those of the ones after it.
+        let newest = self.checkpoints.newest_bytes() + self.images_of_checkpoint();
+        self.log.expect_checkpoint(next, newest);
     }
 
     /// Notes that a worker has nothing left to do; whether it is the last.
@@ -506,6 +520,11 @@ impl Engine {
     pub(super) fn leave(&self, garbage: GarbageList, aborted: VecDeque<RecentChange>) {
         self.leftovers.lock().push((garbage, aborted));
     }
+}
+
+/// Whether a checkpoint may lead to zones in a database's directory.
+fn are_zones_in(files: &WeakLogFiles) -> bool {
+    files.get().is_some_and(|files| has_zones(&files).unwrap_or(true))
 }
 
 /// Whether pages of a database that is only read have somewhere to go.

@@ -80,7 +80,9 @@ impl Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        if !self.is_written.get() {
+        if self.is_written.get() {
+            self.values.note_owned(self.large);
+        } else {
             self.transaction.worker().discard(self.values.clone(), self.large);
         }
     }
@@ -231,6 +233,7 @@ impl Transaction {
 impl WorkerTransactions {
     /// Has the pieces of a value removed, which nobody can come to see any more.
     pub(super) fn discard(&self, values: Arc<LargeValues>, large: LargeRef) {
+        values.note_unowned(large);
         self.discarded.borrow_mut().push_back((values, large));
     }
 
@@ -278,10 +281,11 @@ async fn remove(
         if piece % (PIECES_PER_STEP * (1 + waiting)) == 0 {
             sched::yield_now(Cause::Memory).await;
             if worker.engine().checkpoints.stopping() {
-                break;
+                return Ok(());
             }
         }
         values.remove_piece(large, piece).await?;
     }
+    values.note_removed(large);
     Ok(())
 }

@@ -45,6 +45,12 @@ impl<'a> View<'a> {
         Self { begin, me, status }
     }
 
+    /// The same, of all that is committed when it is looked at. What it is then told of as not committed is committed
+    /// after the transaction's begin stamp, if ever.
+    pub(crate) fn of_newest(self) -> Self {
+        Self { begin: Stamp::ABORTED.lsn().expect("later than any LSN"), ..self }
+    }
+
     /// Whether the transaction sees what has the stamp that `stamp` reads; `None` while another worker
     /// decides.
     #[inline(always)]

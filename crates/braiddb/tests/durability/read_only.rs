@@ -104,7 +104,7 @@ fn fill(path: &Path, options: &Options, clock: &Clock) {
     block_on(db.drop_table("dropped")).unwrap();
     db.close().unwrap();
     clock.pass(1);
-    for left in ["checkpoint.new", "pages-000000.zone"] {
+    for left in ["checkpoint.new", "pages-00000f.zone"] {
         fs::write(path.join(left), "left behind").unwrap();
     }
 }

@@ -225,7 +225,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
         db.close().unwrap();
         for place in [directory.path(), copy.path(), directory.path()] {
             let header = std::fs::read(newest_checkpoint(place)).unwrap();
-            assert_eq!((header[8], version(place), checkpoints(place)), (2, 2, 1));
+            assert_eq!((header[8], version(place), checkpoints(place)), (4, 4, 1));
             let db = open(place);
             let recovery = db.stats().recovery;
             assert!(recovery.checkpoint.unwrap().lsn >= freed && recovery.log_bytes < 1 << 20);
@@ -298,9 +298,23 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
         told(flipped, "the checksum is wrong");
         told(with(14, &[7]), "it is of no known kind");
         told(with(14, &[0]), "");
-        told(with(20, &513_u16.to_le_bytes()), "a record is too long");
-        told(with(16, &(1_u32 << 30).to_le_bytes()), "a record makes no sense");
-        told(with(24, &[0xff]), "keys are not in order");
+        told(with(16, &[0; 8]), "the place of a leaf makes no sense");
+        told(
+            with(16, &whole[chunk + 40..][..8]),
+            "the place of a leaf is in no file, or another's",
+        );
+        told(with(24, &[0; 8]), "the page of a leaf is another's");
+        told(with(24, &[0xff; 8]), "the page of a leaf is another's");
+        told(with(24, &whole[chunk + 48..][..8]), "the page of a leaf is another's");
+        told(with(36, &[1, 0]), "a leaf makes no sense");
+        told(with(38, &[1, 0]), "leaves are not in order");
+        // Nothing is said of pages in the header.
+        let mut without = whole.clone();
+        without[80..96].fill(0);
+        without[12..16].fill(0);
+        let sum = crc32c::crc32c(&without[..4096]);
+        without[12..16].copy_from_slice(&sum.to_le_bytes());
+        told(without, "nothing is said of pages");
         std::fs::write(&path, &whole).unwrap();
         let db = open(directory.path());
         assert!(contents(&db, &open_table(&db, "paged")) == model);
@@ -421,10 +435,10 @@ fn the_version_says_whether_there_may_be_paged_tables() {
             std::fs::write(&path, other).unwrap();
             Database::open(directory.path(), options())
         };
-        for version in [0, 4] {
+        for version in [0, 5] {
             let Err(Error::Log(error)) = with_version(version) else { panic!("it is refused") };
             let LogError::WrongVersion { found, expected, .. } = &*error else { panic!("{error}") };
-            assert_eq!((*found, *expected), (version, 3));
+            assert_eq!((*found, *expected), (version, 4));
         }
         let Err(Error::Log(error)) = with_version(1) else { panic!("it is refused") };
         assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");

@@ -1,11 +1,18 @@
 //! Chunks: the entries of one table, as many as fit, under one checksum: where its records are in the log, or, of a
-//! paged table, the records themselves. The last record of such a chunk may be cut short in its value, if that is large: the
-//! next chunk, of the same table, begins with more of it.
+//! paged table, where its leaves are (`leaves`).
+//!
+//! Checkpoints of earlier builds have the records of paged tables themselves. The last record of such a chunk may be cut
+//! short in its value, if that is large: the next chunk, of the same table, begins with more of it.
+
+mod leaves;
+
+pub(super) use leaves::LEAF_BYTES;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::io::AlignedBuffer;
+use crate::page::KeyBytes;
 use crate::rid::{Rid, TableId};
 use crate::version::Address;
 
@@ -13,7 +20,8 @@ use crate::version::Address;
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
 /// Bytes of a chunk for its entries.
-pub(super) const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
+#[cfg(all(test, not(loom)))]
+const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
 /// Values that are longer may be cut; no value that lies on a page is.
@@ -38,13 +46,22 @@ struct ChunkHeader {
 pub(super) enum ChunkKind {
     /// Keys, with the ids and addresses of their records.
     Addresses,
-    /// Keys of a paged table, with their values; first, more of the value that the chunk before was full of.
+    /// Keys of a paged table, with their values; first, more of the value that the chunk before was full of. Of earlier builds.
     Records,
+    /// Where the leaves of a paged table are.
+    Leaves,
+    /// Where those leaves are that the pieces of its large values are on.
+    Pieces,
+    /// Large values, of which pieces are there, that belong to no record once the log is replayed; first, the number that the
+    /// next one gets.
+    Unowned,
 }
 
 impl ChunkKind {
     fn from_number(number: u16) -> Option<Self> {
-        [Self::Addresses, Self::Records].into_iter().find(|kind| *kind as u16 == number)
+        use ChunkKind::{Addresses, Leaves, Pieces, Records, Unowned};
+        let all = [Addresses, Records, Leaves, Pieces, Unowned];
+        all.into_iter().find(|kind| *kind as u16 == number)
     }
 }
 
@@ -79,12 +96,14 @@ pub(super) struct ChunkWriter {
     kind: ChunkKind,
     entries: u16,
     used: usize,
+    /// The key of the last leaf.
+    last: KeyBytes,
 }
 
 impl ChunkWriter {
     pub(super) fn new(table: TableId, kind: ChunkKind) -> Self {
         let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-        Self { buffer, table, kind, entries: 0, used: HEADER_BYTES }
+        Self { buffer, table, kind, entries: 0, used: HEADER_BYTES, last: KeyBytes::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -101,32 +120,6 @@ impl ChunkWriter {
             key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
         };
         self.push_parts([header.as_bytes(), key, &[]])
-    }
-
-    /// Adds a record of a paged table: how many bytes of the value, which are all unless it is large; `None` if it does
-    /// not fit any more. The rest of the value goes to the next chunks ([`Self::push_rest`]).
-    pub(super) fn push_record(&mut self, key: &[u8], value: &[u8]) -> Option<usize> {
-        assert_eq!(self.kind, ChunkKind::Records);
-        let header = RecordHeader {
-            value_bytes: u32::try_from(value.len()).expect("values are bounded").into(),
-            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
-            zero: 0.into(),
-        };
-        let room = CHUNK_BYTES - self.used;
-        let part = match room.checked_sub(RECORD_BYTES + key.len())? {
-            room if value.len() > CUT_BEYOND => &value[..room.min(value.len())],
-            _ => value,
-        };
-        self.push_parts([header.as_bytes(), key, part]).then_some(part.len())
-    }
-
-    /// Adds what there is room for of a value that was cut short; how many bytes of it. Before the first record.
-    pub(super) fn push_rest(&mut self, rest: &[u8]) -> usize {
-        assert!(self.kind == ChunkKind::Records && self.is_empty());
-        let part = &rest[..rest.len().min(CONTENT_BYTES)];
-        self.buffer[self.used..][..part.len()].copy_from_slice(part);
-        self.used += part.len();
-        part.len()
     }
 
     /// Adds the parts of an entry; `false` if they do not fit any more.
@@ -165,6 +158,8 @@ pub(super) struct ChunkReader<'c> {
     pub(super) kind: ChunkKind,
     left: u16,
     rest: &'c [u8],
+    /// The key of the last leaf.
+    last: KeyBytes,
 }
 
 /// What an entry says.
@@ -198,7 +193,8 @@ impl<'c> ChunkReader<'c> {
         }
         let table = TableId(header.table.get());
         let kind = ChunkKind::from_number(header.kind.get()).ok_or("it is of no known kind")?;
-        Ok(Self { table, kind, left: header.entries.get(), rest: &bytes[HEADER_BYTES..] })
+        let (left, rest) = (header.entries.get(), &bytes[HEADER_BYTES..]);
+        Ok(Self { table, kind, left, rest, last: KeyBytes::new() })
     }
 
     /// Whether all its entries were passed.
@@ -246,6 +242,35 @@ impl<'c> ChunkReader<'c> {
         let address = Address::from_word(header.address.get())?;
         self.rest = &rest[key.len()..];
         (number < Rid::LIMIT).then(|| ChunkEntry { key, rid: Rid::new(number), address })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl ChunkWriter {
+    /// Adds a record of a paged table: how many bytes of the value, which are all unless it is large; `None` if it does
+    /// not fit any more. The rest of the value goes to the next chunks ([`Self::push_rest`]).
+    pub(super) fn push_record(&mut self, key: &[u8], value: &[u8]) -> Option<usize> {
+        assert_eq!(self.kind, ChunkKind::Records);
+        let header = RecordHeader {
+            value_bytes: u32::try_from(value.len()).expect("values are bounded").into(),
+            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
+            zero: 0.into(),
+        };
+        let room = CHUNK_BYTES - self.used;
+        let part = match room.checked_sub(RECORD_BYTES + key.len())? {
+            room if value.len() > CUT_BEYOND => &value[..room.min(value.len())],
+            _ => value,
+        };
+        self.push_parts([header.as_bytes(), key, part]).then_some(part.len())
+    }
+
+    /// Adds what there is room for of a value that was cut short; how many bytes of it. Before the first record.
+    pub(super) fn push_rest(&mut self, rest: &[u8]) -> usize {
+        assert!(self.kind == ChunkKind::Records && self.is_empty());
+        let part = &rest[..rest.len().min(CONTENT_BYTES)];
+        self.buffer[self.used..][..part.len()].copy_from_slice(part);
+        self.used += part.len();
+        part.len()
     }
 }
 
@@ -300,7 +325,7 @@ mod tests {
         assert_eq!(chunk[12..16], [count as u8, (count >> 8) as u8, 1, 0]);
         assert_eq!(chunk[16..34], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]);
         // Of a kind to come.
-        chunk[14] = 2;
+        chunk[14] = 5;
         chunk[..4].fill(0);
         let sum = crc32c::crc32c(&chunk);
         chunk[..4].copy_from_slice(&sum.to_le_bytes());

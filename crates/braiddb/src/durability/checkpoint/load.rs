@@ -1,5 +1,5 @@
-//! Loading a checkpoint: indexes are built leaf by leaf, entries get addresses; records of paged tables are put onto
-//! pages by their keys.
+//! Loading a checkpoint: indexes are built leaf by leaf, entries get addresses. Of earlier builds, records of paged tables
+//! are put onto pages by their keys.
 
 use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
 use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT, offset};
@@ -25,10 +25,7 @@ pub(crate) fn load_newest(
     pages: &RecoveringPages<'_>,
     watch: Watch<'_>,
 ) -> Result<Option<Checkpoint>, RecoveryError> {
-    let names = files.list()?;
-    let Some(lsn) = names.iter().filter_map(|name| parse_name(name)).max() else {
-        return Ok(None);
-    };
+    let Some(lsn) = newest(files)? else { return Ok(None) };
     let loaded = load(engine, files, lsn, pages, watch);
     loaded.map(Some).map_err(|error| match error {
         RecoveryError::Log(LogError::Corrupt { path, offset, reason }) if files.are_whole() => {
@@ -37,6 +34,11 @@ pub(crate) fn load_newest(
         }
         error => error,
     })
+}
+
+/// The LSN of the newest checkpoint.
+fn newest(files: &LogFiles) -> Result<Option<Lsn>, LogError> {
+    Ok(files.list()?.iter().filter_map(|name| parse_name(name)).max())
 }
 
 fn load(
@@ -52,13 +54,24 @@ fn load(
         engine.raise_table_id(TableId(next - 1));
     }
     let mut input = Input { engine, files, pages, reader, loaded: 0, paged_bytes: 0 };
+    input.begin_leaves()?;
     let mut last_segment = None;
     while let Some((table, kind)) = input.reader.next_table()? {
         input.reader.begin_table(table)?;
         match kind {
             ChunkKind::Addresses => input.load_table(table, &mut last_segment, watch)?,
             ChunkKind::Records => input.load_paged_table(table, watch)?,
+            ChunkKind::Leaves => input.load_leaves(table, watch)?,
+            ChunkKind::Pieces | ChunkKind::Unowned => {
+                let reason = "large values are listed of a table that has no leaves";
+                return Err(input.reader.damaged(reason).into());
+            }
         }
+    }
+    pages.finish_loading();
+    if files.is_read_only() && newest(files)? != Some(lsn) {
+        // What it leads to may have been written over before it was locked here.
+        return Err(LogError::Outdated { path: files.directory().path().into() }.into());
     }
     if input.loaded != records {
         return Err(input.reader.damaged_as_a_whole(WRONG_COUNT).into());
@@ -67,19 +80,23 @@ fn load(
     Ok(Checkpoint { lsn, end, records, bytes: offset(chunks), paged_bytes })
 }
 
+/// What is wrong with a checkpoint that has paged tables, where there are none.
+pub(super) const NO_PAGED_TABLES: &str =
+    "it holds a paged table, and braid.meta says that there are none";
+
 /// The file being read.
-struct Input<'i> {
-    engine: &'i Engine,
-    files: &'i LogFiles,
-    pages: &'i RecoveringPages<'i>,
-    reader: CheckpointReader,
+pub(super) struct Input<'i> {
+    pub(super) engine: &'i Engine,
+    pub(super) files: &'i LogFiles,
+    pub(super) pages: &'i RecoveringPages<'i>,
+    pub(super) reader: CheckpointReader,
     loaded: u64,
-    paged_bytes: u64,
+    pub(super) paged_bytes: u64,
 }
 
 impl Input<'_> {
     /// Passes a chunk, which had so many entries.
-    fn pass(&mut self, entries: u64, watch: Watch<'_>) {
+    pub(super) fn pass(&mut self, entries: u64, watch: Watch<'_>) {
         self.reader.pass();
         self.loaded += entries;
         self.engine.share_with_recovered_pages();
@@ -111,8 +128,7 @@ impl Input<'_> {
     /// Loads the chunks of a paged table, the first of which is the next.
     fn load_paged_table(&mut self, table: TableId, watch: Watch<'_>) -> Result<(), RecoveryError> {
         if !self.files.allows_paged() {
-            let reason = "it holds a paged table, and braid.meta says that there are none";
-            return Err(self.reader.damaged(reason).into());
+            return Err(self.reader.damaged(NO_PAGED_TABLES).into());
         }
         let pages = self.pages.tree(table)?;
         let mut last: Option<KeyBuffer> = None;

@@ -9,15 +9,17 @@
 //! record the later one stays. A record id may be listed under two keys, if the first was deleted
 //! and its id taken by the second meanwhile: the log has both. `docs/format.md` has the bytes.
 //!
-//! Of a paged table it has the records themselves, a few at a time as a transaction of their own sees them: what
-//! aborted or has not committed is not among them. Replay puts and deletes them by key, so what was
-//! said above holds for them too; and nothing leads to their records in the log, which are dead from then on.
+//! Of a paged table it has where its leaves are, each with what was committed when it was looked at, and nothing else
+//! (`page/listing`). Replay puts and deletes records by key, so what was said above holds for them too; and nothing leads to their
+//! records in the log, which are dead from then on.
 //!
-//! Invariant: a file has a checkpoint's name only once all of it, and all of the log before `e`, is
+//! Invariant: a file has a checkpoint's name only once all of it, all images that it leads to, and all of the log before `e`, is
 //! durable.
 
 mod chunk;
+mod list;
 mod load;
+mod load_leaves;
 mod read;
 mod write;
 
@@ -38,7 +40,7 @@ pub(crate) struct Checkpoint {
     pub(crate) end: Lsn,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Of which are records of paged tables, which the next one writes again.
+    /// Bytes of what it has of paged tables, and of images that were written for it: about what the next one writes again.
     pub(crate) paged_bytes: u64,
 }
 

@@ -6,11 +6,13 @@ use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkReader};
 use super::{MAGIC, name};
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
+use crate::page::{ImageCheck, is_page_size};
 use crate::rid::TableId;
 use crate::types::KeyBuffer;
 
 /// A checkpoint's file being read.
 pub(super) struct CheckpointReader {
+    files: LogFiles,
     file: File,
     buffer: AlignedBuffer,
     pub(super) chunks: u32,
@@ -23,6 +25,16 @@ pub(super) struct CheckpointReader {
     /// The next chunk.
     number: u32,
     last_table: Option<TableId>,
+    /// What it says of pages, if it lists leaves.
+    pub(super) pages: Option<PagesInCheckpoint>,
+}
+
+/// What a checkpoint says of pages as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PagesInCheckpoint {
+    /// All page ids are below.
+    pub(super) id_limit: u64,
+    pub(super) page_bytes: usize,
 }
 
 impl CheckpointReader {
@@ -32,15 +44,29 @@ impl CheckpointReader {
     /// The operating system's; `Corrupt`, `WrongVersion`.
     pub(super) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
         let file = files.open(&name(lsn), OpenMode::Existing)?;
-        let [records, chunks, end, next_table_id] = files.read_header_sector(&file, MAGIC, lsn)?;
+        let [records, chunks, end, next_table_id, id_limit, page_bytes] =
+            files.read_header_sector(&file, MAGIC, lsn)?;
         let number =
             |number| u32::try_from(number).map_err(|_| damaged(file.path(), 0, "it is too large"));
         let chunks = number(chunks)?;
         // Earlier builds say nothing of it.
         let next_table_id = Some(number(next_table_id)?).filter(|next| *next > 0);
+        let page_bytes = number(page_bytes)? as usize;
+        let pages = is_page_size(page_bytes).then_some(PagesInCheckpoint { id_limit, page_bytes });
         let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
         let (end, number, last_table) = (Lsn(end), 0, None);
-        Ok(Self { file, buffer, chunks, records, end, next_table_id, number, last_table })
+        Ok(Self {
+            files: files.clone(),
+            file,
+            buffer,
+            chunks,
+            records,
+            end,
+            next_table_id,
+            number,
+            last_table,
+            pages,
+        })
     }
 
     /// That there is something wrong with the next chunk.
@@ -100,41 +126,102 @@ impl CheckpointReader {
 
     /// Checks a table's chunks, the first of which is the next; how many records they have.
     fn check_table(&mut self, table: TableId, kind: ChunkKind) -> Result<u64, LogError> {
-        // Of a value that a chunk cut short, so many bytes are missing.
-        let (mut last, mut count, mut missing) = (None::<KeyBuffer>, 0, 0);
-        while self.next_table()? == Some((table, kind)) {
+        match kind {
+            ChunkKind::Addresses => self.check_addresses(table),
+            ChunkKind::Records => self.check_records(table),
+            _ => self.check_leaves(table),
+        }
+    }
+
+    /// The same, of a table that is not paged.
+    fn check_addresses(&mut self, table: TableId) -> Result<u64, LogError> {
+        let (mut order, mut count) = (Order::default(), 0);
+        while self.next_table()? == Some((table, ChunkKind::Addresses)) {
             let mut chunk = self.chunk()?;
-            missing -= chunk.take_rest(missing).len();
-            loop {
-                let key = match kind {
-                    ChunkKind::Addresses => chunk.next().map(|entry| Ok(entry?.key)),
-                    ChunkKind::Records if missing > 0 && !chunk.is_over() => Some(Err(CUT_SHORT)),
-                    ChunkKind::Records => chunk.next_record().map(|record| {
-                        let record = record?;
-                        missing = record.rest;
-                        Ok(record.key)
-                    }),
-                };
-                let Some(key) = key else { break };
-                let key = key.map_err(|why: &str| self.damaged(why))?;
-                if last.as_ref().is_some_and(|last| **last >= *key) {
-                    return Err(self.damaged("keys are not in order"));
-                }
-                let last = last.get_or_insert_default().inner_mut();
-                last.clear();
-                last.extend_from_slice(key);
+            while let Some(entry) = chunk.next() {
+                let passed = entry.and_then(|entry| order.pass(entry.key));
+                passed.map_err(|why| self.damaged(why))?;
                 count += 1;
             }
             self.pass();
         }
-        if missing > 0 {
-            return Err(self.damaged_as_a_whole(CUT_SHORT));
+        Ok(count)
+    }
+
+    /// The same, of the records of a paged table.
+    fn check_records(&mut self, table: TableId) -> Result<u64, LogError> {
+        // Of a value that a chunk cut short, so many bytes are missing.
+        let (mut order, mut count, mut missing) = (Order::default(), 0, 0);
+        while self.next_table()? == Some((table, ChunkKind::Records)) {
+            let mut chunk = self.chunk()?;
+            missing -= chunk.take_rest(missing).len();
+            while !chunk.is_over() {
+                if missing > 0 {
+                    return Err(self.damaged(CUT_SHORT));
+                }
+                let record = chunk.next_record().expect("it is not over");
+                let passed = record.and_then(|record| {
+                    missing = record.rest;
+                    order.pass(record.key)
+                });
+                passed.map_err(|why| self.damaged(why))?;
+                count += 1;
+            }
+            self.pass();
+        }
+        if missing > 0 { Err(self.damaged_as_a_whole(CUT_SHORT)) } else { Ok(count) }
+    }
+
+    /// The same, of the leaves of a paged table, with their images, those of its large values among them.
+    fn check_leaves(&mut self, table: TableId) -> Result<u64, LogError> {
+        let Some(pages) = self.pages else { return Err(self.damaged(NOTHING_SAID_OF_PAGES)) };
+        let mut count = 0;
+        for kind in [ChunkKind::Leaves, ChunkKind::Pieces] {
+            let mut images =
+                ImageCheck::new(&self.files, table, kind == ChunkKind::Pieces, pages.page_bytes);
+            while self.next_table()? == Some((table, kind)) {
+                let mut chunk = self.chunk()?;
+                while let Some(leaf) = chunk.next_leaf() {
+                    let leaf = leaf.map_err(|why| self.damaged(why))?;
+                    if kind == ChunkKind::Leaves {
+                        count += u64::from(leaf.stored.records);
+                    }
+                    images.check(&leaf)?;
+                }
+                self.pass();
+            }
+            images.finish()?;
+        }
+        while self.next_table()? == Some((table, ChunkKind::Unowned)) {
+            let mut chunk = self.chunk()?;
+            while let Some(large) = chunk.next_unowned() {
+                large.map_err(|why| self.damaged(why))?;
+            }
+            self.pass();
         }
         Ok(count)
     }
 }
 
-/// Checks that the checkpoint at `lsn` is whole: its header, the checksums and the order of its chunks, and their entries.
+/// Keys that are to come in order.
+#[derive(Default)]
+struct Order(Option<KeyBuffer>);
+
+impl Order {
+    /// Passes the next key; `Err` says that it is not behind the last.
+    fn pass(&mut self, key: &[u8]) -> Result<(), &'static str> {
+        if self.0.as_ref().is_some_and(|last| **last >= *key) {
+            return Err("keys are not in order");
+        }
+        let last = self.0.get_or_insert_default().inner_mut();
+        last.clear();
+        last.extend_from_slice(key);
+        Ok(())
+    }
+}
+
+/// Checks that the checkpoint at `lsn` is whole: its header, the checksums and the order of its chunks, and their entries, with
+/// the images of leaves that it leads to.
 /// Blocks until all of it is read.
 ///
 /// # Errors
@@ -152,6 +239,8 @@ pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<(), LogError> {
     Ok(())
 }
 
+/// What is wrong with a checkpoint that lists leaves without that.
+pub(super) const NOTHING_SAID_OF_PAGES: &str = "leaves are listed, and nothing is said of pages";
 /// What is wrong with a checkpoint in which a value is not followed by its end.
 pub(super) const CUT_SHORT: &str = "a value is cut short";
 /// What is wrong with a checkpoint that has more or fewer records than its header says.

@@ -5,29 +5,25 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::chunk::{
-    CHUNK_BYTES, CONTENT_BYTES, CUT_BEYOND, ChunkKind, ChunkWriter, ENTRY_BYTES, RECORD_BYTES,
-};
+use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES};
+use super::list::{begin_listing, bytes_of_leaves};
 use super::read::offset;
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
 use crate::memory::Kind;
-use crate::page::PagedTable;
+use crate::page::Listing;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched::{self, Cause};
-use crate::transaction::{Bounds, Engine, OperationError, PanicPoint, WorkerTransactions};
+use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 use crate::types::KeyBuffer;
 use crate::version::USUAL_KEY_BYTES;
 
 /// Index entries looked at between two turns of others.
 const BATCH: usize = 32;
-/// Records of a paged table, likewise, and bytes of their values, unless a single one is larger.
-const PAGED_BATCH: usize = 128;
-const PAGED_BATCH_BYTES: usize = 1 << 20;
 
 /// Writes a checkpoint of the database whose worker's thread this is, into its directory. Where the
 /// disk is full, it may take what is held back for it.
@@ -76,15 +72,23 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
     let mut output =
         Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
+    let mut listing = begin_listing(engine, files)?;
     engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
     // Whoever lists another one later commits what is in it at an LSN that is replayed.
     for table in engine.tables() {
         match table.paged() {
-            Some(_) => output.write_paged_table_if_created(&worker, &table).await?,
+            Some(pages) => {
+                // A first paged table that came after the checkpoint began is replayed.
+                let Some(listing) = &mut listing else { continue };
+                output.list_paged_table_if_created(&worker, &table, pages, listing).await?;
+            }
             None => output.write_table(&worker, &table).await?,
         }
     }
     output.cut_off_what_was_taken_back()?;
+    if let Some(listing) = &mut listing {
+        output.finish_listing(files, listing).await?;
+    }
     // The log must not end before what is listed, or before a deletion that kept something from
     // being listed, after a crash.
     let end = engine.log.tail();
@@ -93,13 +97,19 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     }
     let lsn = if is_planted(Bug::CheckpointRace) { engine.log.durable() } else { lsn };
     let (chunks, next_table) = (u64::from(output.chunks), u64::from(engine.next_table_id().0));
-    let header = files.header_sector(MAGIC, lsn, [output.records, chunks, end.0, next_table]);
+    let (id_limit, page_bytes) = match &listing {
+        Some(listing) => (listing.id_limit(), listing.page_bytes() as u64),
+        None => (0, 0),
+    };
+    let own = [output.records, chunks, end.0, next_table, id_limit, page_bytes];
+    let header = files.header_sector(MAGIC, lsn, own);
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;
+    listing.iter_mut().for_each(Listing::note_named);
     files.rename(unfinished, &name(lsn)).map_err(OperationError::storage)?;
-    let synced = sched::sync(files.directory().clone()).await;
-    synced.map_err(|error| failed("sync", files.directory().path(), error))?;
+    sync_directory(files).await?;
+    listing.into_iter().for_each(Listing::publish);
     remove_older(files, lsn)?;
     let (bytes, paged_bytes) = (offset(output.chunks), output.paged_bytes);
     engine.checkpoints.note(lsn, bytes, paged_bytes);
@@ -108,33 +118,28 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     Ok(Written { checkpoint, live: output.live })
 }
 
-/// Bytes that a checkpoint of an engine will take, about; of paged tables, not less.
+/// Makes the names in the database's directory durable.
+pub(super) async fn sync_directory(files: &LogFiles) -> Result<(), OperationError> {
+    let synced = sched::sync(files.directory().clone()).await;
+    synced.map_err(|error| failed("sync", files.directory().path(), error))
+}
+
+/// Bytes that a checkpoint of an engine will take, about: its file, and the images of pages that it may have to write.
 pub(crate) fn estimate(engine: &Engine) -> u64 {
     let mut bytes = SECTOR_BYTES as u64;
     // Keys of up to eight bytes are in the index itself; of longer ones, memory is counted.
     let long_keys = engine.memory.bytes(Kind::Key);
-    // Older records may be what is committed, in place of those on pages, or beside them.
-    let before_images = engine.memory.bytes(Kind::Change);
     for table in engine.tables() {
         // Each table begins a chunk.
         bytes += match table.paged() {
-            Some(pages) => chunks_of(pages) * CHUNK_BYTES as u64,
+            Some(pages) => bytes_of_leaves(pages),
             None => {
                 let entries = table.rids().handed_out() * (ENTRY_BYTES + 8) as u64;
                 entries.next_multiple_of(CHUNK_BYTES as u64)
             }
         };
     }
-    bytes + long_keys + before_images + CHUNK_BYTES as u64
-}
-
-/// Chunks that the records of a paged table take at most: each is filled until a record does not fit any more; a large one
-/// is cut.
-fn chunks_of(pages: &PagedTable) -> u64 {
-    let longest = RECORD_BYTES + pages.max_key_bytes() + CUT_BEYOND;
-    let stored = pages.stored();
-    let bytes = stored.records * RECORD_BYTES as u64 + stored.bytes;
-    bytes.div_ceil((CONTENT_BYTES - longest) as u64)
+    bytes + long_keys + CHUNK_BYTES as u64 + engine.images_of_checkpoint()
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
@@ -147,25 +152,29 @@ fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
 }
 
 /// The file being written.
-struct Output {
+pub(super) struct Output {
     file: Arc<File>,
     segment_bytes: u64,
-    chunks: u32,
+    pub(super) chunks: u32,
     /// Chunks that were written, with those of tables that were taken back.
     most_chunks: u32,
-    /// Bytes of records of paged tables.
-    paged_bytes: u64,
-    records: u64,
+    /// Bytes of chunks of paged tables, and of images.
+    pub(super) paged_bytes: u64,
+    pub(super) records: u64,
     live: Live,
 }
 
 impl Output {
-    async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
+    pub(super) async fn write(
+        &self,
+        offset: u64,
+        bytes: AlignedBuffer,
+    ) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
         written.map_err(|error| failed_at("write", self.file.path(), offset, error))
     }
 
-    async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
+    pub(super) async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
         let (offset, bytes) = (offset(self.chunks), chunk.finish(self.chunks));
         self.chunks += 1;
         self.most_chunks = self.most_chunks.max(self.chunks);
@@ -217,69 +226,6 @@ impl Output {
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
     }
-
-    /// Writes the records of a paged table, unless its creator has taken it back by then: on pages that were absent, what
-    /// was aborted is not put back. A table that is still its creator's is written: it may have drawn an LSN before the
-    /// checkpoint's.
-    async fn write_paged_table_if_created(
-        &mut self,
-        worker: &Rc<WorkerTransactions>,
-        table: &Records,
-    ) -> Result<(), OperationError> {
-        let before = (self.chunks, self.records, self.paged_bytes);
-        self.write_paged_table(worker, table).await?;
-        if table.creation_was_aborted() {
-            // The next table's chunks are written over those of this one; what is behind the last is not read.
-            (self.chunks, self.records, self.paged_bytes) = before;
-        }
-        Ok(())
-    }
-
-    /// Writes the records of a paged table.
-    async fn write_paged_table(
-        &mut self,
-        worker: &Rc<WorkerTransactions>,
-        table: &Records,
-    ) -> Result<(), OperationError> {
-        let new_chunk = || ChunkWriter::new(table.id, ChunkKind::Records);
-        let (mut chunk, mut last) = (new_chunk(), None::<KeyBuffer>);
-        loop {
-            let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-            let (mut passed, mut bytes, mut more) = (0, 0, true);
-            {
-                let low = last.take().map_or(Bound::Unbounded, Bound::Excluded);
-                let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
-                while passed < PAGED_BATCH && bytes < PAGED_BATCH_BYTES {
-                    more = scan.load().await?;
-                    if !more {
-                        break;
-                    }
-                    let (key, value) = scan.current().expect("loaded");
-                    let mut pushed = chunk.push_record(key, value);
-                    if pushed.is_none() {
-                        self.write_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
-                        pushed = chunk.push_record(key, value);
-                    }
-                    let mut pushed = pushed.expect("a chunk holds the beginning of any record");
-                    while pushed < value.len() {
-                        self.write_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
-                        pushed += chunk.push_rest(&value[pushed..]);
-                    }
-                    bytes += value.len();
-                    self.paged_bytes += (RECORD_BYTES + key.len() + value.len()) as u64;
-                    (passed, last) = (passed + 1, Some(key.clone()));
-                    scan.pass();
-                }
-            }
-            transaction.end_uncounted();
-            self.records += passed as u64;
-            if !more {
-                break;
-            }
-            sched::yield_now(Cause::Memory).await;
-        }
-        if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
-    }
 }
 
 /// That something failed which is done to a file as a whole.
@@ -287,7 +233,7 @@ fn failed(action: &'static str, path: &Path, error: std::io::Error) -> Operation
     failed_at(action, path, 0, error)
 }
 
-fn failed_at(
+pub(super) fn failed_at(
     action: &'static str,
     path: &Path,
     offset: u64,

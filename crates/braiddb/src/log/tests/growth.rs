@@ -248,7 +248,7 @@ fn a_header_that_does_not_say_it_is_of_a_whole_file() {
         let mut bench = Bench::open(path).unwrap();
         bench.commit(b"key", b"value");
         bench.flush();
-        let header = bench.log.identity().unwrap().sector_of(1, *b"BRAIDWAL", 0, [0; 4]);
+        let header = bench.log.identity().unwrap().sector_of(1, *b"BRAIDWAL", 0, [0; 6]);
         drop(bench);
         let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
         file.write_all_at(&header, 0).unwrap();

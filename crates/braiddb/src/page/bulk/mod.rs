@@ -40,7 +40,7 @@ use super::tree::LatchedLeaf;
 use super::value::{CopiedValue, SlotValue};
 use super::versions::{ChangeRef, Mapping, Refusal};
 use crate::log::Lsn;
-use crate::version::{Stamp, View};
+use crate::version::{Stamp, StatusTable, View};
 
 /// What a table has for bulk operations.
 #[derive(Debug, Default)]
@@ -90,6 +90,19 @@ impl PagedTable {
             None => Err(Refusal::Conflict),
             Some(lsn) if lsn >= view.begin => Err(Refusal::Newer),
             Some(lsn) => Ok(Some(self.make_change(leaf, place, key, lsn))),
+        }
+    }
+
+    /// Takes the marks off a leaf, if it is known what became of their operation, and all see it.
+    pub(super) fn unmark_decided(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
+        let epoch = leaf.bulk_epoch();
+        if epoch == 0 {
+            return;
+        }
+        match self.bulk.epochs.marks(epoch, status) {
+            Marks::SeenByAll => self.unmark_all(leaf, true),
+            Marks::Aborted => self.unmark_all(leaf, false),
+            Marks::Committed(_) | Marks::Undecided => {}
         }
     }
 

@@ -3,7 +3,6 @@
 use std::mem::offset_of;
 
 use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageWord, Sink, WORD_BYTES};
-use crate::log::Lsn;
 use crate::rid::TableId;
 
 /// The header as it is on disk, where numbers are little-endian. It names the places of the fields,
@@ -23,7 +22,7 @@ struct PageHeader {
     heap_start: u16,
     /// Words above it that belong to no cell.
     freed: u16,
-    image_lsn: u64,
+    zero: u64,
     bulk_epoch: u64,
     low_fence: Fence,
     high_fence: Fence,
@@ -51,7 +50,7 @@ const _: () = {
     assert!(offset_of!(PageHeader, table) == 16);
     assert!(offset_of!(PageHeader, heap_start) == 20);
     assert!(offset_of!(PageHeader, freed) == 22);
-    assert!(offset_of!(PageHeader, image_lsn) == 24);
+    assert!(offset_of!(PageHeader, zero) == 24);
     assert!(offset_of!(PageHeader, bulk_epoch) == 32);
     assert!(offset_of!(PageHeader, low_fence) == 40);
     assert!(offset_of!(PageHeader, high_fence) == 44);
@@ -83,7 +82,6 @@ const PAGE: Field = Field::new(offset_of!(PageHeader, page), 8);
 const TABLE: Field = Field::new(offset_of!(PageHeader, table), 4);
 const HEAP_START: Field = Field::new(offset_of!(PageHeader, heap_start), 2);
 const FREED: Field = Field::new(offset_of!(PageHeader, freed), 2);
-const IMAGE_LSN: Field = Field::new(offset_of!(PageHeader, image_lsn), 8);
 const BULK_EPOCH: Field = Field::new(offset_of!(PageHeader, bulk_epoch), 8);
 const LOW: Field = Field::new(offset_of!(PageHeader, low_fence), 4);
 const HIGH: Field = Field::new(offset_of!(PageHeader, high_fence), 4);
@@ -304,15 +302,6 @@ impl<W: PageWord> Page<'_, W> {
 
     pub(in crate::page) fn set_number(self, page: u64) {
         self.set_field(PAGE, page);
-    }
-
-    /// The LSN of the image that the page was loaded from.
-    pub(in crate::page) fn image_lsn(self) -> Lsn {
-        Lsn(self.field(IMAGE_LSN))
-    }
-
-    pub(in crate::page) fn set_image_lsn(self, lsn: Lsn) {
-        self.set_field(IMAGE_LSN, lsn.0);
     }
 
     /// The bulk operation that marked slots of the page (`page/bulk.rs`); 0: no slot is marked.

@@ -3,7 +3,7 @@
 //! An image is the page's bytes with a checksum, without what is true in memory only, and with zeros
 //! where nothing is: nothing that was deleted leaves the process.
 
-use super::{ENTRIES_AT, ENTRY_WORDS, Page, PageKind, PageWord, SlotFlags, WORD_BYTES};
+use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageKind, PageWord, SlotFlags, WORD_BYTES};
 
 /// Bytes at the beginning that the checksum does not cover: itself.
 const CHECKSUM_BYTES: usize = 4;
@@ -72,6 +72,25 @@ impl<W: PageWord> Page<'_, W> {
         }
         self.clear_checksum();
         if self.is_in_bounds() { Ok(()) } else { Err(PageDamage::Bounds) }
+    }
+
+    /// What is wrong with the order of a leaf's keys, or with what it says of its slots, if anything is.
+    pub(in crate::page) fn find_disorder(self) -> Option<&'static str> {
+        let mut last: Option<KeyBytes> = None;
+        for place in 0..self.count() {
+            let (key, flags) = (self.key(place), self.flags(place));
+            if !self.may_hold(&key) {
+                return Some("a key is not between its fences");
+            }
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Some("its keys are not in order");
+            }
+            if flags.has(SlotFlags::DELETED) || flags.is_marked() || self.bulk_epoch() != 0 {
+                return Some("it has what was not committed, or is deleted");
+            }
+            last = Some(key);
+        }
+        None
     }
 
     /// Whether entries, cells and fences lie on the page and take no more than there is.

@@ -5,7 +5,7 @@
 
 use super::entry::{EntryWord, head_of, tail_words};
 use super::search::Suffix;
-use super::{ENTRY_WORDS, Page, PageWord, Shape};
+use super::{ENTRIES_AT, ENTRY_WORDS, Page, PageWord, Shape, WORD_BYTES};
 
 impl<W: PageWord> Page<'_, W> {
     /// The child at a place.
@@ -61,5 +61,25 @@ impl<W: PageWord> Page<'_, W> {
         assert!(place > 0 && self.level() > 0);
         self.free_cell(self.cell_words(place));
         self.close_entry(place);
+    }
+}
+
+/// Words that children take on an inner page that is made of them, at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::page) struct ChildrenWords(usize);
+
+impl ChildrenWords {
+    /// Counts a child whose range begins at a separator.
+    pub(in crate::page) fn add(&mut self, separator: &[u8]) {
+        self.0 += ENTRY_WORDS + tail_words(separator.len(), 0);
+    }
+
+    /// Whether there is room for another, on a page of so many bytes with a range from `low` to `high`, and some is left: a part
+    /// of it, for splits to come.
+    pub(in crate::page) fn have_room(self, page_bytes: usize, low: &[u8], high: &[u8]) -> bool {
+        let fence = |key: &[u8]| key.len().div_ceil(WORD_BYTES).max(1);
+        let capacity = page_bytes / WORD_BYTES - ENTRIES_AT;
+        let words = self.0 + ENTRY_WORDS + tail_words(high.len(), 0) + fence(low) + 2 * fence(high);
+        words <= capacity - capacity / 8
     }
 }

@@ -20,7 +20,46 @@ impl Slot {
     }
 }
 
+/// How many records are in the slots of a leaf, and what their keys and cells take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoredOnPage {
+    pub(crate) records: u16,
+    pub(crate) bytes: u16,
+}
+
+impl StoredOnPage {
+    /// In one word.
+    pub(in crate::page) fn word(self) -> u32 {
+        u32::from(self.records) | u32::from(self.bytes) << u16::BITS
+    }
+
+    pub(in crate::page) fn from_word(word: u32) -> Self {
+        Self { records: word as u16, bytes: (word >> u16::BITS) as u16 }
+    }
+}
+
 impl<W: PageWord> Page<'_, W> {
+    /// What is in the slots of a leaf; nothing is in those of an inner page.
+    pub(in crate::page) fn stored(self) -> StoredOnPage {
+        let mut stored = StoredOnPage::default();
+        if self.level() == 0 {
+            for place in (0..self.count()).filter(|place| self.is_record(*place)) {
+                let bytes = self.key_bytes(place) + self.cell_bytes(place);
+                // A page that is being changed may say anything.
+                stored.records = stored.records.saturating_add(1);
+                stored.bytes = stored.bytes.saturating_add(bytes.min(usize::from(u16::MAX)) as u16);
+            }
+        }
+        stored
+    }
+
+    /// Whether a slot has a record. One that a bulk operation deleted counts until its mark is taken off: it may be what is
+    /// committed.
+    pub(in crate::page) fn is_record(self, place: usize) -> bool {
+        let flags = self.flags(place);
+        !flags.has(SlotFlags::DELETED) || flags.has(SlotFlags::BULK_DELETED)
+    }
+
     /// Words that the slot of a key takes with a value.
     pub(in crate::page) fn slot_words(self, key: &[u8], value_bytes: usize) -> usize {
         let tail = tail_words(key.len(), self.prefix_bytes());

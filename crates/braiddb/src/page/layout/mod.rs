@@ -37,7 +37,9 @@ pub(in crate::page) use entry::{PAGE_ID_LIMIT, SlotFlags};
 use header::PageKind;
 pub(in crate::page) use header::{Format, Shape};
 pub(in crate::page) use image::{PageDamage, image_checksum};
+pub(in crate::page) use inner::ChildrenWords;
 pub(in crate::page) use leaf::Slot;
+pub(crate) use leaf::StoredOnPage;
 pub(in crate::page) use rebuild::SplitPoint;
 pub(in crate::page) use search::Suffix;
 
@@ -72,7 +74,7 @@ const _: () = {
 };
 
 /// A key, or a part of one, that was copied from a page.
-pub(in crate::page) type KeyBytes = SmallVec<[u8; 24]>;
+pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 
 /// The smallest page of users' tables.
 pub(in crate::page) const LEAST_TABLE_PAGE_BYTES: usize = 4096;
@@ -109,7 +111,7 @@ const fn can_always_be_split(page_bytes: usize) -> bool {
 }
 
 /// Whether pages can have this size.
-pub(in crate::page) fn is_page_size(bytes: usize) -> bool {
+pub(crate) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (LEAST_PAGE_BYTES..=MOST_PAGE_BYTES).contains(&bytes)
 }
 

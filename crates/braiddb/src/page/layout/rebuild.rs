@@ -80,6 +80,21 @@ impl<W: PageWord> Page<'_, W> {
             && fits(point.from..self.count(), &point.separator, high.as_deref())
     }
 
+    /// Whether some of the entries fit on a page with these fences.
+    pub(in crate::page) fn fits_between(
+        self,
+        places: Range<usize>,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> bool {
+        self.words_between(places, low, high) + fences_words(low, high) <= self.capacity()
+    }
+
+    /// The shortest key that separates the entry at a place from the one before.
+    pub(in crate::page) fn separator_before(self, place: usize) -> KeyBytes {
+        separator(&self.key(place - 1), &self.key(place))
+    }
+
     /// Words that are reserved for an entry of a leaf.
     fn reserved_words(self, place: usize, reserved: &impl Fn(&[u8]) -> usize) -> usize {
         if self.level() == 0 { reserved(&self.key(place)).div_ceil(WORD_BYTES) } else { 0 }
@@ -169,7 +184,6 @@ impl<W: PageWord> Page<'_, W> {
 
     fn fill(self, source: Page<'_, Cell<u64>>, places: Range<usize>, format: &Format<'_>) {
         self.format(format);
-        self.set_image_lsn(source.image_lsn());
         self.set_bulk_epoch(source.bulk_epoch());
         self.append(source, places);
     }

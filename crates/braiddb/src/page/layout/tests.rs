@@ -9,7 +9,6 @@ use proptest::test_runner::TestCaseError;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::latch::Latch;
-use crate::log::Lsn;
 use crate::rid::TableId;
 
 /// A key, its value and flags.
@@ -269,7 +268,6 @@ fn full_leaf() -> Vec<AtomicU64> {
     let words = words(4096);
     let page = Page::new(&words);
     page.format(&leaf(17, b"a", Some(b"c")));
-    page.set_image_lsn(Lsn(4242));
     for number in 0..60_u8 {
         let key = [b'b', number, 1, 2, 3, 4, 5, 6, 7, 8, 9];
         page.insert(number.into(), &key, &[number; 21], SlotFlags::VERSIONED);
@@ -289,7 +287,7 @@ fn an_image_is_the_page_without_what_is_deleted_or_only_in_memory() {
         let to = to.page();
         to.read_image(&image, 17).unwrap();
         to.check();
-        assert_eq!((to.image_lsn(), to.table(), to.count()), (Lsn(4242), TABLE, 59));
+        assert_eq!((to.table(), to.count()), (TABLE, 59));
         for place in 0..59 {
             assert_eq!(to.key(place), from.key(place));
             assert_eq!(to.flags(place), SlotFlags::NONE);
@@ -340,13 +338,12 @@ fn the_bytes_of_a_page_are_as_documented() {
         let page = PageCopy::zeros(4096);
         let page = page.page();
         page.format(&leaf(0x0102, b"aa", Some(b"ab")));
-        page.set_image_lsn(Lsn(0x0304));
         page.insert(0, b"abcdefghijkl", b"value", SlotFlags::DELETED);
         let mut image = vec![0; 4096];
         page.write_image(&mut image);
         let (header, entry) = (&image[4..56], &image[128..144]);
         assert_eq!(header[..20], [1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 252, 1, 0, 0]);
-        assert_eq!(header[20..36], [4, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(header[20..36], [0; 16]);
         assert_eq!(header[36..46], [255, 1, 2, 0, 254, 1, 2, 0, 1, 0]);
         assert_eq!(image[64..72], *b"edcb\xff\xff\xff\xff", "hints");
         assert_eq!(entry[..8], *b"ihgfedcb", "the head, after the prefix");

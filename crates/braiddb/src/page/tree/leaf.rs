@@ -144,6 +144,11 @@ impl<'t> LatchedLeaf<'t> {
         Self { tree, page, view, bound: PhantomData }
     }
 
+    /// The page.
+    pub(in crate::page) fn page(&self) -> &LatchedPage<'t> {
+        &self.page
+    }
+
     /// The page's id.
     pub(in crate::page) fn page_id(&self) -> PageId {
         self.page.id()
@@ -162,8 +167,7 @@ impl<'t> LatchedLeaf<'t> {
 
     /// The leaf, or what hangs on it, is about to change: readers start again.
     pub(in crate::page) fn touch(&mut self) {
-        let cut = self.tree.space.cut();
-        self.page.changed(cut);
+        self.page.changed();
     }
 
     /// Inserts a slot at the place where [`find`](Self::find) says the key would be.
@@ -270,12 +274,10 @@ impl<'t> LatchedLeaf<'t> {
         self.page.page.remove(place);
     }
 
-    /// Bytes of the key of the record in a slot, and of what its cell has of the value; `None` if it is deleted. One that a
-    /// bulk operation deleted counts until its mark is taken off: it may be what is committed.
+    /// Bytes of the key of the record in a slot, and of what its cell has of the value; `None` if there is none.
     fn stored_bytes(&self, place: usize) -> Option<usize> {
-        let (page, flags) = (self.page.page, self.page.page.flags(place));
-        let is_there = !flags.has(SlotFlags::DELETED) || flags.has(SlotFlags::BULK_DELETED);
-        is_there.then(|| page.key_bytes(place) + page.cell_bytes(place))
+        let page = self.page.page;
+        page.is_record(place).then(|| page.key_bytes(place) + page.cell_bytes(place))
     }
 
     fn note_stored(&self, before: Option<usize>, after: Option<usize>) {

@@ -104,7 +104,6 @@ impl PageTree {
 
     /// Whether the child at a place of a parent was merged with the next one.
     fn try_merge_pair(&self, parent: Step<'_>, place: usize) -> Result<bool, Interrupted> {
-        let cut = self.space.cut();
         let page = parent.page.page;
         if place + 1 >= page.count() {
             parent.page.validate(parent.version)?;
@@ -126,10 +125,9 @@ impl PageTree {
         let mut parent = parent.page.acquire(parent.version)?;
         let mut left = left.acquire(left_version)?;
         let mut right = right.acquire(right_version)?;
-        self.confirm_cut(cut)?;
-        parent.changed(cut);
-        left.changed(cut);
-        right.changed(cut);
+        parent.changed();
+        left.changed();
+        right.changed();
         left.page.absorb(right.page);
         parent.page.remove_child(place + 1);
         attached::join(&left, &right);
@@ -140,7 +138,6 @@ impl PageTree {
 
     /// Makes a root's only child the root, under the root's id; whether it had only one.
     pub(super) fn try_lower_root(&self) -> Result<bool, Interrupted> {
-        let cut = self.space.cut();
         let root = self.space.resident(self.root)?;
         let version = root.version(self.root)?;
         let (level, count) = (root.page.level(), root.page.count());
@@ -154,9 +151,8 @@ impl PageTree {
         let child_version = child.version(child_id)?;
         let mut root = root.acquire(version)?;
         let mut child = child.acquire(child_version)?;
-        self.confirm_cut(cut)?;
-        root.changed(cut);
-        child.changed(cut);
+        root.changed();
+        child.changed();
         let page = child.page.copy();
         page.page().set_number(self.root.number());
         root.page.copy_from(page.page());

@@ -8,9 +8,7 @@
 //!
 //! Invariants: every key is in the one leaf between whose fences it lies, and the inner pages lead
 //! there. Latches are taken top down and left to right, and never waited for. Page ids and frames are
-//! taken before latches, and none is held across a suspension. A structure change reads the number of
-//! the last cut before it takes page ids, again when it has its latches, and starts again if it has
-//! changed; all that depends on the cut follows from that one number.
+//! taken before latches, and none is held across a suspension.
 
 mod attached;
 #[cfg(all(test, not(loom)))]
@@ -83,7 +81,7 @@ impl PageTree {
                 Ok(new) => new,
                 Err(why) => space.retry(Needs::new(0), why, || space.take(1)).await?,
             };
-            let root = new.into_latched(space.cut());
+            let root = new.into_latched();
             let page = root.id().number();
             root.page.format(&Format { level: 0, page, table, low: &[], high: None });
             root.id()
@@ -91,6 +89,29 @@ impl PageTree {
         let pages = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
         let (cold_levels, stored) = (AtomicU64::new(0), StoredRecords::default());
         Ok(Self { space, root, table, cold_levels, pages, stored })
+    }
+
+    /// The tree of these pages, so many on each level, leaves first, which hold so much.
+    pub(in crate::page) fn of_pages(
+        space: Arc<PageSpace>,
+        root: PageId,
+        table: TableId,
+        by_level: &[u64],
+        stored: Stored,
+    ) -> Self {
+        let pages = std::array::from_fn(|_| AtomicU64::new(0)).into();
+        let (cold_levels, sums) = (AtomicU64::new(0), StoredRecords::default());
+        let tree = Self { space, root, table, cold_levels, pages, stored: sums };
+        for (level, count) in by_level.iter().enumerate() {
+            tree.count_pages(level as u8, *count as i64);
+        }
+        tree.stored.add(stored);
+        tree
+    }
+
+    /// Whose pages they are, as they say.
+    pub(in crate::page) fn table(&self) -> TableId {
+        self.table
     }
 
     pub(in crate::page) fn space(&self) -> &Arc<PageSpace> {

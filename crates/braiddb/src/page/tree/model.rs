@@ -75,12 +75,11 @@ fn two_keys_in_a_leaf() -> PageTree {
 fn leaves(first_keys: u8) -> PageTree {
     let tree = empty();
     {
-        let cut = tree.space.cut();
         let new = [tree.space.take(1).unwrap(), tree.space.take(1).unwrap()];
         let step = *tree.path(&[], 0).unwrap().last().unwrap();
         let mut root = step.page.acquire(step.version).unwrap();
-        root.changed(cut);
-        let [left, right] = new.map(|new| new.into_latched(cut));
+        root.changed();
+        let [left, right] = new.map(|new| new.into_latched());
         left.page.format(&root.page.part(left.id().number(), &[], Some(&[30])));
         for number in 0..first_keys {
             let value = [10 + 2 * number; VALUE_BYTES];

@@ -3,7 +3,9 @@
 use super::descend::Target;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
+use crate::latch::LatchVersion;
 use crate::page::error::Interrupted;
+use crate::page::frame::ResidentPage;
 use crate::page::layout::Slot;
 use crate::page::map::PageId;
 
@@ -31,6 +33,21 @@ impl PageTree {
                 result => return result,
             }
         }
+    }
+
+    /// The page above the leaf in whose range `key` is, under a version; `None` if the root is a leaf.
+    ///
+    /// # Errors
+    /// When it is not in memory; when what it met has changed.
+    pub(in crate::page) fn above_leaf(
+        &self,
+        key: &[u8],
+    ) -> Result<Option<(ResidentPage<'_>, LatchVersion)>, Interrupted> {
+        let path = self.path(key, 1)?;
+        let last = path.last().expect("a path ends in a page");
+        let is_leaf = last.page.shape().level == 0;
+        last.page.validate(last.version)?;
+        Ok((!is_leaf).then_some((last.page, last.version)))
     }
 
     /// The leaf in whose range `key` is, which need not be in memory.

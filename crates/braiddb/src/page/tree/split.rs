@@ -43,15 +43,6 @@ impl Wanted {
     }
 }
 
-/// A structure change that has begun.
-#[derive(Debug)]
-pub(super) struct StructureChange<'t, const PAGES: usize> {
-    /// The number of the last cut before anything was taken. Whether pages are kept for the cut, since when
-    /// they are dirty, and whether the new ones count as born after it follow from this one number.
-    cut: u64,
-    new: [NewPage<'t>; PAGES],
-}
-
 impl PageTree {
     /// Splits the page of a level in whose range `key` is, unless it has room by now; or, without room for
     /// the separator above it, a page there.
@@ -64,25 +55,21 @@ impl PageTree {
         let path = self.path(key, level)?;
         let full = *path.last().expect("a path ends in a page");
         let Some(above) = path.len().checked_sub(2) else {
-            return self.split_root(full, key, wanted, self.begin_change()?);
+            return self.split_root(full, key, wanted, self.take_new()?);
         };
-        match self.split(path[above], full, key, wanted, self.begin_change()?)? {
+        match self.split(path[above], full, key, wanted, self.take_new()?)? {
             None => Ok(()),
             Some(separator) => self.make_room(key, level + 1, &Wanted::Separator(separator)),
         }
     }
 
-    /// Begins a structure change: reads the number of the last cut, then takes pages; nothing is latched.
-    pub(super) fn begin_change<const PAGES: usize>(
-        &self,
-    ) -> Result<StructureChange<'_, PAGES>, Interrupted> {
-        let cut = self.space.cut();
+    /// Takes pages for a structure change; nothing is latched.
+    pub(super) fn take_new<const PAGES: usize>(&self) -> Result<[NewPage<'_>; PAGES], Interrupted> {
         let mut new = [const { None }; PAGES];
         for page in &mut new {
             *page = Some(self.space.take(PAGES)?);
         }
-        let new = new.map(|page| page.expect("each was taken"));
-        Ok(StructureChange { cut, new })
+        Ok(new.map(|page| page.expect("each was taken")))
     }
 
     /// Splits a page below its parent; the separator, if there is no room for it there.
@@ -92,12 +79,10 @@ impl PageTree {
         full: Step<'_>,
         key: &[u8],
         wanted: &Wanted,
-        change: StructureChange<'_, 1>,
+        [new]: [NewPage<'_>; 1],
     ) -> Result<Option<KeyBytes>, Interrupted> {
-        let (cut, [new]) = (change.cut, change.new);
         let mut parent = above.page.acquire(above.version)?;
         let mut left = full.page.acquire(full.version)?;
-        self.confirm_cut(cut)?;
         if wanted.is_on(left.resident(), key) {
             return Ok(None);
         }
@@ -108,11 +93,11 @@ impl PageTree {
         if is_planted(Bug::ParentNotDirtyAfterSplit) && parent.place().is_some() {
             parent.raise_version();
         } else {
-            parent.changed(cut);
+            parent.changed();
         }
-        left.changed(cut);
+        left.changed();
         let (id, low, high) = (new.id(), left.page.low_fence(), left.page.high_fence());
-        let right = new.into_latched(cut);
+        let right = new.into_latched();
         let (copy, count) = (left.page.copy(), left.page.count());
         let format = left.page.part(id.number(), &point.separator, high.as_deref());
         right.page.become_part(copy.page(), point.from..count, &format);
@@ -130,17 +115,15 @@ impl PageTree {
         full: Step<'_>,
         key: &[u8],
         wanted: &Wanted,
-        change: StructureChange<'_, 2>,
+        new: [NewPage<'_>; 2],
     ) -> Result<(), Interrupted> {
-        let (cut, new) = (change.cut, change.new);
         let mut root = full.page.acquire(full.version)?;
-        self.confirm_cut(cut)?;
         if wanted.is_on(root.resident(), key) {
             return Ok(());
         }
         let point = wanted.split_point(&root, key);
-        root.changed(cut);
-        let [left, right] = new.map(|new| new.into_latched(cut));
+        root.changed();
+        let [left, right] = new.map(|new| new.into_latched());
         let (copy, count) = (root.page.copy(), root.page.count());
         let format = root.page.part(left.id().number(), &[], Some(&point.separator));
         left.page.become_part(copy.page(), 0..point.from, &format);
@@ -157,11 +140,5 @@ impl PageTree {
         self.count_pages(level, 1);
         self.count_pages(level + 1, 1);
         Ok(())
-    }
-
-    /// Whether the last cut is still the one with this number, once all pages of a structure change are
-    /// latched.
-    pub(super) fn confirm_cut(&self, cut: u64) -> Result<(), Interrupted> {
-        if self.space.cut() == cut { Ok(()) } else { Err(Interrupted::Restart) }
     }
 }

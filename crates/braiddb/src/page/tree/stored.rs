@@ -47,6 +47,13 @@ impl StoredRecords {
         }
     }
 
+    /// Adds what a tree has that was made of its leaves.
+    pub(super) fn add(&self, stored: Stored) {
+        // Relaxed, as above.
+        self.0[0].records.fetch_add(stored.records as i64, Ordering::Relaxed);
+        self.0[0].bytes.fetch_add(stored.bytes as i64, Ordering::Relaxed);
+    }
+
     /// The sums; approximate while others write.
     pub(super) fn sums(&self) -> Stored {
         let sum = |of: fn(&Shard) -> &AtomicI64| {

@@ -10,7 +10,6 @@ use proptest::test_runner::TestCaseError;
 use super::leaf::LeafView;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::page::error::Interrupted;
 use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
 use crate::sched::run_now;
 
@@ -288,61 +287,6 @@ fn frames_and_page_ids_that_are_used_up_are_told() {
             kept.iter().for_each(|key| assert!(remove(&tree, key)));
             insert(&tree, b"again", 1).unwrap();
             tree.check_all();
-        }
-    });
-}
-
-/// A structure change that finds, under its latches, that the cut has moved since it began changes nothing
-/// and gives back what it took.
-#[test]
-fn a_structure_change_starts_again_when_the_cut_moves() {
-    with_limit(PART_SECONDS, |_| {
-        let tree = tree(SMALL, 100);
-        let space = tree.space.clone();
-        for number in 0..30_u64 {
-            insert(&tree, &number.to_be_bytes(), number).unwrap();
-        }
-        let (before, used) = (tree.pages_by_level(), space.frames_in_use());
-        assert_eq!(before.len(), 2);
-        let key = 5_u64.to_be_bytes();
-        let much = split::Wanted::Slot(Room::value(SMALL));
-        let split = |change| {
-            let path = tree.path(&key, 0).unwrap();
-            tree.split(path[0], path[1], &key, &much, change).map(drop)
-        };
-        let change = tree.begin_change().unwrap();
-        space.raise_cut();
-        assert_eq!(split(change), Err(Interrupted::Restart));
-        assert_eq!((tree.pages_by_level(), space.frames_in_use()), (before.clone(), used));
-        tree.check_all();
-        // With a change that begins after the cut, it is done.
-        assert_eq!(split(tree.begin_change().unwrap()), Ok(()));
-        assert_eq!(tree.pages_by_level()[0], before[0] + 1);
-        assert_eq!(space.frames_in_use(), used + 1);
-        tree.check_all();
-    });
-}
-
-/// Pages are dirty since the cut that their first change saw.
-#[test]
-fn pages_are_dirty_since_the_cut_that_was_seen() {
-    with_limit(PART_SECONDS, |_| {
-        let tree = tree(SMALL, 100);
-        let space = tree.space.clone();
-        let first = space.cut();
-        space.raise_cut();
-        for number in 0..100_u64 {
-            insert(&tree, &number.to_be_bytes(), number).unwrap();
-        }
-        let newest = space.cut();
-        assert!(first < newest);
-        for number in 0..100_u64 {
-            let path = tree.path(&number.to_be_bytes(), 0).unwrap();
-            let since =
-                |step: &descend::Step<'_>| step.page.acquire(step.version).unwrap().dirty_since();
-            let since: Vec<_> = path.iter().map(since).collect();
-            assert_eq!(since[0], first, "the root was there before");
-            assert!(since[1..].iter().all(|since| *since == newest), "{since:?}");
         }
     });
 }

@@ -508,6 +508,16 @@ impl<'o> Start<'o> {
         }
         Ok(Seen { value, committed: None, own: false, below_newer })
     }
+
+    /// Calls `each` with the before-image of every change, from the newest on.
+    pub(crate) fn each_before(self, mut each: impl FnMut(Option<SlotValue<'_>>)) {
+        let mut next = self.0;
+        while let Some(change) = next {
+            each(change.before());
+            // SAFETY: linked when it is loaded, under the guard that `'o` is of.
+            next = change.next().map(|next| unsafe { next.get() });
+        }
+    }
 }
 
 /// Whether the transaction that made a change will not commit it.

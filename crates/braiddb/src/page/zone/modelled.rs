@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::io::AlignedBuffer;
-use crate::log::{LogError, WeakLogFiles};
+use crate::io::{AlignedBuffer, File};
+use crate::log::{DirectoryCopy, LogError, LogFiles, WeakLogFiles};
 use crate::page::map::DiskPlace;
 use crate::page::write_back::Images;
 use crate::sync::ModelMutex;
@@ -28,8 +28,24 @@ pub(in crate::page) struct Run {
     is_kept: ModelMutex<bool>,
 }
 
-pub(crate) fn remove_zones(_files: &crate::log::LogFiles) -> Result<(), LogError> {
+pub(crate) fn remove_zones(_files: &LogFiles) -> Result<(), LogError> {
     Ok(())
+}
+
+pub(crate) fn has_zones(_files: &LogFiles) -> Result<bool, LogError> {
+    Ok(false)
+}
+
+pub(in crate::page) fn zone_name(_number: usize) -> String {
+    unreachable!("models have no files")
+}
+
+pub(in crate::page) fn locate(_slot: u64, _slot_bytes: usize) -> (u64, u64) {
+    unreachable!("models have no files")
+}
+
+pub(in crate::page) fn open_zone(_files: &LogFiles, _number: u64) -> Result<File, LogError> {
+    unreachable!("models have no files")
 }
 
 impl Zones {
@@ -84,6 +100,38 @@ impl Zones {
     }
 
     pub(in crate::page) fn remove(&self) {}
+
+    pub(in crate::page) fn open_existing(&self) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    pub(in crate::page) fn claim(&self, _slot: u64) -> bool {
+        unreachable!("models have no checkpoints")
+    }
+
+    pub(in crate::page) fn finish_opening(&self) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    pub(in crate::page) fn list(&self, _slot: u64, _is: bool) {}
+
+    pub(in crate::page) fn take_unsynced(&self) -> Vec<Arc<File>> {
+        Vec::new()
+    }
+
+    pub(in crate::page) fn publish(&self, _may_be: bool) {}
+
+    pub(in crate::page) fn give_back(&self) {}
+
+    pub(in crate::page) fn backed_bytes(&self) -> u64 {
+        0
+    }
+
+    pub(in crate::page) fn abandon(&self) {}
+
+    pub(in crate::page) fn copy_to(&self, _copy: &DirectoryCopy<'_>) -> Result<u64, LogError> {
+        Ok(0)
+    }
 }
 
 impl Run {
@@ -99,6 +147,10 @@ impl Run {
         let bytes = (*images).as_ref()[..self.zones.slot_bytes].to_vec();
         self.zones.slots.lock()[self.slot as usize] = Some(bytes);
         then(Ok(()));
+    }
+
+    pub(in crate::page) fn slot(&self, _number: usize) -> u64 {
+        self.slot
     }
 
     pub(in crate::page) fn keep(&self, _number: usize) -> u64 {

@@ -1,0 +1,116 @@
+//! Leaves without what is undecided, as images that a checkpoint leads to have them.
+
+use std::cell::Cell;
+
+use crate::page::layout::{Page, PageCopy, SlotFlags};
+use crate::page::table::{PagedTable, copy_slot};
+use crate::page::tree::LatchedLeaf;
+use crate::page::value::{CopiedValue, LargeRef, SlotValue};
+use crate::page::versions::{Mapping, Start};
+use crate::reclaim::OperationGuard;
+use crate::version::{Undecided, View};
+
+/// A copy of a leaf that has what is committed, and nothing else.
+pub(super) struct CommittedLeaf {
+    pub(super) page: PageCopy,
+    /// Large values that the leaf, or what hangs on it, leads to, and this does not. By what the log says they are those of no
+    /// record: who sees them began before.
+    pub(super) left_out: Vec<LargeRef>,
+}
+
+/// What becomes of a slot.
+enum Becomes {
+    Value(CopiedValue),
+    Gone,
+}
+
+impl PagedTable {
+    /// A copy of a latched leaf as all see it who begin now.
+    ///
+    /// # Errors
+    /// While another worker decides what is seen.
+    pub(super) fn committed_copy(
+        &self,
+        leaf: &LatchedLeaf<'_>,
+        view: View<'_>,
+        operation: &OperationGuard,
+    ) -> Result<CommittedLeaf, Undecided> {
+        let (view, mut left_out, mut changes) = (view.of_newest(), Vec::new(), Vec::new());
+        for place in 0..leaf.count() {
+            let flags = leaf.flags(place);
+            if !flags.has(SlotFlags::VERSIONED) && !flags.is_marked() {
+                continue;
+            }
+            let key = leaf.page().page.key(place);
+            let copied = copy_slot(self, **leaf, place, || &key[..], operation);
+            let seen = copied.seen_by(view)?.value;
+            let kept = seen.as_ref().and_then(|value| value.as_slot().large());
+            each_value(leaf, place, &key, operation, |value| {
+                left_out.extend(value.large().filter(|large| Some(*large) != kept));
+            });
+            changes.push((place, seen.map_or(Becomes::Gone, Becomes::Value)));
+        }
+        left_out.sort_unstable_by_key(|large| large.number());
+        left_out.dedup();
+        let copy = leaf.page().page.copy();
+        apply(copy.page(), &changes);
+        Ok(CommittedLeaf { page: copy, left_out })
+    }
+}
+
+/// Calls `each` with all values that a slot, or its chain, has.
+fn each_value(
+    leaf: &LatchedLeaf<'_>,
+    place: usize,
+    key: &[u8],
+    operation: &OperationGuard,
+    mut each: impl FnMut(SlotValue<'_>),
+) {
+    let flags = leaf.flags(place);
+    each(leaf.value(place).as_slot());
+    if flags.is_marked()
+        && let Some(before) = leaf.value_before(place)
+    {
+        each(before.as_slot());
+    }
+    let start = match flags.has(SlotFlags::VERSIONED) {
+        // SAFETY: loaded with Acquire under the guard.
+        true => unsafe { Mapping::start(leaf.mapping(), key, operation) },
+        false => Start::NONE,
+    };
+    start.each_before(|before| before.into_iter().for_each(&mut each));
+}
+
+/// Gives slots the values that they are to have. What takes less room first: what undoing takes is kept free
+/// (`versions`), and what a bulk operation left takes no more than it did.
+fn apply(page: Page<'_, Cell<u64>>, changes: &[(usize, Becomes)]) {
+    let words = |bytes: usize| bytes.div_ceil(size_of::<u64>());
+    let grows = |place: usize, value: SlotValue<'_>| {
+        words(value.cell_bytes()) > words(page.cell_bytes(place))
+    };
+    for growing in [false, true] {
+        for (place, becomes) in changes {
+            if let Becomes::Value(value) = becomes
+                && grows(*place, value.as_slot()) == growing
+            {
+                let value = value.as_slot();
+                let (bytes, flags) = (value.value_bytes(), value.flags(SlotFlags::NONE));
+                value.with_cell(|cell| page.overwrite_cell(*place, (cell, bytes), flags));
+            }
+        }
+        if !growing {
+            // Places of those that are to grow are found again by their order: what goes is cut short, and goes last.
+            for (place, becomes) in changes {
+                if matches!(becomes, Becomes::Gone) {
+                    page.overwrite_cell(*place, (&[], 0), SlotFlags::NONE);
+                }
+            }
+        }
+    }
+    for (place, becomes) in changes.iter().rev() {
+        if matches!(becomes, Becomes::Gone) {
+            page.remove(*place);
+        }
+    }
+    page.set_bulk_epoch(0);
+}

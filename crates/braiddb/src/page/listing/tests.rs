@@ -1,0 +1,214 @@
+//! Listings of trees that change while they are made.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Bound::Unbounded;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::*;
+use crate::common::{PART_SECONDS, with_limit};
+use crate::io::SimulatedDisk;
+use crate::log::{Log, LogOptions, Lsn};
+use crate::page::layout::{LEAST_PAGE_BYTES, PageCopy, Slot, SlotFlags};
+use crate::page::tree::{LeafView, PageTree, Room};
+use crate::rid::TableId;
+use crate::sched::run_now;
+use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::version::{StatusTable, View};
+
+/// Leaves that were listed in part. Relaxed: a count.
+static PARTS: AtomicU64 = AtomicU64::new(0);
+const TABLE: TableId = TableId(3);
+const KEYS: u64 = 1200;
+const PAGES: u64 = 4096;
+/// Fewer than leaves: pages leave memory meanwhile.
+const FRAMES: u32 = 40;
+
+type Records = BTreeMap<u64, Vec<u8>>;
+
+fn log(disk: &SimulatedDisk) -> Log {
+    let options = LogOptions { disk: Some(disk.clone()), ..LogOptions::new("x", 1) };
+    Log::open(options).unwrap().0
+}
+
+fn put(tree: &PageTree, key: u64, value: &[u8]) {
+    let key = key.to_be_bytes();
+    let mut leaf = run_now(tree.latch(&key, Room::value(value.len()))).unwrap();
+    match leaf.find(&key) {
+        Slot::Before(place) => leaf.insert(place, &key, value, SlotFlags::NONE),
+        Slot::At(place) => leaf.overwrite(place, value, SlotFlags::NONE),
+    }
+}
+
+fn remove(tree: &PageTree, key: u64) {
+    let key = key.to_be_bytes();
+    {
+        let mut leaf = run_now(tree.latch(&key, Room::NONE)).unwrap();
+        if let Slot::At(place) = leaf.find(&key) {
+            leaf.remove(place);
+        }
+    }
+    run_now(tree.merge_waiting(&key)).unwrap();
+}
+
+/// What the images of the leaves have, each of which is listed with its range.
+fn contents(space: &PageSpace, leaves: &[ListedLeaf]) -> BTreeMap<u64, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for (number, leaf) in leaves.iter().enumerate() {
+        let copy = PageCopy::zeros(LEAST_PAGE_BYTES);
+        let zones = space.zones.as_ref().unwrap();
+        let image = Rc::new(RefCell::new(None));
+        let read = image.clone();
+        zones.read_then(leaf.place, move |bytes| *read.borrow_mut() = Some(bytes.unwrap()));
+        let image = image.borrow_mut().take().unwrap();
+        let page = copy.page();
+        page.read_image(&image[..LEAST_PAGE_BYTES], leaf.page.number()).unwrap();
+        page.check();
+        let high = leaves.get(number + 1).map(|next| next.low.clone());
+        assert_eq!((page.low_fence(), page.high_fence()), (leaf.low.clone(), high));
+        assert_eq!(page.stored(), leaf.stored);
+        for place in 0..page.count() {
+            let mut value = Vec::new();
+            page.copy_value(place, &mut value);
+            let key = u64::from_be_bytes(page.key(place)[..].try_into().unwrap());
+            assert!(found.insert(key, value).is_none(), "listed once");
+        }
+    }
+    found
+}
+
+fn write_files(zones: &Zones) {
+    zones.take_unsynced().iter().for_each(|file| file.sync().unwrap());
+}
+
+/// Puts and removes some records whose keys are odd: where the walk is, which has listed `leaves`, or anywhere.
+fn change_some(tree: &PageTree, random: &mut fastrand::Rng, leaves: &[ListedLeaf]) {
+    let mut low = [0; 8];
+    let last = &leaves.last().unwrap().low;
+    low[..last.len()].copy_from_slice(last);
+    let near = u64::from_be_bytes(low).saturating_sub(random.u64(..60)).min(KEYS - 1);
+    let at = if random.bool() { near } else { random.u64(..KEYS) };
+    for _ in 0..random.usize(..200) {
+        let key = (at + random.u64(..60)) | 1;
+        match random.bool() {
+            true => put(tree, key, &[7; 16][..random.usize(..16)]),
+            false => remove(tree, key),
+        }
+    }
+}
+
+/// Lists the leaves of a tree, which changes between two looks.
+fn list_beside_changes(
+    tree: &PageTree,
+    random: &mut fastrand::Rng,
+    listing: &mut Listing,
+) -> Vec<ListedLeaf> {
+    let status = StatusTable::new(1, 1);
+    let me = status.begin(0, 0);
+    // SAFETY: it is active for as long as this runs.
+    let view = unsafe { View::new(Lsn(100), me, &status) };
+    let (mut walk, mut leaves) = (walk::LeafWalk::new(tree, None), Vec::new());
+    loop {
+        let mut some = Vec::new();
+        let more = run_now(walk.list_some(listing, view, &mut some)).unwrap();
+        leaves.extend(some);
+        if !more {
+            return leaves;
+        }
+        change_some(tree, random, &leaves);
+    }
+}
+
+/// All records of a tree.
+fn scan(tree: &PageTree) -> BTreeMap<u64, Vec<u8>> {
+    let (mut cursor, mut found) = (tree.cursor(Unbounded, Unbounded, false), BTreeMap::new());
+    let mut look = |leaf: LeafView<'_>, places: Range<usize>| {
+        let each = |place| {
+            let (mut key, mut value) = (KeyBytes::new(), Vec::new());
+            leaf.copy_key(place, &mut key);
+            leaf.copy_value(place, &mut value);
+            (u64::from_be_bytes(key[..].try_into().unwrap()), value)
+        };
+        places.map(each).collect::<Vec<_>>()
+    };
+    while let Some(some) = run_now(cursor.next(100, &mut look)).unwrap() {
+        found.extend(some);
+    }
+    found
+}
+
+/// Opens what is on a disk again, and goes on from there.
+fn reopen(disk: &SimulatedDisk, limit: u64, leaves: &[ListedLeaf], expected: &Records) {
+    let log = log(disk);
+    let files = log.cold_store().unwrap().files();
+    let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
+    assert!(space.begin_loading(limit));
+    let tree = load(&space, leaves);
+    space.finish_loading(limit);
+    space.finish_opening().unwrap();
+    assert_eq!(tree.stored().records, expected.len() as u64);
+    (0..2).for_each(|_| assert!(scan(&tree) == *expected));
+    (0..2 * KEYS).for_each(|key| put(&tree, key, &[1; 12]));
+    (0..2 * KEYS).for_each(|key| remove(&tree, key));
+    assert_eq!(tree.stored().records, 0);
+    tree.free_all(None);
+}
+
+/// Whatever is split, merged, evicted and written between two looks: the leaves that are listed have the records that stay as they are,
+/// each once, and of the others no more than there ever were; and what was listed is there until the next listing is published,
+/// and makes the tree when it is loaded.
+#[test]
+fn leaves_are_listed_beside_splits_and_merges() {
+    for seed in 0..12 {
+        with_limit(PART_SECONDS, move |_| {
+            let disk = SimulatedDisk::new(1);
+            let first = log(&disk);
+            let files = first.cold_store().unwrap().files();
+            let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
+            let tree = run_now(PageTree::create(space.clone(), TABLE)).unwrap();
+            let mut random = fastrand::Rng::with_seed(seed);
+            // Those that stay as they are have keys of which four is a factor.
+            let stay: Records =
+                (0..KEYS).step_by(4).map(|key| (key, vec![seed as u8; 9])).collect();
+            stay.iter().for_each(|(key, value)| put(&tree, *key, value));
+            let mut published = None;
+            for _ in 0..6 {
+                let mut listing = Listing::begin(space.clone()).unwrap();
+                let leaves = list_beside_changes(&tree, &mut random, &mut listing);
+                let mut found = contents(&space, &leaves);
+                found.retain(|key, _| key.is_multiple_of(4));
+                assert!(found == stay);
+                // The one before is still there.
+                published.iter().for_each(|published: &Vec<_>| _ = contents(&space, published));
+                let made_up = |leaf: &&ListedLeaf| listing.made_up.contains(&leaf.page);
+                // Relaxed: a count.
+                PARTS.fetch_add(leaves.iter().filter(made_up).count() as u64, Ordering::Relaxed);
+                write_files(listing.zones());
+                if random.u8(..4) > 0 {
+                    listing.publish();
+                    published = Some(leaves);
+                }
+            }
+            let published = published.expect("one of six");
+            let (expected, limit) = (contents(&space, &published), space.map.limit());
+            // As after a crash.
+            std::mem::forget(tree);
+            drop((space, first));
+            reopen(&disk, limit, &published, &expected);
+        });
+    }
+    // Relaxed: a count.
+    assert!(PARTS.load(Ordering::Relaxed) > 0, "some leaf was listed in part");
+}
+
+fn load(space: &Arc<PageSpace>, leaves: &[ListedLeaf]) -> PageTree {
+    let mut loader = TreeLoader::of_table(space.clone(), TABLE);
+    for leaf in leaves {
+        let ListedLeaf { low, page, place, stored } = leaf;
+        let (page, place) = (page.number(), place.word());
+        run_now(loader.add(Listed { low, page, place, stored: *stored })).unwrap();
+    }
+    run_now(loader.finish()).unwrap()
+}

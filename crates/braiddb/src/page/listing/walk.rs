@@ -1,0 +1,430 @@
+//! Walking over the leaves of a tree, in the order of keys, to list them.
+//!
+//! A leaf whose image is settled, and is the leaf as it is, is listed by its place, without being looked at: the page above it says
+//! which keys it has. Of any other an image is written. Where all on it is settled, that is its image from then on, as if it
+//! had left memory; else the image is the checkpoint's alone.
+//!
+//! That a place is what it is taken for: it is said first that the checkpoint leads to it; then the map, or the leaf's frame, says that
+//! the page is there; then that what the page above says has not changed. So when the map said it, the image was in the place, all
+//! of it, and the leaf had that range; and from then on nobody writes there.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::committed::CommittedLeaf;
+use super::{ListedLeaf, Listing};
+use crate::io::AlignedBuffer;
+use crate::latch::{LatchVersion, Restart};
+use crate::log::LogError;
+use crate::page::error::{Interrupted, PageError};
+use crate::page::gather::HeldPages;
+use crate::page::large::LargeValues;
+use crate::page::layout::{Format, KeyBytes, Page, PageCopy, PageWord, Slot, StoredOnPage, Suffix};
+use crate::page::map::{DiskPlace, PageId, Whereabouts};
+use crate::page::space::PageSpace;
+use crate::page::table::PagedTable;
+use crate::page::tidy::prune_on;
+use crate::page::tree::{LatchedLeaf, PageTree, Room};
+use crate::page::value::LargeRef;
+use crate::page::write_back::Images;
+use crate::page::zone::RUN_SLOTS;
+use crate::reclaim;
+use crate::sched::{self, Cause};
+use crate::sync::oneshot;
+use crate::version::{Undecided, View};
+
+/// Leaves that are listed in one stretch at most.
+const MOST_AT_ONCE: usize = if cfg!(any(test, braid_simulation)) { RUN_SLOTS } else { 256 };
+
+/// A walk over the leaves of a tree.
+#[derive(Debug)]
+pub(crate) struct LeafWalk<'t> {
+    tree: &'t PageTree,
+    /// Whose records they are; none of pieces of large values, which have no versions.
+    table: Option<&'t PagedTable>,
+    /// The least key that is not listed; `None` at the end.
+    next: Option<KeyBytes>,
+    /// Leaves from this key up to `next` have nothing that is committed: one image is written for all of them.
+    nothing_from: Option<KeyBytes>,
+    pending: Vec<Pending>,
+    /// Large values that images were written without.
+    left_out: Vec<LargeRef>,
+}
+
+/// An image that is to be written.
+#[derive(Debug)]
+struct Pending {
+    /// The position of its leaf among those that are listed.
+    position: usize,
+    image: Vec<u8>,
+    checksum: u32,
+    /// Where its page is, and its version, if the image is the page as it was then.
+    page: Option<(u32, LatchVersion)>,
+}
+
+impl PagedTable {
+    /// A walk over its leaves.
+    pub(crate) fn walk_leaves(&self) -> LeafWalk<'_> {
+        LeafWalk::new(self.tree(), Some(self))
+    }
+}
+
+impl LargeValues {
+    /// A walk over the leaves that pieces are on.
+    pub(crate) fn walk_leaves(&self) -> LeafWalk<'_> {
+        LeafWalk::new(self.tree(), None)
+    }
+}
+
+impl<'t> LeafWalk<'t> {
+    pub(super) fn new(tree: &'t PageTree, table: Option<&'t PagedTable>) -> Self {
+        let (nothing_from, pending, left_out) = Default::default();
+        Self { tree, table, next: Some(KeyBytes::new()), nothing_from, pending, left_out }
+    }
+
+    fn space(&self) -> &'t Arc<PageSpace> {
+        self.tree.space()
+    }
+
+    /// Lists the next leaves, some, and has written what they take; `false` at the end. `view` is that of a transaction that began
+    /// after the checkpoint did.
+    ///
+    /// # Errors
+    /// When a page cannot be had, or not be written.
+    pub(crate) async fn list_some(
+        &mut self,
+        listing: &mut Listing,
+        view: View<'_>,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<bool, PageError> {
+        let mut needs = self.tree.needs(0);
+        let mut held = None::<HeldPages>;
+        while self.next.is_some() && out.len() < MOST_AT_ONCE && self.pending.len() < RUN_SLOTS {
+            let listed = self.list_in_stretch(listing, view, out);
+            drop(held.take());
+            match listed {
+                Ok(()) => {}
+                Err(Stopped::Undecided) => sched::yield_now(Cause::Undecided).await,
+                Err(Stopped::Failed(error)) => return Err(error),
+                Err(Stopped::Interrupted(why)) => {
+                    held = Some(self.space().gather(&mut needs, &[why], None).await?);
+                }
+            }
+        }
+        drop(held);
+        if self.next.is_none() {
+            self.end_nothing(None, listing, out)?;
+        }
+        self.write_pending(listing, out).await?;
+        Ok(self.next.is_some())
+    }
+
+    /// Large values that images were written without, since this was last called.
+    pub(crate) fn take_left_out(&mut self) -> Vec<LargeRef> {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// Lists leaves without suspending, as far as that is enough for.
+    fn list_in_stretch(
+        &mut self,
+        listing: &mut Listing,
+        view: View<'_>,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), Stopped> {
+        loop {
+            match self.list_settled(listing, out) {
+                Ok(()) => {}
+                Err(Stopped::Interrupted(Interrupted::Restart)) => continue,
+                Err(why) => return Err(why),
+            }
+            if self.next.is_none() || out.len() >= MOST_AT_ONCE {
+                return Ok(());
+            }
+            self.list_latched(listing, view, out)?;
+            if self.pending.len() >= RUN_SLOTS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lists leaves below one page by their places, up to the first that cannot be listed so.
+    fn list_settled(
+        &mut self,
+        listing: &mut Listing,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), Stopped> {
+        let Some(next) = self.next.clone() else { return Ok(()) };
+        let above = self.tree.above_leaf(&next)?;
+        let Some((above, version)) = above else { return Ok(()) };
+        let (page, shape) = (above.page, above.shape());
+        let first = page.child_place(shape, &Suffix::new(&next, shape.prefix_bytes));
+        for place in first..shape.count {
+            if out.len() >= MOST_AT_ONCE {
+                break;
+            }
+            let low = if place == 0 { page.low_fence() } else { page.key(place) };
+            let high = match place + 1 < shape.count {
+                true => Some(page.key(place + 1)),
+                false => page.high_fence(),
+            };
+            let id = PageId::new(page.child(place));
+            above.validate(version)?;
+            if self.next.as_ref() != Some(&low) || listing.has(id) {
+                break;
+            }
+            let Some((place, stored)) =
+                self.keep_settled(id, listing, || above.validate(version))?
+            else {
+                break;
+            };
+            self.list(ListedLeaf { low, page: id, place, stored }, listing, out)?;
+            self.next = high;
+        }
+        Ok(())
+    }
+
+    /// The place of a leaf, if its image is the leaf as it is, and settled; the checkpoint leads there then. `validate` says
+    /// that it is still the leaf that was meant.
+    fn keep_settled(
+        &self,
+        id: PageId,
+        listing: &Listing,
+        validate: impl Fn() -> Result<(), Restart>,
+    ) -> Result<Option<(DiskPlace, StoredOnPage)>, Restart> {
+        let (space, zones) = (self.space(), listing.zones());
+        let kept = match space.map.get(id) {
+            Whereabouts::OnDisk(place) if place.is_settled() => {
+                zones.list(place.slot, true);
+                let is_there = || space.map.get(id) == Whereabouts::OnDisk(place);
+                let stored = is_there().then(|| space.map.stored(id));
+                let is_it = stored.is_some() && is_there() && validate().is_ok();
+                if !is_it {
+                    zones.list(place.slot, false);
+                    return Err(Restart);
+                }
+                stored.map(|stored| (place, stored))
+            }
+            Whereabouts::Frame(number) => {
+                let frame = space.frame(number);
+                // Not changed by this: only looked at while nobody else changes it.
+                let latched = frame.acquire(frame.version(id)?)?;
+                let place = latched.place().filter(|place| place.is_settled());
+                let Some(place) = place.filter(|_| !latched.frame.is_dirty()) else {
+                    return Ok(None);
+                };
+                zones.list(place.slot, true);
+                if validate().is_err() {
+                    zones.list(place.slot, false);
+                    return Err(Restart);
+                }
+                Some((place, space.map.stored(id)))
+            }
+            Whereabouts::Free => return Err(Restart),
+            Whereabouts::OnDisk(_) | Whereabouts::Loading => None,
+        };
+        Ok(kept)
+    }
+
+    /// Lists the next leaf with an image that is to be written.
+    fn list_latched(
+        &mut self,
+        listing: &mut Listing,
+        view: View<'_>,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), Stopped> {
+        let Some(low) = self.next.clone() else { return Ok(()) };
+        let operation = self.table.map(|_| reclaim::enter());
+        let mut leaf = self.tree.try_latch(&low, Room::NONE)?;
+        if let Some(table) = self.table {
+            table.unmark_decided(&mut leaf, view.status);
+            prune_on(&mut leaf);
+        }
+        let (page, high) = (leaf.page(), leaf.high_fence());
+        let (id, begins_here) = (page.id(), page.page.low_fence() == low);
+        if page.is_settled() && begins_here && !listing.has(id) {
+            if let Some(place) = page.place().filter(|place| place.is_settled())
+                && !page.frame.is_dirty()
+            {
+                listing.zones().list(place.slot, true);
+                let stored = self.space().map.stored(id);
+                self.list(ListedLeaf { low, page: id, place, stored }, listing, out)?;
+            } else {
+                let from = Some((page.number, page.version_after()));
+                self.add_image(page.page, id, low, from, listing, out)?;
+            }
+        } else {
+            let committed = match self.table.zip(operation.as_ref()) {
+                Some((table, operation)) => table.committed_copy(&leaf, view, operation)?,
+                None => CommittedLeaf { page: page.page.copy(), left_out: Vec::new() },
+            };
+            self.left_out.extend(committed.left_out);
+            self.add_part(&leaf, committed.page.page(), &low, high.as_deref(), listing, out)?;
+        }
+        self.next = high;
+        Ok(())
+    }
+
+    /// Adds an image of what a copy of a leaf has from `low` on; or several, if that does not fit, as the key from which on it
+    /// is to have them may be longer than the leaf's own.
+    fn add_part(
+        &mut self,
+        leaf: &LatchedLeaf<'_>,
+        copy: Page<'_, Cell<u64>>,
+        low: &[u8],
+        high: Option<&[u8]>,
+        listing: &mut Listing,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), Stopped> {
+        let first = match copy.find(low) {
+            Slot::At(place) | Slot::Before(place) => place,
+        };
+        if first == copy.count() {
+            self.nothing_from.get_or_insert_with(|| KeyBytes::from_slice(low));
+            return Ok(());
+        }
+        let own = (!listing.has(leaf.page_id())).then(|| leaf.page_id());
+        let (mut from, mut low) = (first, KeyBytes::from_slice(low));
+        let mut id = own;
+        while from < copy.count() {
+            let mut to = copy.count();
+            let mut end = high.map(KeyBytes::from_slice);
+            while !copy.fits_between(from..to, &low, end.as_deref()) {
+                to -= 1;
+                assert!(to > from, "a page has room for one entry of any size");
+                end = Some(copy.separator_before(to));
+            }
+            let page = match id.take() {
+                Some(id) => id,
+                None => listing.make_up_id()?,
+            };
+            let part = PageCopy::zeros(copy.bytes());
+            let format = copy.part(page.number(), &low, end.as_deref());
+            part.page().become_part(copy, from..to, &format);
+            self.add_image(part.page(), page, low, None, listing, out)?;
+            (from, low) = (to, end.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Adds an image of a page.
+    fn add_image<W: PageWord>(
+        &mut self,
+        page: Page<'_, W>,
+        id: PageId,
+        low: KeyBytes,
+        from: Option<(u32, LatchVersion)>,
+        listing: &mut Listing,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), PageError> {
+        self.end_nothing(Some(&low), listing, out)?;
+        let mut image = vec![0; page.bytes()];
+        let (checksum, stored) = (page.write_image(&mut image), page.stored());
+        // Where it is comes with the write.
+        let place = DiskPlace::new(0, checksum, true);
+        self.pending.push(Pending { position: out.len(), image, checksum, page: from });
+        self.list(ListedLeaf { low, page: id, place, stored }, listing, out)
+    }
+
+    /// Ends the range of leaves that have nothing with the key at which the next one begins, if there is such a range.
+    fn end_nothing(
+        &mut self,
+        high: Option<&KeyBytes>,
+        listing: &mut Listing,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), PageError> {
+        let Some(low) = self.nothing_from.take() else { return Ok(()) };
+        let id = listing.make_up_id()?;
+        let page = PageCopy::zeros(listing.page_bytes());
+        let high = high.map(|high| &high[..]);
+        let (page, number, table) = (page.page(), id.number(), self.tree.table());
+        page.format(&Format { level: 0, page: number, table, low: &low, high });
+        self.add_image(page, id, low, None, listing, out)
+    }
+
+    fn list(
+        &mut self,
+        leaf: ListedLeaf,
+        listing: &mut Listing,
+        out: &mut Vec<ListedLeaf>,
+    ) -> Result<(), PageError> {
+        self.end_nothing(Some(&leaf.low), listing, out)?;
+        listing.add(leaf.page);
+        out.push(leaf);
+        Ok(())
+    }
+
+    /// Writes the images that are to be written, and says of their leaves where they are.
+    async fn write_pending(
+        &mut self,
+        listing: &mut Listing,
+        out: &mut [ListedLeaf],
+    ) -> Result<(), PageError> {
+        let space = self.space().clone();
+        let zones = listing.zones().clone();
+        let slot_bytes = zones.slot_bytes();
+        let mut pending = std::mem::take(&mut self.pending);
+        while !pending.is_empty() {
+            let run = zones.take(pending.len().min(RUN_SLOTS))?;
+            let some: Vec<Pending> = pending.drain(..run.len()).collect();
+            let mut bytes = AlignedBuffer::zeroed(some.len() * slot_bytes);
+            for (one, slot) in some.iter().zip(bytes.chunks_mut(slot_bytes)) {
+                slot[..one.image.len()].copy_from_slice(&one.image);
+            }
+            let images = Arc::new(Images::new(bytes, run));
+            let (done, is_done) = oneshot::channel();
+            images.run().write_then(images.clone(), move |written| _ = done.send(written));
+            let canceled = || {
+                let (path, offset) = zones.name(images.run().slot(0));
+                Err(LogError::io("write pages to", &path, offset, std::io::ErrorKind::Other.into()))
+            };
+            is_done.await.unwrap_or_else(|oneshot::Canceled| canceled())?;
+            listing.images += some.len() as u64;
+            for (number, one) in some.iter().enumerate() {
+                let (run, leaf) = (images.run(), &mut out[one.position]);
+                leaf.place = DiskPlace::new(run.slot(number), one.checksum, true);
+                zones.list(run.slot(number), true);
+                if let Some((frame, version)) = one.page
+                    // Unchanged, for its version never comes back.
+                    && let Ok(mut latched) = space.frame(frame).acquire(version)
+                {
+                    run.keep(number);
+                    space.set_written(&mut latched, leaf.place, leaf.stored);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a stretch has ended before all was listed that could be.
+#[derive(Debug)]
+enum Stopped {
+    Interrupted(Interrupted),
+    /// Another worker decides what is seen.
+    Undecided,
+    Failed(PageError),
+}
+
+impl From<Interrupted> for Stopped {
+    fn from(why: Interrupted) -> Self {
+        Self::Interrupted(why)
+    }
+}
+
+impl From<Restart> for Stopped {
+    fn from(Restart: Restart) -> Self {
+        Self::Interrupted(Interrupted::Restart)
+    }
+}
+
+impl From<Undecided> for Stopped {
+    fn from(Undecided: Undecided) -> Self {
+        Self::Undecided
+    }
+}
+
+impl From<PageError> for Stopped {
+    fn from(error: PageError) -> Self {
+        Self::Failed(error)
+    }
+}
