@@ -9,6 +9,8 @@ mod replay;
 mod upkeep;
 
 pub(crate) use check::check_tables;
+#[cfg(all(test, not(loom)))]
+pub(crate) use checkpoint::write_records_of_earlier_build;
 pub(crate) use checkpoint::{
     Checkpoint, check as check_checkpoint, estimate as estimate_checkpoint, name as checkpoint_name,
 };

@@ -16,14 +16,14 @@ const FRAMES: u32 = 16;
 const PIECE: usize = 960;
 
 /// Pieces that there are of the only table's large values.
-fn pieces(db: &Database) -> u64 {
+pub(super) fn pieces(db: &Database) -> u64 {
     let tables = db.shared.engine.tables();
     let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
     paged.large().map_or(0, |large| large.stored().records)
 }
 
 /// Waits until there are so many; the time limit of the test says when it takes too long.
-fn wait_for_pieces(db: &Database, expected: u64) {
+pub(super) fn wait_for_pieces(db: &Database, expected: u64) {
     wait_until(db, || {
         let there = pieces(db);
         assert!(there >= expected, "pieces are missing");
@@ -31,7 +31,7 @@ fn wait_for_pieces(db: &Database, expected: u64) {
     });
 }
 
-fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {
+pub(super) fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {
     values.filter(|bytes| *bytes > 1024).map(|bytes| bytes.div_ceil(PIECE) as u64).sum()
 }
 

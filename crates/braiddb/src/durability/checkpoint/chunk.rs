@@ -249,7 +249,11 @@ impl<'c> ChunkReader<'c> {
 impl ChunkWriter {
     /// Adds a record of a paged table: how many bytes of the value, which are all unless it is large; `None` if it does
     /// not fit any more. The rest of the value goes to the next chunks ([`Self::push_rest`]).
-    pub(super) fn push_record(&mut self, key: &[u8], value: &[u8]) -> Option<usize> {
+    pub(in crate::durability::checkpoint) fn push_record(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<usize> {
         assert_eq!(self.kind, ChunkKind::Records);
         let header = RecordHeader {
             value_bytes: u32::try_from(value.len()).expect("values are bounded").into(),
@@ -265,7 +269,7 @@ impl ChunkWriter {
     }
 
     /// Adds what there is room for of a value that was cut short; how many bytes of it. Before the first record.
-    pub(super) fn push_rest(&mut self, rest: &[u8]) -> usize {
+    pub(in crate::durability::checkpoint) fn push_rest(&mut self, rest: &[u8]) -> usize {
         assert!(self.kind == ChunkKind::Records && self.is_empty());
         let part = &rest[..rest.len().min(CONTENT_BYTES)];
         self.buffer[self.used..][..part.len()].copy_from_slice(part);

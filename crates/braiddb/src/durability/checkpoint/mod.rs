@@ -17,12 +17,16 @@
 //! durable.
 
 mod chunk;
+#[cfg(all(test, not(loom)))]
+mod earlier;
 mod list;
 mod load;
 mod load_leaves;
 mod read;
 mod write;
 
+#[cfg(all(test, not(loom)))]
+pub(crate) use earlier::write_records_of_earlier_build;
 pub(super) use load::load_newest;
 pub(crate) use read::check;
 pub(crate) use write::estimate;

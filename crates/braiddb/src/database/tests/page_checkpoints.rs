@@ -1,0 +1,163 @@
+//! Checkpoints of paged tables on simulated disks: what is left of large values after a crash, what an opening reads, and
+//! checkpoints of earlier builds.
+
+use std::collections::BTreeMap;
+
+use pollster::block_on;
+
+use super::super::{Database, Options, Table, TableOptions, Transaction};
+use super::paged_large::{pieces, pieces_of, wait_for_pieces};
+use crate::common::{Watched, with_limit};
+use crate::durability::write_records_of_earlier_build;
+use crate::io::{CrashCounts, SimulatedDisk};
+
+/// Longest a test may take, in seconds.
+const LIMIT: u64 = 300;
+
+type Records = Table<u64, [u8]>;
+type Model = BTreeMap<u64, Vec<u8>>;
+
+fn open(disk: &SimulatedDisk, frames: u32) -> (Database, Records) {
+    // None comes by itself.
+    let options = Options::default().page_frames(Some(frames)).checkpoint_bytes(1 << 40);
+    let db = Database::open_simulated(disk, options, 1).unwrap().watched();
+    let paged = TableOptions::default().paged();
+    let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", paged).await;
+    let table = db.run_blocking(open).unwrap();
+    (db, table)
+}
+
+fn put(db: &Database, table: &Records, model: &mut Model, key: u64, value: Vec<u8>) {
+    let (table, written) = (table.clone(), value.clone());
+    db.run_blocking(async move |tx| tx.put(&table, &key, &written[..]).await).unwrap();
+    model.insert(key, value);
+}
+
+fn contents(db: &Database, table: &Records) -> Model {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, Model::new());
+        while let Some((key, value)) = scan.next().await? {
+            found.insert(key, value.to_vec());
+        }
+        Ok::<_, super::super::Error>(found)
+    });
+    found.unwrap()
+}
+
+fn expected_pieces(model: &Model) -> u64 {
+    pieces_of(model.values().map(Vec::len))
+}
+
+/// Values that are being written when a checkpoint is, that nobody sees but a snapshot, or that are taken back: after a crash
+/// there are the pieces of what is committed, and no others.
+#[test]
+fn a_crash_leaves_no_piece_of_what_is_not_there() {
+    for seed in 0..6 {
+        with_limit(LIMIT, move |_| {
+            let disk = SimulatedDisk::new(seed);
+            let (db, table) = open(&disk, 64);
+            let mut model = Model::new();
+            let value = |key: u64, version: u8| vec![version; 2000 + key as usize * 700];
+            (0..20).for_each(|key| put(&db, &table, &mut model, key, value(key, 1)));
+            let snapshot = block_on(db.snapshot()).unwrap();
+            // What it sees stays.
+            (0..6).for_each(|key| put(&db, &table, &mut model, key, value(key, 2)));
+            put(&db, &table, &mut model, 6, vec![3; 10]);
+            let (inner, used) = (db.clone(), table.clone());
+            let commits = seed % 2 == 0;
+            let undecided = db.run_blocking(async move |tx| {
+                for key in 10..14 {
+                    tx.put(&used, &key, &value(key, 4)[..]).await?;
+                }
+                let savepoint = tx.savepoint();
+                tx.put(&used, &15, &value(15, 4)[..]).await?;
+                inner.checkpoint().await?;
+                tx.rollback_to(&savepoint)?;
+                tx.put(&used, &16, &value(1, 4)[..]).await?;
+                if commits { Ok(()) } else { Err(super::super::Error::KeyNotFound) }
+            });
+            assert_eq!(undecided.is_ok(), commits);
+            if commits {
+                (10..14).for_each(|key| _ = model.insert(key, value(key, 4)));
+                model.insert(16, value(1, 4));
+            }
+            put(&db, &table, &mut model, 17, value(2, 5));
+            assert!(pieces(&db) > expected_pieces(&model), "the snapshot's are there");
+            for turns in 0..2 {
+                let crashed = disk.crash(seed * 2 + turns, &mut CrashCounts::default());
+                for generation in 0..2 {
+                    let (db, table) = open(&crashed, 64);
+                    assert!(contents(&db, &table) == model, "generation {generation}");
+                    wait_for_pieces(&db, expected_pieces(&model));
+                    block_on(db.checkpoint()).unwrap();
+                    assert_eq!(db.check().unwrap().problems, [""; 0]);
+                    db.close().unwrap();
+                }
+            }
+            drop(snapshot);
+        });
+    }
+}
+
+/// What an opening reads does not grow with the table: pages come when they are needed.
+#[test]
+fn an_opening_reads_no_leaves() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, table) = open(&disk, 256);
+        let mut model = Model::new();
+        (0..3000).for_each(|key| put(&db, &table, &mut model, key, vec![key as u8; 900]));
+        let first = block_on(db.checkpoint()).unwrap();
+        assert_eq!(first.records, 3001, "the catalog has one");
+        db.close().unwrap();
+        let (db, table) = open(&disk, 256);
+        let pages = db.stats().pages;
+        assert!(pages.faults < 4 && pages.resident < 40, "{pages:?}");
+        // Nor does a checkpoint write any that has not changed.
+        put(&db, &table, &mut model, 7, vec![1; 900]);
+        let before = db.stats().pages.zone_bytes;
+        block_on(db.checkpoint()).unwrap();
+        let pages = db.stats().pages;
+        assert!(pages.faults < 8 && pages.zone_bytes - before <= 4 * 4096, "{pages:?}");
+        assert_eq!(block_on(db.len(&table)).unwrap(), 3000);
+        assert!(contents(&db, &table) == model);
+        db.close().unwrap();
+    });
+}
+
+/// A checkpoint of an earlier build has the records themselves; the next one has places of leaves.
+#[test]
+fn a_checkpoint_of_an_earlier_build_is_loaded() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, table) = open(&disk, 64);
+        let mut model = Model::new();
+        // These are in the log, which is replayed on top.
+        (0..40).for_each(|key| put(&db, &table, &mut model, key, vec![1; 50 + key as usize * 100]));
+        let deleted = table.clone();
+        db.run_blocking(async move |tx| tx.delete(&deleted, &500).await).unwrap();
+        let records: Vec<_> = (20..900_u64)
+            .map(|key| (key.to_be_bytes().to_vec(), vec![2; key as usize % 50 * 300]))
+            .collect();
+        for (key, value) in &records {
+            let key = u64::from_be_bytes(key[..].try_into().unwrap());
+            model.entry(key).or_insert_with(|| value.clone());
+        }
+        let tables = db.shared.engine.tables();
+        let id = tables.iter().find(|table| table.paged().is_some()).unwrap().id;
+        let files = db.shared.engine.log.files().unwrap();
+        write_records_of_earlier_build(&files, id, &records);
+        drop((files, tables));
+        db.close().unwrap();
+        for generation in 0..3 {
+            let (db, table) = open(&disk, 64);
+            assert!(contents(&db, &table) == model, "generation {generation}");
+            wait_for_pieces(&db, expected_pieces(&model));
+            block_on(db.checkpoint()).unwrap();
+            assert_eq!(db.check().unwrap().problems, [""; 0]);
+            put(&db, &table, &mut model, 20 + generation, vec![9; 3000]);
+            db.close().unwrap();
+        }
+    });
+}
