@@ -156,18 +156,13 @@ impl LargeValues {
         large
     }
 
-    /// Notes that a slot leads to a value.
-    pub(crate) fn note_owned(&self, large: LargeRef) {
-        self.unowned.lock().now.remove(&large);
-    }
-
     /// Notes that a value is to be removed.
     pub(crate) fn note_unowned(&self, large: LargeRef) {
         self.unowned.lock().add(large);
     }
 
-    /// Notes that a value's pieces are removed.
-    pub(crate) fn note_removed(&self, large: LargeRef) {
+    /// Notes that a slot leads to a value, or that its pieces are removed.
+    pub(crate) fn note_settled(&self, large: LargeRef) {
         self.unowned.lock().now.remove(&large);
     }
 
@@ -265,7 +260,7 @@ impl LargeValues {
                 Slot::At(_) => unreachable!("a piece is written once"),
             }
         }
-        self.note_owned(large);
+        self.note_settled(large);
         Ok(large)
     }
 

@@ -287,7 +287,11 @@ impl Engine {
         }
     }
 
-    fn page_space(&self) -> Result<&Arc<PageSpace>, PageError> {
+    /// The pages of paged tables, made if there was no such table yet.
+    ///
+    /// # Errors
+    /// When there is no memory for them; the operating system's.
+    pub(crate) fn page_space(&self) -> Result<&Arc<PageSpace>, PageError> {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
@@ -361,14 +365,6 @@ impl Engine {
     /// The pages of paged tables, once there is one.
     pub(crate) fn pages(&self) -> Option<&Arc<PageSpace>> {
         self.pages.get()
-    }
-
-    /// The same, made if there was none.
-    ///
-    /// # Errors
-    /// When there is no memory for them; the operating system's.
-    pub(crate) fn make_pages(&self) -> Result<&Arc<PageSpace>, PageError> {
-        self.page_space()
     }
 
     /// Bytes that zones grow by for images of a checkpoint, at most.

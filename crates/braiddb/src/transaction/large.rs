@@ -81,7 +81,7 @@ impl Draft<'_> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if self.is_written.get() {
-            self.values.note_owned(self.large);
+            self.values.note_settled(self.large);
         } else {
             self.transaction.worker().discard(self.values.clone(), self.large);
         }
@@ -286,6 +286,6 @@ async fn remove(
         }
         values.remove_piece(large, piece).await?;
     }
-    values.note_removed(large);
+    values.note_settled(large);
     Ok(())
 }

@@ -14,7 +14,7 @@ impl Input<'_> {
         let Some(PagesInCheckpoint { id_limit, page_bytes }) = self.reader.pages else {
             return Ok(());
         };
-        let space = self.engine.make_pages()?;
+        let space = self.engine.page_space()?;
         let wrong = if !self.files.allows_paged() {
             NO_PAGED_TABLES
         } else if space.page_bytes() != page_bytes {

@@ -165,11 +165,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) async fn write(
-        &self,
-        offset: u64,
-        bytes: AlignedBuffer,
-    ) -> Result<(), OperationError> {
+    async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
         written.map_err(|error| failed_at("write", self.file.path(), offset, error))
     }
@@ -233,7 +229,7 @@ fn failed(action: &'static str, path: &Path, error: std::io::Error) -> Operation
     failed_at(action, path, 0, error)
 }
 
-pub(super) fn failed_at(
+fn failed_at(
     action: &'static str,
     path: &Path,
     offset: u64,

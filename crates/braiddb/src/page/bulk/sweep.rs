@@ -4,7 +4,6 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use super::Marks;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::layout::KeyBytes;
 use crate::page::table::PagedTable;
@@ -36,13 +35,7 @@ impl PagedTable {
             let why = match tree.try_latch(key, Room::NONE) {
                 Ok(mut leaf) => {
                     let epoch = leaf.bulk_epoch();
-                    if epoch != 0 {
-                        match self.bulk.epochs.marks(epoch, status) {
-                            Marks::SeenByAll => self.unmark_all(&mut leaf, true),
-                            Marks::Aborted => self.unmark_all(&mut leaf, false),
-                            Marks::Committed(_) | Marks::Undecided => {}
-                        }
-                    }
+                    self.unmark_decided(&mut leaf, status);
                     break (leaf.high_fence(), epoch != 0 && leaf.is_sparse());
                 }
                 Err(why) => why,

@@ -7,7 +7,9 @@ use crate::memory::MemoryCounters;
 use crate::page::error::PageError;
 use crate::page::gather::Needs;
 use crate::page::large::LargeValues;
-use crate::page::layout::{ChildrenWords, Format, KeyBytes, PAGE_ID_LIMIT, StoredOnPage};
+use crate::page::layout::{
+    ChildrenWords, Format, KeyBytes, PAGE_ID_LIMIT, StoredOnPage, max_key_bytes,
+};
 use crate::page::map::{DiskPlace, PageId};
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
@@ -77,7 +79,7 @@ impl TreeLoader {
         let Listed { low, page, place, stored } = leaf;
         let damaged = |why| Err(LoadError::Damaged(why));
         let is_next = self.last.as_ref().map_or(low.is_empty(), |last| &last[..] < low);
-        if !is_next || low.len() > crate::page::layout::max_key_bytes(self.space.page_bytes()) {
+        if !is_next || low.len() > max_key_bytes(self.space.page_bytes()) {
             return damaged("leaves are not in order");
         }
         let Some(place) = DiskPlace::from_file(place) else {

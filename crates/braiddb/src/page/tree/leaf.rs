@@ -160,11 +160,6 @@ impl<'t> LatchedLeaf<'t> {
         self.page.page.find(key)
     }
 
-    /// Bytes that are free and not reserved.
-    pub(in crate::page) fn room(&self) -> usize {
-        self.page.page.free_bytes().saturating_sub(self.page.reserved_bytes())
-    }
-
     /// The leaf, or what hangs on it, is about to change: readers start again.
     pub(in crate::page) fn touch(&mut self) {
         self.page.changed();
