@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use pollster::block_on;
 
-use super::super::{Database, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::paged_disk::wait_until;
 use super::paged_large::{pieces, pieces_of, wait_for_pieces};
 use crate::common::{Watched, with_limit};
 use crate::durability::write_records_of_earlier_build;
 use crate::io::{CrashCounts, SimulatedDisk};
+use crate::sync::statistic::{AtomicBool, Ordering};
 
 /// Longest a test may take, in seconds.
 const LIMIT: u64 = 300;
@@ -40,7 +42,7 @@ fn contents(db: &Database, table: &Records) -> Model {
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, value.to_vec());
         }
-        Ok::<_, super::super::Error>(found)
+        Ok::<_, Error>(found)
     });
     found.unwrap()
 }
@@ -75,7 +77,7 @@ fn a_crash_leaves_no_piece_of_what_is_not_there() {
                 inner.checkpoint().await?;
                 tx.rollback_to(&savepoint)?;
                 tx.put(&used, &16, &value(1, 4)[..]).await?;
-                if commits { Ok(()) } else { Err(super::super::Error::KeyNotFound) }
+                if commits { Ok(()) } else { Err(Error::KeyNotFound) }
             });
             assert_eq!(undecided.is_ok(), commits);
             if commits {
@@ -159,5 +161,53 @@ fn a_checkpoint_of_an_earlier_build_is_loaded() {
             put(&db, &table, &mut model, 20 + generation, vec![9; 3000]);
             db.close().unwrap();
         }
+    });
+}
+
+/// Leaves that are emptied go, also where a checkpoint comes by them before those do who have emptied them, and takes off what is of
+/// no use on them.
+#[test]
+fn leaves_that_are_emptied_beside_checkpoints_go() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, table) = open(&disk, 4096);
+        let leaves = || {
+            let tables = db.shared.engine.tables();
+            tables.iter().find_map(|table| table.paged()).unwrap().leaves()
+        };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: nothing follows from it.
+                while !is_over.load(Ordering::Relaxed) {
+                    block_on(db.checkpoint()).unwrap();
+                }
+            });
+            for round in 0..40 {
+                let used = table.clone();
+                let fill = db.run_bulk(&table, async move |tx| {
+                    for key in 0..1500 {
+                        tx.put(&used, &key, &[round; 300][..]).await?;
+                    }
+                    Ok::<_, Error>(())
+                });
+                block_on(fill).unwrap();
+                assert!(leaves() > 100);
+                let used = table.clone();
+                let delete = async move |tx: &Transaction| {
+                    for key in 0..1500 {
+                        assert!(tx.delete(&used, &key).await?);
+                    }
+                    Ok::<_, Error>(())
+                };
+                if round % 2 == 0 {
+                    block_on(db.run_bulk(&table, delete)).unwrap();
+                } else {
+                    db.run_blocking(delete).unwrap();
+                }
+                wait_until(&db, || leaves() <= 2);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     });
 }

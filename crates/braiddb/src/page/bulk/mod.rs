@@ -93,8 +93,16 @@ impl PagedTable {
         }
     }
 
-    /// Takes the marks off a leaf, if it is known what became of their operation, and all see it.
-    pub(super) fn unmark_decided(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
+    /// Takes the marks off a leaf, if everybody sees what they stand for.
+    pub(super) fn unmark_seen_by_all(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
+        let epoch = leaf.bulk_epoch();
+        if epoch != 0 && self.bulk.epochs.marks(epoch, status) == Marks::SeenByAll {
+            self.unmark_all(leaf, true);
+        }
+    }
+
+    /// The same, or if their operation was aborted.
+    fn unmark_decided(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
         let epoch = leaf.bulk_epoch();
         if epoch == 0 {
             return;

@@ -4,11 +4,12 @@ use std::cell::Cell;
 
 use crate::page::layout::{Page, PageCopy, SlotFlags};
 use crate::page::table::{PagedTable, copy_slot};
+use crate::page::tidy::prune_on;
 use crate::page::tree::LatchedLeaf;
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
 use crate::page::versions::{Mapping, Start};
 use crate::reclaim::OperationGuard;
-use crate::version::{Undecided, View};
+use crate::version::{StatusTable, Undecided, View};
 
 /// A copy of a leaf that has what is committed, and nothing else.
 pub(super) struct CommittedLeaf {
@@ -25,6 +26,21 @@ enum Becomes {
 }
 
 impl PagedTable {
+    /// Takes off a leaf the marks and chains that nobody needs any more, if no slot goes with them: whoever takes slots off
+    /// sees to it that what is left is merged, and finds that nothing is to be done where another has taken them.
+    pub(super) fn take_off_what_is_settled(
+        &self,
+        leaf: &mut LatchedLeaf<'_>,
+        status: &StatusTable,
+    ) {
+        let is_deleted = |place| leaf.flags(place).has(SlotFlags::DELETED);
+        if (0..leaf.count()).any(is_deleted) {
+            return;
+        }
+        self.unmark_seen_by_all(leaf, status);
+        prune_on(leaf);
+    }
+
     /// A copy of a latched leaf as all see it who begin now.
     ///
     /// # Errors

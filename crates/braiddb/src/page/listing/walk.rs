@@ -23,7 +23,6 @@ use crate::page::layout::{Format, KeyBytes, Page, PageCopy, PageWord, Slot, Stor
 use crate::page::map::{DiskPlace, PageId, Whereabouts};
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
-use crate::page::tidy::prune_on;
 use crate::page::tree::{LatchedLeaf, PageTree, Room};
 use crate::page::value::LargeRef;
 use crate::page::write_back::Images;
@@ -236,8 +235,7 @@ impl<'t> LeafWalk<'t> {
         let operation = self.table.map(|_| reclaim::enter());
         let mut leaf = self.tree.try_latch(&low, Room::NONE)?;
         if let Some(table) = self.table {
-            table.unmark_decided(&mut leaf, view.status);
-            prune_on(&mut leaf);
+            table.take_off_what_is_settled(&mut leaf, view.status);
         }
         let (page, high) = (leaf.page(), leaf.high_fence());
         let (id, begins_here) = (page.id(), page.page.low_fence() == low);
