@@ -254,9 +254,7 @@ impl PageSpace {
         if let Err(damage) = read {
             latched.empty();
             let zones = self.zones.as_ref().expect("pages are on disk");
-            let (path, offset) = zones.name(place.slot);
-            let reason = damage.to_string();
-            return Err(LogError::DamagedPage { path, offset, reason }.into());
+            return Err(zones.damaged(place.slot, damage).into());
         }
         // Relaxed: statistics.
         self.counters.loaded.fetch_add(1, Ordering::Relaxed);

@@ -16,12 +16,12 @@
 mod places;
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(in crate::page) use places::RUN_SLOTS;
 use places::{Places, SLOTS, TakenBy};
 
+use super::layout::PageDamage;
 use super::map::{DiskPlace, SLOT_LIMIT};
 use super::write_back::Images;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
@@ -141,10 +141,15 @@ impl Zones {
         slot % SLOTS * self.slot_bytes as u64
     }
 
-    /// The path of the file that a place is in, and where there, for errors.
-    pub(in crate::page) fn name(&self, slot: u64) -> (PathBuf, u64) {
+    /// That what is in a place is not what was written there.
+    pub(in crate::page) fn damaged(&self, slot: u64, damage: PageDamage) -> LogError {
         let (file, offset) = self.locate(slot);
-        (file.path().to_owned(), offset)
+        let path = file.path().to_owned();
+        // A writer that could not see that the zone is read, as its file had to be closed, may have written there.
+        match self.files().is_read_only() {
+            true => LogError::Outdated { path },
+            false => LogError::DamagedPage { path, offset, reason: damage.to_string() },
+        }
     }
 
     /// Reads what is in a place, and tells `then` when that is done: on a worker later, between its tasks; elsewhere at
@@ -464,6 +469,12 @@ impl Run {
             let written = file.write_all_at((*images).as_ref(), offset);
             then(checked(written));
         }
+    }
+
+    /// That a write to the run was not done, as nothing is any more.
+    pub(in crate::page) fn was_given_up(&self) -> LogError {
+        let (path, offset) = (self.file.path(), self.zones.offset(self.first));
+        LogError::io("write pages to", path, offset, ErrorKind::Interrupted.into())
     }
 
     /// The number of a place of the run among all of the zones.

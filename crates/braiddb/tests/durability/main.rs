@@ -17,6 +17,7 @@ mod log_failure;
 mod memory;
 mod read_admission;
 mod read_only;
+mod read_only_pages;
 mod recovery;
 mod reopening;
 mod small_database;

@@ -323,8 +323,7 @@ fn account(cents: u64) -> Vec<u8> {
     bytes
 }
 
-fn open_accounts(db: &Database) -> Table<u64, [u8]> {
-    let options = TableOptions::default().cache_cold(false);
+fn open_accounts(db: &Database, options: TableOptions) -> Table<u64, [u8]> {
     let create = async move |tx: &Transaction| tx.create_table_with("accounts", options).await;
     let table: Table<u64, [u8]> = db.run_blocking(create).unwrap();
     let of = table.clone();
@@ -360,13 +359,20 @@ fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
     moved.unwrap().wait().unwrap();
 }
 
+/// Of records in the log, and of pages of which checkpoints write other images again and again.
 #[test]
 fn a_reader_beside_a_writer_sees_whole_transactions() {
-    with_limit(LIMIT_SECONDS, |_| {
+    for options in [TableOptions::default().cache_cold(false), TableOptions::default().paged()] {
+        read_beside_a_writer(options);
+    }
+}
+
+fn read_beside_a_writer(options: TableOptions) {
+    with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let writer = Database::open(&path, transfers()).unwrap().watched();
-        let table = open_accounts(&writer);
+        let table = open_accounts(&writer, options);
         let over = Arc::new(AtomicBool::new(false));
         let reader = {
             let (path, over) = (path.clone(), over.clone());
@@ -438,7 +444,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         let path = directory.path().join("db");
         let writer =
             Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap().watched();
-        let table = open_accounts(&writer);
+        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         writer.close().unwrap();
         drop(table);
         let db = Database::open_read_only(&path).unwrap();
@@ -478,7 +484,7 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let writer = Database::open(&path, transfers()).unwrap().watched();
-        let table = open_accounts(&writer);
+        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         let mut round = 0;
         let mut go_on = |until: &dyn Fn(&braiddb::LogStats) -> bool| {
             while !until(&writer.stats().log) {
@@ -537,7 +543,7 @@ fn damage_is_still_told() {
         let path = directory.path().join("db");
         let writer =
             Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap().watched();
-        let table = open_accounts(&writer);
+        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         transfer(&writer, &table, 1, 500);
         drop(table);
         writer.close().unwrap();

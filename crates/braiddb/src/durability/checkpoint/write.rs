@@ -109,10 +109,11 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     listing.iter_mut().for_each(Listing::note_named);
     files.rename(unfinished, &name(lsn)).map_err(OperationError::storage)?;
     sync_directory(files).await?;
+    let (bytes, paged_bytes) = (offset(output.chunks), output.paged_bytes);
+    // Before places come free to which only the one before leads: from here on nobody looks at that.
+    engine.checkpoints.note(lsn, bytes, paged_bytes);
     listing.into_iter().for_each(Listing::publish);
     remove_older(files, lsn)?;
-    let (bytes, paged_bytes) = (offset(output.chunks), output.paged_bytes);
-    engine.checkpoints.note(lsn, bytes, paged_bytes);
     engine.expect_checkpoint();
     let checkpoint = Checkpoint { lsn, end, records: output.records, bytes, paged_bytes };
     Ok(Written { checkpoint, live: output.live })

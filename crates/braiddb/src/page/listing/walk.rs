@@ -15,7 +15,6 @@ use super::committed::CommittedLeaf;
 use super::{ListedLeaf, Listing};
 use crate::io::AlignedBuffer;
 use crate::latch::{LatchVersion, Restart};
-use crate::log::LogError;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::gather::HeldPages;
 use crate::page::large::LargeValues;
@@ -371,11 +370,7 @@ impl<'t> LeafWalk<'t> {
             let images = Arc::new(Images::new(bytes, run));
             let (done, is_done) = oneshot::channel();
             images.run().write_then(images.clone(), move |written| _ = done.send(written));
-            let canceled = || {
-                let (path, offset) = zones.name(images.run().slot(0));
-                Err(LogError::io("write pages to", &path, offset, std::io::ErrorKind::Other.into()))
-            };
-            is_done.await.unwrap_or_else(|oneshot::Canceled| canceled())?;
+            is_done.await.unwrap_or_else(|oneshot::Canceled| Err(images.run().was_given_up()))?;
             listing.images += some.len() as u64;
             for (number, one) in some.iter().enumerate() {
                 let (run, leaf) = (images.run(), &mut out[one.position]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::io::{AlignedBuffer, File};
 use crate::log::{DirectoryCopy, LogError, LogFiles, WeakLogFiles};
+use crate::page::layout::PageDamage;
 use crate::page::map::DiskPlace;
 use crate::page::write_back::Images;
 use crate::sync::ModelMutex;
@@ -65,8 +66,9 @@ impl Zones {
         self.slots.lock().iter().flatten().map(|bytes| bytes.len() as u64).sum()
     }
 
-    pub(in crate::page) fn name(&self, slot: u64) -> (PathBuf, u64) {
-        (PathBuf::new(), slot)
+    pub(in crate::page) fn damaged(&self, slot: u64, damage: PageDamage) -> LogError {
+        let (path, reason) = (PathBuf::new(), damage.to_string());
+        LogError::DamagedPage { path, offset: slot, reason }
     }
 
     pub(in crate::page) fn read_then(
@@ -147,6 +149,10 @@ impl Run {
         let bytes = (*images).as_ref()[..self.zones.slot_bytes].to_vec();
         self.zones.slots.lock()[self.slot as usize] = Some(bytes);
         then(Ok(()));
+    }
+
+    pub(in crate::page) fn was_given_up(&self) -> LogError {
+        unreachable!("models write at once")
     }
 
     pub(in crate::page) fn slot(&self, _number: usize) -> u64 {

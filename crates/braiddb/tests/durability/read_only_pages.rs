@@ -1,0 +1,75 @@
+//! Reading pages of a database that somebody else writes to: images to which the reader's checkpoint leads stay as they are.
+
+use std::path::Path;
+
+use crate::common::{Watched, with_limit};
+use braiddb::{Database, Error, Options, Table, TableOptions, Transaction};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 120;
+const RECORDS: u64 = 600;
+
+type Records = Table<u64, [u8]>;
+
+fn write_all(db: &Database, table: &Records, version: u8) {
+    let table = table.clone();
+    let written = db.run_blocking(async move |tx| {
+        for key in 0..RECORDS {
+            tx.put(&table, &key, &[version; 700][..]).await?;
+        }
+        Ok::<_, Error>(())
+    });
+    written.unwrap();
+    block_on(db.checkpoint()).unwrap();
+}
+
+fn writer(path: &Path) -> (Database, Records) {
+    // No checkpoint comes by itself.
+    let options = Options::default().checkpoint_bytes(1 << 40);
+    let db = Database::open(path, options).unwrap().watched();
+    let paged = TableOptions::default().paged();
+    let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
+    let table = db.run_blocking(create).unwrap();
+    (db, table)
+}
+
+fn versions(db: &Database) -> Result<Vec<u8>, Error> {
+    let table: Records = block_on(db.open_table("records"))?;
+    db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+        while let Some((_, value)) = scan.next().await? {
+            assert_eq!(value.len(), 700);
+            found.push(value[0]);
+        }
+        Ok(found)
+    })
+}
+
+/// Readers that have loaded nothing yet, while a writer changes all pages and writes checkpoints again and again: each sees what
+/// its checkpoint leads to. What they keep from being used again is of use again when they are gone.
+#[test]
+fn readers_see_the_images_of_their_checkpoint_however_many_come_after_it() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let (db, table) = writer(&path);
+        let mut readers = Vec::new();
+        for version in 0..8 {
+            write_all(&db, &table, version);
+            readers.push(Database::open_read_only(&path).unwrap());
+        }
+        let kept = db.stats().pages.zone_bytes;
+        for version in 8..12 {
+            write_all(&db, &table, version);
+        }
+        for (version, reader) in (0..).zip(&readers) {
+            assert!(versions(reader).unwrap() == [version; RECORDS as usize], "version {version}");
+        }
+        drop(readers);
+        (12..15).for_each(|version| write_all(&db, &table, version));
+        let left = db.stats().pages.zone_bytes;
+        assert!(left < kept / 3, "{left} bytes of {kept} are left");
+        assert!(versions(&db).unwrap() == [14; RECORDS as usize]);
+        db.close().unwrap();
+    });
+}
