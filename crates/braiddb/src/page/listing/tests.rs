@@ -212,3 +212,21 @@ fn load(space: &Arc<PageSpace>, leaves: &[ListedLeaf]) -> PageTree {
     }
     run_now(loader.finish()).unwrap()
 }
+
+/// A zone that could not be made durable may have lost images that can be read: no checkpoint leads there any more.
+#[test]
+fn nothing_is_listed_once_a_zone_could_not_be_made_durable() {
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let files = log.cold_store().unwrap().files();
+        let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
+        let listing = Listing::begin(space.clone()).unwrap();
+        let failed = std::io::Error::other("it failed");
+        let told = listing.note_failed_sync(LogError::io("sync", "zone".as_ref(), 0, failed));
+        assert!(told.to_string().contains("it failed"), "{told}");
+        drop(listing);
+        let told = Listing::begin(space).unwrap_err();
+        assert!(told.to_string().contains("it failed"), "{told}");
+    });
+}

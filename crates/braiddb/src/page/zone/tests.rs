@@ -52,3 +52,70 @@ fn places_are_one_holders_each() {
         assert!(!log.files().unwrap().list().unwrap().iter().any(|name| is_zone(name)));
     });
 }
+
+/// Places are free if neither a page nor a checkpoint has them, whatever is taken, listed, published and given up; and how many are
+/// free, and have room on the disk, is counted.
+#[test]
+fn places_are_kept_for_whoever_they_are_taken_by() {
+    use places::TakenBy::{Live, Next, Published};
+    with_limit(PART_SECONDS, |_| {
+        // Few, that the same ones are met again.
+        const SOME: u64 = 300;
+        let mut random = fastrand::Rng::with_seed(1);
+        let (mut places, mut backed) = (Places::new(), BTreeSet::new());
+        let [mut live, mut published, mut next] = [(); 3].map(|()| BTreeSet::new());
+        for step in 0..60_000 {
+            let place = random.u64(..SOME);
+            match random.u8(..100) {
+                0 => {
+                    let keeps = random.u8(..4) == 0;
+                    places.publish(keeps);
+                    let before = std::mem::replace(&mut published, std::mem::take(&mut next));
+                    published.extend(before.into_iter().filter(|_| keeps));
+                }
+                1 => {
+                    places.abandon();
+                    next.clear();
+                }
+                2 => {
+                    let (end, backed_end) = places.ends();
+                    let taken = live.iter().chain(&published).chain(&next);
+                    assert_eq!(end, taken.max().map_or(0, |last| last + 1));
+                    assert_eq!(backed_end, backed.last().map_or(0, |last| last + 1));
+                    places.note_cut(end);
+                    backed.retain(|place| *place < end);
+                }
+                kind => {
+                    let by = if kind % 2 == 0 { Live } else { Next };
+                    let set = if kind % 2 == 0 { &mut live } else { &mut next };
+                    let is = random.bool();
+                    places.set(place, by, is);
+                    if is {
+                        set.insert(place);
+                        backed.insert(place);
+                    } else {
+                        set.remove(&place);
+                    }
+                }
+            }
+            let all = [(&live, Live), (&published, Published), (&next, Next)];
+            assert!(all.iter().all(|(set, by)| set.contains(&place) == places.is(place, *by)));
+            if step % 16 == 0 {
+                let taken: BTreeSet<_> = live.iter().chain(&published).chain(&next).collect();
+                assert_eq!(places.free(), SLOTS - taken.len() as u64);
+                let free = backed.iter().filter(|place| !taken.contains(place));
+                assert_eq!(places.backed(), free.count() as u64);
+                let runs = places.runs_of(Published).into_iter().flatten();
+                assert!(runs.eq(published.iter().copied()));
+                let (first, count) = places.free_run(4).expect("there are many");
+                assert!((first..first + count).all(|place| !taken.contains(&place)));
+                if let Some((first, count)) = places.backed_run(4) {
+                    let fits = |place| backed.contains(&place) && !taken.contains(&place);
+                    assert!((first..first + count).all(fits));
+                } else {
+                    assert_eq!(places.backed(), 0);
+                }
+            }
+        }
+    });
+}
