@@ -209,7 +209,8 @@ pub struct PageStats {
     pub written: u64,
     /// Writes that this took: pages are written several at a time.
     pub writes: u64,
-    /// Bytes on disk of pages that are not in memory, or have not changed since they were.
+    /// Bytes on disk of pages that are not in memory, or have not changed since they were, and of images to which the newest checkpoint
+    /// leads.
     pub zone_bytes: u64,
 }
 
