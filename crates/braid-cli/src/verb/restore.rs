@@ -17,6 +17,8 @@ use crate::verb::place::IDENTITY;
 
 /// What whoever has a database open keeps locked.
 const LOCK: &str = "LOCK";
+/// What the names of a database's files end with, but for that which makes it one: the log, checkpoints, and pages to which these lead.
+const COPIED: [&str; 3] = [".seg", ".ckpt", ".zone"];
 
 /// Copies a backup to where there is no database yet, checks the copy, and gives it its place.
 pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<ExitCode> {
@@ -126,7 +128,8 @@ fn copy(backup: &Path, target: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(backup).with_context(failed)? {
         let name = entry.with_context(failed)?.file_name();
-        if name.to_str().is_some_and(|name| name.ends_with(".seg") || name.ends_with(".ckpt")) {
+        let is_copied = |name: &str| COPIED.iter().any(|ending| name.ends_with(ending));
+        if name.to_str().is_some_and(is_copied) {
             bytes += copy_file(&backup.join(&name), &target.join(&name))?;
         }
     }
