@@ -407,6 +407,9 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
 fn the_version_says_whether_there_may_be_paged_tables() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
+        // No checkpoint is taken but the one that is asked for.
+        let options = || options().checkpoint_bytes(1 << 30);
+        let open = |directory: &Path| Database::open(directory, options()).unwrap().watched();
         let db = open(directory.path());
         let hot: Records = create_table(&db, "hot", false);
         churn(&db, &hot, &mut BTreeMap::new(), 1, 10);
@@ -422,6 +425,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         let paged: Records = create_table(&db, "paged", true);
         assert_eq!(version(directory.path()), 2);
         block_on(db.put(&paged, &1, &[1][..])).unwrap();
+        assert_eq!(version(directory.path()), 2);
         db.close().unwrap();
         // Beside records of paged tables, version 1 is damage.
         let path = directory.path().join("braid.meta");
@@ -444,6 +448,8 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
         let db = with_version(2).unwrap();
         assert_eq!(contents(&db, &open_table(&db, "paged")).len(), 1);
+        block_on(db.checkpoint()).unwrap();
+        assert_eq!(version(directory.path()), 4, "a checkpoint lists places of leaves");
         db.close().unwrap();
         let net = options().certifier(Certifier::SerialSafetyNet);
         assert!(matches!(Database::open(directory.path(), net), Err(Error::Options(_))));
