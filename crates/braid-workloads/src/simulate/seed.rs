@@ -302,6 +302,9 @@ fn options(random: &mut fastrand::Rng) -> Options {
     let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
     let segments = [64 << 10, 256 << 10, 1 << 20];
     let checkpoints = [32 << 10, 128 << 10, 1 << 30];
+    // By a generator of their own, so that what else a seed draws stays as it was.
+    let sizes = [4 << 10, 4 << 10, 8 << 10, 16 << 10];
+    let page_bytes = fastrand::Rng::with_seed(!random.get_seed()).choice(sizes).expect("some");
     Options::default()
         .policy(policies[random.usize(0..policies.len())])
         .hot_width(Width::Fixed(random.usize(1..12)))
@@ -312,6 +315,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_ring_bytes(64 << 20)
         .memory_budget(random.bool().then_some((64 << 20) + 1))
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
+        .page_bytes(page_bytes)
         // Fewer than there are pages, soon; some more than one operation needs.
         .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
 }

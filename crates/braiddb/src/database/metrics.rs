@@ -282,6 +282,7 @@ impl Recording<'_> {
 
     fn pages(&self, pages: &PageStats) {
         let PageStats {
+            page_bytes,
             frames,
             resident,
             dirty,
@@ -294,6 +295,8 @@ impl Recording<'_> {
             writes,
             zone_bytes,
         } = *pages;
+        let help = "Bytes of a page of paged tables.";
+        self.measure("braid_page_bytes", Unit::Bytes, help, page_bytes as f64);
         let help = "Pages that may be in memory.";
         self.measure("braid_page_frames", Unit::Count, help, frames as f64);
         let help = "Pages in memory.";

@@ -252,6 +252,7 @@ impl Database {
         let log_options = LogOptions {
             disk: simulated.map(|(disk, _)| disk.clone()),
             segment_bytes: options.log_segment_bytes,
+            page_bytes: options.page_bytes,
             create: options.create,
             #[cfg(any(test, braid_experiment, braid_simulation))]
             tracker: options.hole_tracker,
@@ -487,6 +488,7 @@ fn engine(
         certifier: options.certifier,
         memory_budget,
         page_frames: options.page_frames,
+        page_bytes: options.page_bytes,
         version_bytes: options.version_bytes.or(memory_budget.map(version_bytes)),
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,

@@ -6,7 +6,7 @@ use super::memory_budget::MemoryBudget;
 use crate::io::DeviceKind;
 #[cfg(any(test, braid_experiment, braid_simulation))]
 use crate::log::HoleTracker;
-use crate::log::LARGEST_RING;
+use crate::log::{LARGEST_RING, PAGE_BYTES, USUAL_PAGE_BYTES};
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
 use crate::transaction::{Certifier, Durability, Isolation, Mode, WallClock};
@@ -41,6 +41,7 @@ const LEAST_VERSION_BYTES: u64 = 4 << 10;
 ///     .memory_budget(64 << 20)
 ///     .log_ring_bytes(32 << 20)
 ///     .log_segment_bytes(4 << 20)
+///     .page_bytes(16 << 10)
 ///     .checkpoint_bytes(16 << 20)
 ///     .interactive_idle(Some(Duration::from_mins(30)))
 ///     .interactive_age(None);
@@ -97,6 +98,11 @@ pub struct Options {
     /// (`docs/paged.md`). Default: none, and [`Options::memory_budget`] says how many.
     #[doc(hidden)]
     pub page_frames: Option<u32>,
+    /// Bytes of a page of [paged](crate::TableOptions::paged) tables: a power of two from 4096, which is the default, to
+    /// 64 KiB. Larger ones take more memory for each record that is in use by itself, and are read and written more slowly;
+    /// scans of a table larger than memory read fewer of them, and values of up to a quarter of a page lie on it. All paged
+    /// tables of a database have the same, as they share memory: those of its first one, for good.
+    pub page_bytes: usize,
     /// Bytes of memory that one transaction may take for versions of records of [paged](crate::TableOptions::paged) tables,
     /// and for what it is to log of them. Beyond, it fails with [`Error::VersionBytes`](crate::Error), which says what is
     /// made for such sizes: [`Database::run_bulk`](crate::Database::run_bulk). At least 4 KiB. Default, `None`: an eighth of the
@@ -185,6 +191,7 @@ impl Default for Options {
             read_depth: 64,
             memory_budget: MemoryBudget::default(),
             page_frames: None,
+            page_bytes: USUAL_PAGE_BYTES,
             version_bytes: None,
             max_open: 16 << 10,
             // What happens in a simulation must not depend on time.
@@ -234,6 +241,7 @@ setters! {
     cold_width: usize,
     overload: Overload,
     read_depth: usize,
+    page_bytes: usize,
     max_open: usize,
     interactive_idle: Option<Duration>,
     interactive_age: Option<Duration>,
@@ -350,6 +358,13 @@ impl Options {
                 "log_segment_bytes is {}, but must be a multiple of 4096 between {LEAST_SEGMENT} \
                  and {MOST_SEGMENT}",
                 self.log_segment_bytes
+            ));
+        }
+        let (least, most) = (*PAGE_BYTES.start(), *PAGE_BYTES.end());
+        if !PAGE_BYTES.contains(&self.page_bytes) || !self.page_bytes.is_power_of_two() {
+            return Err(format!(
+                "page_bytes is {}, but must be a power of two between {least} and {most}",
+                self.page_bytes
             ));
         }
         for (option, limit) in

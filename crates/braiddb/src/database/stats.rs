@@ -189,6 +189,8 @@ pub struct MemoryStats {
 #[serde(default)]
 #[non_exhaustive]
 pub struct PageStats {
+    /// Bytes of a page ([`Options::page_bytes`](crate::Options)); 0 as long as there was no paged table.
+    pub page_bytes: u64,
     /// Pages that may be in memory now; 0 as long as there was no paged table.
     pub frames: u64,
     /// Pages that are in memory.
@@ -276,6 +278,7 @@ impl Database {
         stats.removals_under_way = engine.removals.count();
         let pages = engine.page_stats();
         stats.pages = PageStats {
+            page_bytes: pages.page_bytes,
             frames: pages.frames,
             resident: pages.resident,
             dirty: pages.dirty,

@@ -121,6 +121,11 @@ impl ColdStore {
         }
     }
 
+    /// Bytes of a page of paged tables.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.segments().identity.page_bytes
+    }
+
     /// Bytes of a segment.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segments().segment_bytes()

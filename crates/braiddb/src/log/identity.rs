@@ -5,6 +5,7 @@
 //! if and only if it holds that file. The version that it says is raised, durably, before anything is logged
 //! that programs which know only the one before would take for something else.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use zerocopy::little_endian::{U32, U64};
@@ -24,6 +25,10 @@ pub(super) const PAGED_VERSION: u32 = 2;
 pub(super) const MOVED_VERSION: u32 = 3;
 /// The version that both say once a checkpoint has places of pages, which who does not know them would use again.
 pub(super) const LEAVES_VERSION: u32 = 4;
+/// Bytes of pages, of databases that do not say.
+pub(crate) const USUAL_PAGE_BYTES: usize = 4096;
+/// Those that pages may have, each a power of two.
+pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 4096..=64 << 10;
 pub(super) const META_NAME: &str = "braid.meta";
 /// Space that is held back for when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
@@ -42,6 +47,9 @@ pub(crate) struct Identity {
     /// Random; tells this database's files from another's.
     pub(crate) database: [u8; 16],
     pub(crate) segment_bytes: u64,
+    /// Bytes of a page of paged tables: fixed when `braid.meta` first says that there may be some, or another version
+    /// than the first.
+    pub(crate) page_bytes: usize,
 }
 
 /// The first bytes of `braid.meta` and of every segment; zeros follow, to the end of the sector.
@@ -65,7 +73,7 @@ const FILE_HEADER_BYTES: usize = size_of::<FileHeader>();
 const _: () = assert!(FILE_HEADER_BYTES == 96);
 
 impl Identity {
-    pub(super) fn fresh(segment_bytes: u64) -> Result<Self, LogError> {
+    pub(super) fn fresh(segment_bytes: u64, page_bytes: usize) -> Result<Self, LogError> {
         if segment_bytes < SMALLEST_SEGMENT || !segment_bytes.is_multiple_of(SECTOR_BYTES as u64) {
             return Err(LogError::Size {
                 what: "a log segment",
@@ -75,7 +83,7 @@ impl Identity {
         }
         let mut database = [0; 16];
         fastrand::Rng::new().fill(&mut database);
-        Ok(Self { database, segment_bytes })
+        Ok(Self { database, segment_bytes, page_bytes })
     }
 
     /// The first sector of a file.
@@ -173,22 +181,34 @@ impl Identity {
         Err(damaged(file.path(), wrong))
     }
 
-    /// Reads `braid.meta`: which database this is, and of which version.
-    pub(super) fn read(directory: &Directory) -> Result<(Self, u32), LogError> {
+    /// Reads `braid.meta`: which database this is, and of which version. Pages are to have `page_bytes` unless it says
+    /// what they have.
+    pub(super) fn read(directory: &Directory, page_bytes: usize) -> Result<(Self, u32), LogError> {
         let file = directory.open_file(META_NAME, OpenMode::Existing)?;
         let header = read_header(&file, META_MAGIC)?;
         let (database, segment_bytes) = (header.database, header.segment_bytes.get());
-        if Self::fresh(segment_bytes).is_err() || header.start.get() != 0 {
+        let version = header.version.get();
+        let page_bytes = match (version, header.own[0].get()) {
+            (FIRST_VERSION, _) => page_bytes,
+            (_, 0) => USUAL_PAGE_BYTES,
+            (_, said) => usize::try_from(said).unwrap_or(0),
+        };
+        let makes_sense = Self::fresh(segment_bytes, page_bytes).is_ok()
+            && PAGE_BYTES.contains(&page_bytes)
+            && page_bytes.is_power_of_two()
+            && header.start.get() == 0;
+        if !makes_sense {
             return Err(damaged(file.path(), "its fields make no sense"));
         }
-        Ok((Self { database, segment_bytes }, header.version.get()))
+        Ok((Self { database, segment_bytes, page_bytes }, version))
     }
 
     /// Writes `braid.meta`, durably: the directory now holds a database, of this version.
     pub(super) fn write(&self, directory: &Directory, version: u32) -> Result<(), LogError> {
         let unfinished = format!("{META_NAME}{UNFINISHED}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
-        let sector = self.sector_of(version, META_MAGIC, 0, [0; OWN_NUMBERS]);
+        let page_bytes = if version == FIRST_VERSION { 0 } else { self.page_bytes as u64 };
+        let sector = self.sector_of(version, META_MAGIC, 0, [page_bytes, 0, 0, 0, 0, 0]);
         let written = file.write_all_at(&sector, 0).and_then(|()| file.sync());
         written.map_err(|error| LogError::io("write", file.path(), 0, error))?;
         directory.rename(&unfinished, META_NAME)?;

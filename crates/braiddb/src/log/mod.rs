@@ -60,7 +60,7 @@ pub(crate) use files::{DirectoryCopy, LogFiles, WeakLogFiles};
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use follow::BlockFollower;
-pub(crate) use identity::UNFINISHED;
+pub(crate) use identity::{PAGE_BYTES, UNFINISHED, USUAL_PAGE_BYTES};
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use read_only::DirectoryState;
@@ -100,6 +100,8 @@ pub(crate) struct LogOptions {
     pub(crate) ring_bytes: u64,
     /// Bytes of log in a segment, if the database is made now.
     pub(crate) segment_bytes: u64,
+    /// Bytes of a page of paged tables, if the database has none yet.
+    pub(crate) page_bytes: usize,
     /// Whether a database is made if there is none.
     pub(crate) create: bool,
     #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -120,6 +122,7 @@ impl LogOptions {
             workers,
             ring_bytes: 64 << 20,
             segment_bytes: 64 << 20,
+            page_bytes: USUAL_PAGE_BYTES,
             create: true,
             #[cfg(any(test, braid_experiment, braid_simulation))]
             tracker: HoleTracker::default(),
@@ -161,8 +164,7 @@ impl Log {
     /// `Locked` if it is open already; `NotADatabase` if there is none and none is to be made;
     /// `Corrupt`, `WrongVersion`; the operating system's.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
-        let LogOptions { directory, disk, workers, ring_bytes, segment_bytes, create, .. } =
-            options;
+        let LogOptions { directory, disk, workers, ring_bytes, create, .. } = options;
         let ring_bytes = ring_bytes.max(least_ring(workers)).next_power_of_two();
         if ring_bytes > LARGEST_RING {
             return Err(LogError::Size {
@@ -181,7 +183,8 @@ impl Log {
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let extent = |segment_bytes| Extent::new(segment_bytes, workers);
-        let segments = Arc::new(Segments::open(directory, segment_bytes, create, extent)?);
+        let sizes = (options.segment_bytes, options.page_bytes);
+        let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(any(test, braid_experiment, braid_simulation))]
         let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);

@@ -20,6 +20,7 @@ use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
     FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION, PAGED_VERSION, UNFINISHED,
+    USUAL_PAGE_BYTES,
 };
 use super::location::is_own;
 use super::prepared::PreparedSpace;
@@ -100,10 +101,10 @@ pub(super) struct Segments {
 
 impl Segments {
     /// Opens a directory's segments, or makes a database in it. `extent` makes the log's extent, from
-    /// the bytes of a segment.
+    /// the bytes of a segment. Segments and pages have those bytes if a database is made, and pages if it has none.
     pub(super) fn open(
         directory: Directory,
-        segment_bytes: u64,
+        (segment_bytes, page_bytes): (u64, usize),
         create: bool,
         extent: impl FnOnce(u64) -> Extent,
     ) -> Result<Self, LogError> {
@@ -114,8 +115,8 @@ impl Segments {
         let exists = names.iter().any(|name| name == META_NAME);
         let starts = starts_of(&names);
         let (identity, version) = match (exists, create) {
-            (true, _) => Identity::read(&directory)?,
-            (false, true) => (Identity::fresh(segment_bytes)?, FIRST_VERSION),
+            (true, _) => Identity::read(&directory, page_bytes)?,
+            (false, true) => (Identity::fresh(segment_bytes, page_bytes)?, FIRST_VERSION),
             (false, false) => {
                 let (path, reason) = (directory.path().into(), format!("it has no {META_NAME}"));
                 return Err(LogError::NotADatabase { path, reason });
@@ -164,7 +165,7 @@ impl Segments {
     /// Opens the segments of a directory that is only read.
     pub(super) fn open_read_only(directory: Directory) -> Result<Self, LogError> {
         let starts = starts_of(&directory.list()?);
-        let identity = Identity::read(&directory)?;
+        let identity = Identity::read(&directory, USUAL_PAGE_BYTES)?;
         let segments = Self::new(directory, identity, Extent::unbounded(), false, true);
         segments.open_files(&starts)?;
         Ok(segments)
@@ -203,6 +204,9 @@ impl Segments {
     }
 
     fn raise_version(&self, version: u32) -> Result<(), LogError> {
+        // Programs that know earlier versions only would take pages for the usual ones.
+        let is_usual = self.identity.page_bytes == USUAL_PAGE_BYTES;
+        let version = if is_usual { version } else { version.max(LEAVES_VERSION) };
         if self.version() >= version {
             return Ok(());
         }

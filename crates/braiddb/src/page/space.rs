@@ -61,6 +61,7 @@ pub(super) struct PageCounters {
 /// How full a space of pages is, and what was done with them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PageStats {
+    pub(crate) page_bytes: u64,
     /// Pages that may be in memory.
     pub(crate) frames: u64,
     /// Pages in memory, and how many of them have changes that are in no image.
@@ -224,6 +225,7 @@ impl PageSpace {
         // Relaxed: statistics.
         let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
         PageStats {
+            page_bytes: self.page_bytes() as u64,
             frames: self.transit.with_memory().1,
             resident,
             dirty,

@@ -34,8 +34,6 @@ use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, OnceLock, RwLock};
 use crate::version::{Horizon, Readers, StatusTable};
 
-/// Bytes of a page of paged tables.
-const PAGE_BYTES: usize = 4096;
 /// Pages of paged tables in memory, at most: address space is reserved for them, memory is taken as they
 /// are used.
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
@@ -85,6 +83,8 @@ pub(crate) struct EngineOptions {
     pub(crate) memory_budget: Option<u64>,
     /// Pages of paged tables that may be in memory; none if the memory budget says how many.
     pub(crate) page_frames: Option<u32>,
+    /// Bytes of a page of paged tables, of a database in memory only.
+    pub(crate) page_bytes: usize,
     /// Bytes of versions that a transaction may have of paged tables.
     pub(crate) version_bytes: Option<u64>,
     /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
@@ -155,6 +155,8 @@ pub(crate) struct Engine {
     pub(super) version_bytes: Option<u64>,
     /// Pages of paged tables that may be in memory, if others can be on disk; none if the budget says how many.
     page_frames: Option<u32>,
+    /// Bytes of a page, of a database in memory only.
+    page_bytes: usize,
     /// The pages of paged tables, once there is one.
     pages: OnceLock<Arc<PageSpace>>,
 }
@@ -209,6 +211,7 @@ impl Engine {
             bulk_sweeps: BulkSweeps::default(),
             version_bytes: options.version_bytes,
             page_frames: options.page_frames,
+            page_bytes: options.page_bytes,
             pages: OnceLock::new(),
         }
     }
@@ -299,8 +302,9 @@ impl Engine {
         // Without files all pages stay in memory.
         let files =
             files.filter(|files| !self.read_only || has_scratch(files) || are_zones_in(files));
+        let page_bytes = self.store.as_ref().map_or(self.page_bytes, ColdStore::page_bytes);
         let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
-        let new = PageSpace::new(PAGE_BYTES, frames, PAGES, files)?;
+        let new = PageSpace::new(page_bytes, frames, PAGES, files)?;
         if self.shares_with(&new) {
             self.share_with_pages(&new);
         }

@@ -39,6 +39,7 @@ impl Bench {
             certifier: Certifier::default(),
             memory_budget: None,
             page_frames: None,
+            page_bytes: crate::log::USUAL_PAGE_BYTES,
             version_bytes: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,

@@ -401,6 +401,57 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
     });
 }
 
+/// Pages have the size of when the database's first paged table was made, whatever options say later: found again from
+/// the log alone, from a checkpoint, in a backup, and when only read.
+#[test]
+fn pages_keep_their_size() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
+            let directory = tempfile::tempdir().unwrap();
+            let backup = directory.path().join("backup");
+            let path = directory.path().join("database");
+            let open = |page_bytes| {
+                let options = options().checkpoint_bytes(1 << 30).page_bytes(page_bytes);
+                Database::open(&path, options).unwrap().watched()
+            };
+            // Hot tables say nothing of it.
+            let db = open(32 << 10);
+            let hot: Records = create_table(&db, "hot", false);
+            churn(&db, &hot, &mut BTreeMap::new(), 1, 3);
+            db.close().unwrap();
+            let (mut model, db) = (BTreeMap::new(), open(page_bytes));
+            let table = create_table(&db, "paged", true);
+            churn(&db, &table, &mut model, 2, 10);
+            db.close().unwrap();
+            let image_bytes = |db: &Database| db.stats().pages.page_bytes;
+            for other in [4 << 10, 8 << 10, 64 << 10] {
+                let db = open(other);
+                assert_eq!(image_bytes(&db), page_bytes as u64);
+                let table = open_table(&db, "paged");
+                assert!(contents(&db, &table) == model);
+                churn(&db, &table, &mut model, other as u64, 5);
+                block_on(db.checkpoint()).unwrap();
+                churn(&db, &table, &mut model, other as u64 + 1, 5);
+                assert_eq!(check(&db).problems, Vec::<String>::new());
+                db.close().unwrap();
+            }
+            let db = open(8 << 10);
+            db.backup(&backup).unwrap();
+            db.close().unwrap();
+            for path in [&path, &backup] {
+                let db = Database::open(path, options().read_only(true)).unwrap().watched();
+                assert_eq!(image_bytes(&db), page_bytes as u64);
+                assert!(contents(&db, &open_table(&db, "paged")) == model);
+                db.close().unwrap();
+            }
+            let db = Database::open(&backup, options()).unwrap().watched();
+            assert!(contents(&db, &open_table(&db, "paged")) == model);
+            assert_eq!(image_bytes(&db), page_bytes as u64);
+            db.close().unwrap();
+        }
+    });
+}
+
 /// The version is raised with the first paged table whose name is free, also if it does not come to be, and by nothing else; a
 /// database of a version to come is refused.
 #[test]

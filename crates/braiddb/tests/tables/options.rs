@@ -49,12 +49,14 @@ fn all_cases() -> Vec<Case> {
     const RING: [u64; 2] = [32 << 20, 2 << 30];
     const SEGMENT: [u64; 2] = [64 << 10, 1 << 30];
     let all = u64::MAX;
+    const PAGE: [u64; 2] = [4096, 64 << 10];
     let odd_segments = [(64 << 10) + 1, (64 << 10) + 512];
     let lists = [
         cases("workers", [1, 256], &[], |o, v| o.workers(v as usize)),
         cases("hot_width", [1, 1024], &[], |o, v| o.hot_width(Width::Fixed(v as usize))),
         cases("cold_width", [1, 1 << 14], &[], |o, v| o.cold_width(v as usize)),
         cases("read_depth", [1, 1 << 12], &[], |o, v| o.read_depth(v as usize)),
+        cases("page_bytes", PAGE, &[4097, 12 << 10], |o, v| o.page_bytes(v as usize)),
         cases("trace", [0, 1 << 24], &[], |o, v| o.trace(v as usize)),
         cases("max_open", [64, 1 << 14], &[], |o, v| o.max_open(v as usize)),
         cases("log_ring_bytes", RING, &[65 << 20], |o, v| o.log_ring_bytes(v as usize)),

@@ -193,11 +193,12 @@ fn check(batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     );
 }
 
-/// The same, on pages of which few are in memory.
+/// The same, on pages of any size of which few are in memory.
 fn check_with_few_frames(batches: Vec<(Vec<Step>, bool)>) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default().workers(1).durability(Durability::Volatile);
-    let options = options.log_segment_bytes(64 << 10).page_frames(Some(12));
+    let page_bytes = [4 << 10, 8 << 10, 64 << 10][batches.len() % 3];
+    let options = options.log_segment_bytes(64 << 10).page_frames(Some(12)).page_bytes(page_bytes);
     check_in(&Database::open(directory.path(), options).unwrap().watched(), batches, true);
 }
 

@@ -60,7 +60,7 @@ fn the_headers_of_files() {
             // Of a segment, the first says how much of it there is.
             let own = if name == "braid.meta" { 0 } else { SMALL_SEGMENT };
             let sizes =
-                [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("four numbers", own)];
+                [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("six numbers", own)];
             fill("File header", &mut expected, &[&fixed[..], &sizes[..]].concat());
             expected[id].copy_from_slice(&identity.database);
             let sum = crc32c::crc32c(&expected);
@@ -86,8 +86,9 @@ fn only_braid_meta_says_that_there_are_paged_tables() {
         assert_eq!(version("braid.meta"), [2, 0, 0, 0]);
         assert_eq!(version("wal-0000000000000000.seg"), [1, 0, 0, 0]);
         let mut after = std::fs::read(directory.path().join("braid.meta")).unwrap();
+        assert_eq!(after[field("File header", "six numbers")][..8], 4096_u64.to_le_bytes());
         // Nothing else of it has changed.
-        for name in ["format version", "checksum"] {
+        for name in ["format version", "checksum", "six numbers"] {
             after[field("File header", name)].copy_from_slice(&before[field("File header", name)]);
         }
         assert!(after == before);

@@ -79,11 +79,11 @@ pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 /// The smallest page of users' tables.
 pub(in crate::page) const LEAST_TABLE_PAGE_BYTES: usize = 4096;
 
-/// The longest key of pages of a size.
+/// The longest key of pages of a size: those of tables have the same, so that what is logged can be brought back to pages of
+/// any size.
 pub(in crate::page) const fn max_key_bytes(page_bytes: usize) -> usize {
     match page_bytes {
-        16384.. => 2048,
-        LEAST_TABLE_PAGE_BYTES.. => page_bytes / 8,
+        LEAST_TABLE_PAGE_BYTES.. => LEAST_TABLE_PAGE_BYTES / 8,
         _ => page_bytes / 32,
     }
 }
