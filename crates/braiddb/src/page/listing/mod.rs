@@ -14,6 +14,8 @@
 mod check;
 mod committed;
 mod load;
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod walk;

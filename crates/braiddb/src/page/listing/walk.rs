@@ -22,7 +22,7 @@ use crate::page::layout::{Format, KeyBytes, Page, PageCopy, PageWord, Slot, Stor
 use crate::page::map::{DiskPlace, PageId, Whereabouts};
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
-use crate::page::tree::{LatchedLeaf, PageTree, Room};
+use crate::page::tree::{LatchedLeaf, PageTree, Room, start_again};
 use crate::page::value::LargeRef;
 use crate::page::write_back::Images;
 use crate::page::zone::RUN_SLOTS;
@@ -132,7 +132,10 @@ impl<'t> LeafWalk<'t> {
         loop {
             match self.list_settled(listing, out) {
                 Ok(()) => {}
-                Err(Stopped::Interrupted(Interrupted::Restart)) => continue,
+                Err(Stopped::Interrupted(Interrupted::Restart)) => {
+                    start_again();
+                    continue;
+                }
                 Err(why) => return Err(why),
             }
             if self.next.is_none() || out.len() >= MOST_AT_ONCE {

@@ -20,7 +20,7 @@ mod insert;
 mod leaf;
 mod merge;
 #[cfg(all(test, loom))]
-mod model;
+pub(in crate::page) mod model;
 mod now;
 mod split;
 mod stored;
@@ -53,7 +53,7 @@ const MOST_LEVELS: usize = 16;
 
 /// To be called before what is stale is looked at again: in models, it does not stay so for ever.
 #[inline(always)]
-fn start_again() {
+pub(in crate::page) fn start_again() {
     #[cfg(loom)]
     crate::sync::yield_thread();
 }

@@ -58,22 +58,29 @@ fn scan(tree: &PageTree, reverse: bool) -> Vec<u8> {
 
 /// An empty tree.
 fn empty() -> PageTree {
-    let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, u64::from(FRAMES), None).unwrap();
+    in_space(PageSpace::new(LEAST_PAGE_BYTES, FRAMES, u64::from(FRAMES), None).unwrap())
+}
+
+fn in_space(space: Arc<PageSpace>) -> PageTree {
     run_now(PageTree::create(space, TableId(1))).unwrap()
 }
 
 /// Two leaves below a root: the key 10, and from the separator 30 on the key 50.
 fn two_leaves() -> PageTree {
-    leaves(1)
+    leaves(empty(), 1)
 }
 
 /// The same, with the keys 10 and 12 in the first leaf.
 fn two_keys_in_a_leaf() -> PageTree {
-    leaves(2)
+    leaves(empty(), 2)
 }
 
-fn leaves(first_keys: u8) -> PageTree {
-    let tree = empty();
+/// The same, with pages of a space.
+pub(in crate::page) fn two_keys_in_a_leaf_of(space: Arc<PageSpace>) -> PageTree {
+    leaves(in_space(space), 2)
+}
+
+fn leaves(tree: PageTree, first_keys: u8) -> PageTree {
     {
         let new = [tree.space.take(1).unwrap(), tree.space.take(1).unwrap()];
         let step = *tree.path(&[], 0).unwrap().last().unwrap();
@@ -113,13 +120,13 @@ fn beside(preemptions: usize, make: fn() -> PageTree, change: fn(&PageTree), oth
 }
 
 /// Splits the leaf with two keys between them.
-fn split(tree: &PageTree) {
+pub(in crate::page) fn split(tree: &PageTree) {
     while tree.make_room(&[11], 0, &split::Wanted::Slot(Room::value(MUCH))).is_err() {}
     assert_eq!(tree.pages_by_level(), [3, 1], "the leaf was split");
 }
 
 /// Makes the two leaves one.
-fn merge(tree: &PageTree) {
+pub(in crate::page) fn merge(tree: &PageTree) {
     while tree.try_merge(&[10], 0) != Ok(true) {}
     assert_eq!(tree.pages_by_level(), [1, 1]);
 }

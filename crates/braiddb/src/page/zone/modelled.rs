@@ -1,5 +1,5 @@
 //! Zones for models: places in memory. What is read and written is what the real ones read and write; places are used
-//! again as soon as they are free.
+//! again as soon as they are free and no listing has them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,14 @@ pub(in crate::page) const RUN_SLOTS: usize = 1;
 #[derive(Debug)]
 pub(in crate::page) struct Zones {
     slot_bytes: usize,
-    slots: ModelMutex<Vec<Option<Vec<u8>>>>,
+    slots: ModelMutex<Vec<Slot>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    bytes: Vec<u8>,
+    is_taken: bool,
+    is_listed: bool,
 }
 
 /// A place that the holder may write to.
@@ -63,7 +70,12 @@ impl Zones {
     }
 
     pub(in crate::page) fn bytes(&self) -> u64 {
-        self.slots.lock().iter().flatten().map(|bytes| bytes.len() as u64).sum()
+        self.slots
+            .lock()
+            .iter()
+            .filter(|slot| slot.is_taken)
+            .map(|slot| slot.bytes.len() as u64)
+            .sum()
     }
 
     pub(in crate::page) fn damaged(&self, slot: u64, damage: PageDamage) -> LogError {
@@ -79,26 +91,28 @@ impl Zones {
         let mut buffer = AlignedBuffer::zeroed(self.slot_bytes);
         {
             let slots = self.slots.lock();
-            let bytes = slots[place.slot as usize].as_ref().expect("the place is the page's");
-            buffer[..bytes.len()].copy_from_slice(bytes);
+            let slot = &slots[place.slot as usize];
+            assert!(slot.is_taken || slot.is_listed, "the place is the page's");
+            buffer[..slot.bytes.len()].copy_from_slice(&slot.bytes);
         }
         then(Ok(buffer));
     }
 
     pub(in crate::page) fn take(self: &Arc<Self>, _most: usize) -> Result<Run, LogError> {
         let mut slots = self.slots.lock();
-        let slot = slots.iter().position(Option::is_none).unwrap_or(slots.len());
+        let is_free = |slot: &Slot| !slot.is_taken && !slot.is_listed;
+        let slot = slots.iter().position(is_free).unwrap_or(slots.len());
         if slot == slots.len() {
-            slots.push(None);
+            slots.push(Slot::default());
         }
-        slots[slot] = Some(vec![0; self.slot_bytes]);
+        slots[slot] = Slot { bytes: vec![0; self.slot_bytes], is_taken: true, is_listed: false };
         let is_kept = ModelMutex::new(false);
         Ok(Run { zones: self.clone(), slot: slot as u64, is_kept })
     }
 
     pub(in crate::page) fn free(&self, slot: u64) {
-        let freed = self.slots.lock()[slot as usize].take();
-        assert!(freed.is_some(), "a place is freed once");
+        let was_taken = std::mem::replace(&mut self.slots.lock()[slot as usize].is_taken, false);
+        assert!(was_taken, "a place is freed once");
     }
 
     pub(in crate::page) fn remove(&self) {}
@@ -115,7 +129,9 @@ impl Zones {
         Ok(())
     }
 
-    pub(in crate::page) fn list(&self, _slot: u64, _is: bool) {}
+    pub(in crate::page) fn list(&self, slot: u64, is: bool) {
+        self.slots.lock()[slot as usize].is_listed = is;
+    }
 
     pub(in crate::page) fn take_unsynced(&self) -> Vec<Arc<File>> {
         Vec::new()
@@ -129,7 +145,9 @@ impl Zones {
         0
     }
 
-    pub(in crate::page) fn abandon(&self) {}
+    pub(in crate::page) fn abandon(&self) {
+        self.slots.lock().iter_mut().for_each(|slot| slot.is_listed = false);
+    }
 
     pub(in crate::page) fn copy_to(&self, _copy: &DirectoryCopy<'_>) -> Result<u64, LogError> {
         Ok(0)
@@ -147,7 +165,7 @@ impl Run {
         then: impl FnOnce(Result<(), LogError>) + 'static,
     ) {
         let bytes = (*images).as_ref()[..self.zones.slot_bytes].to_vec();
-        self.zones.slots.lock()[self.slot as usize] = Some(bytes);
+        self.zones.slots.lock()[self.slot as usize].bytes = bytes;
         then(Ok(()));
     }
 

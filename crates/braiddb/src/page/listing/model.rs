@@ -1,0 +1,136 @@
+//! Loom models of a listing beside a change of two pages, evictions and writes: the real code, but for the files.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use loom::model::Builder;
+use loom::thread;
+
+use super::*;
+use crate::io::AlignedBuffer;
+use crate::page::layout::{LEAST_PAGE_BYTES, PageCopy, Slot, SlotFlags};
+use crate::page::map::Whereabouts;
+use crate::page::tree::model::{merge, split, two_keys_in_a_leaf_of};
+use crate::page::tree::{PageTree, Room};
+use crate::page::write_back::Images;
+use crate::sched::run_now;
+use crate::version::{StatusTable, View};
+
+const FRAMES: u32 = 4;
+const PAGES: u64 = 8;
+const KEYS: [u8; 3] = [10, 12, 50];
+
+fn tree() -> PageTree {
+    let zones = Zones::modelled(LEAST_PAGE_BYTES);
+    two_keys_in_a_leaf_of(
+        PageSpace::with_zones(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(zones)).unwrap(),
+    )
+}
+
+/// Lets pages leave memory that can: one sweep takes their second chances, another writes them.
+fn evict(tree: &PageTree) {
+    for _ in 0..2 {
+        run_now(tree.space().evict_one()).unwrap();
+    }
+}
+
+/// Writes the second leaf over, lets it leave, and has something else written where it was.
+fn write_and_evict(tree: &PageTree) {
+    let mut leaf = run_now(tree.latch(&[50], Room::NONE)).unwrap();
+    let (Slot::At(place), id) = (leaf.find(&[50]), leaf.page_id()) else { panic!("it is there") };
+    leaf.overwrite(place, &[51], SlotFlags::NONE);
+    drop(leaf);
+    let space = tree.space();
+    while !matches!(space.map.get(id), Whereabouts::OnDisk(_)) {
+        // The first leaf, and so the root, stays of use.
+        run_now(tree.read(&[10], |_, _| ())).unwrap();
+        run_now(space.evict_one()).unwrap();
+    }
+    let is_there = matches!(space.map.get(tree.root()), Whereabouts::Frame(_));
+    assert!(is_there, "what the walk knows of the leaf's range stays true");
+    let run = space.zones.as_ref().expect("there are some").take(1).unwrap();
+    let bytes = AlignedBuffer::zeroed(LEAST_PAGE_BYTES);
+    let images = Arc::new(Images::new(bytes, run));
+    images.run().write_then(images.clone(), |written| written.unwrap());
+}
+
+/// The keys that are listed, each image of which is what it is taken for.
+fn list(tree: &PageTree) -> Vec<u8> {
+    let status = StatusTable::new(1, 1);
+    let me = status.begin(0, 0);
+    // SAFETY: it is active for as long as this runs.
+    let view = unsafe { View::new(crate::log::Lsn(100), me, &status) };
+    let space = tree.space();
+    let mut listing = Listing::begin(space.clone()).unwrap();
+    let (mut walk, mut leaves) = (LeafWalk::new(tree, None), Vec::new());
+    loop {
+        let mut some = Vec::new();
+        let more = run_now(walk.list_some(&mut listing, view, &mut some)).unwrap();
+        leaves.extend(some);
+        if !more {
+            break;
+        }
+    }
+    let mut found = Vec::new();
+    for (number, leaf) in leaves.iter().enumerate() {
+        let image = Rc::new(RefCell::new(None));
+        let read = image.clone();
+        listing.zones().read_then(leaf.place, move |bytes| *read.borrow_mut() = bytes.ok());
+        let image = image.borrow_mut().take().expect("models read at once");
+        let copy = PageCopy::zeros(LEAST_PAGE_BYTES);
+        let page = copy.page();
+        page.read_image(&image[..LEAST_PAGE_BYTES], leaf.page.number())
+            .expect("the image is whole");
+        let high = leaves.get(number + 1).map(|next| next.low.clone());
+        assert_eq!((page.low_fence(), page.high_fence()), (leaf.low.clone(), high));
+        assert_eq!(page.stored(), leaf.stored);
+        found.extend((0..page.count()).map(|place| page.key(place)[0]));
+    }
+    found
+}
+
+fn beside(make: fn() -> PageTree, other: fn(&PageTree)) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(1);
+    builder.max_branches = 50_000;
+    builder.check(move || {
+        let tree = Arc::new(make());
+        let thread = {
+            let tree = tree.clone();
+            thread::spawn(move || other(&tree))
+        };
+        assert_eq!(list(&tree), KEYS);
+        thread.join().unwrap();
+    });
+}
+
+/// Its second leaf is on disk.
+fn evicted() -> PageTree {
+    let tree = tree();
+    let id = run_now(tree.latch(&[50], Room::NONE)).unwrap().page_id();
+    while !matches!(tree.space().map.get(id), Whereabouts::OnDisk(_)) {
+        evict(&tree);
+    }
+    tree
+}
+
+#[test]
+fn model_of_a_listing_beside_a_split() {
+    beside(tree, split);
+}
+
+#[test]
+fn model_of_a_listing_beside_a_merge() {
+    beside(tree, merge);
+}
+
+#[test]
+fn model_of_a_listing_beside_evictions() {
+    beside(tree, evict);
+}
+
+#[test]
+fn model_of_a_listing_beside_writes_of_pages_that_leave() {
+    beside(evicted, write_and_evict);
+}
