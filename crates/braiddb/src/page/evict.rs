@@ -34,6 +34,9 @@ pub(super) struct Pager {
     hand: usize,
     /// Frames of dirty pages that it came by, to be written together.
     dirty: Vec<u32>,
+    /// Frames that it has passed since a page left, or a write ended; and how many writes had ended then.
+    in_vain: u64,
+    writes_ended: u64,
     /// Pages that stay for now, each as often as somebody holds it.
     held: Vec<PageId>,
 }
@@ -73,6 +76,9 @@ pub(super) enum Swept<'s> {
     Left(FreeFrame<'s>),
     /// Pages to be written.
     Dirty(WriteBatch),
+    /// The hand has gone round in vain, and pages are being written, which are to leave then. To go on would only take from
+    /// others that they were of use.
+    Written,
     /// Pages that were changing, or came to be of use; or there are more to be looked at.
     Busy,
     /// No page that may leave but what others are writing.
@@ -103,6 +109,13 @@ impl PageSpace {
     pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept<'_> {
         let (frames, _) = self.transit.with_memory();
         let all = ROUNDS * frames;
+        let (are_written, ended) = self.transit.writes();
+        if pager.writes_ended != ended {
+            (pager.writes_ended, pager.in_vain) = (ended, 0);
+        }
+        if are_written && pager.in_vain > frames {
+            return Swept::Written;
+        }
         // Of few pages not all leave at once.
         let most = (frames as usize / 8).clamp(1, RUN_SLOTS);
         let (mut busy, mut batch, mut ahead) = (false, None, SmallVec::new().into_iter());
@@ -127,9 +140,10 @@ impl PageSpace {
                 }
             };
             (pager.hand, *search.passed) = (pager.hand - 1, *search.passed + 1);
+            pager.in_vain += 1;
             match self.examine(self.frame(number), pager, search) {
                 FrameOutcome::Left(frame) => {
-                    *search.passed = 0;
+                    (*search.passed, pager.in_vain) = (0, 0);
                     return Swept::Left(frame);
                 }
                 FrameOutcome::Busy => busy = true,
@@ -245,7 +259,7 @@ impl PageSpace {
                     // Parked as it is dropped.
                     Swept::Left(_) => gone += 1,
                     Swept::Dirty(batch) => break batch,
-                    Swept::Busy | Swept::Nothing => return none,
+                    Swept::Written | Swept::Busy | Swept::Nothing => return none,
                 }
             }
         };

@@ -121,6 +121,8 @@ enum Gathered {
     Absent,
     /// These are to be written.
     Dirty(WriteBatch),
+    /// Pages are being written that are to leave.
+    Written,
     /// Others are about to do something.
     Busy,
     /// Nothing may leave.
@@ -190,6 +192,8 @@ impl PageSpace {
             match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
                 Gathered::All(held) => return Ok(held),
                 Gathered::Absent => needs.count_attempt(self)?,
+                // The end of a write counts, so it wakes who waits, or has come since.
+                Gathered::Written => _ = self.transit.wait_since(seen, needed).await,
                 Gathered::Busy => sched::yield_now(Cause::Undecided).await,
                 Gathered::Dirty(batch) => match batch.write() {
                     Err(error) => failed = Some(error),
@@ -248,6 +252,7 @@ impl PageSpace {
                 // Dropped, and so free.
                 Swept::Left(_) => {}
                 Swept::Dirty(batch) => return Ok(Gathered::Dirty(batch)),
+                Swept::Written => return Ok(Gathered::Written),
                 Swept::Busy => return Ok(Gathered::Busy),
                 Swept::Nothing => return Ok(Gathered::Nothing),
             }

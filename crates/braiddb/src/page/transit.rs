@@ -44,6 +44,7 @@ struct State {
     /// Of which are writes of pages, and of how many pages.
     writes: usize,
     pages_written: u32,
+    writes_ended: u64,
     /// How much has ended.
     ended: u64,
     waiters: Vec<RemoteWaiter>,
@@ -67,6 +68,7 @@ impl Transit {
             under_way: 0,
             writes: 0,
             pages_written: 0,
+            writes_ended: 0,
             ended: 0,
             waiters: Vec::new(),
         }))
@@ -103,6 +105,7 @@ impl Transit {
             let mut state = self.0.lock();
             state.writes -= 1;
             state.pages_written -= pages as u32;
+            state.writes_ended += 1;
         }
         self.end_one();
     }
@@ -175,6 +178,12 @@ impl Transit {
     pub(super) fn surplus_is_being_written(&self) -> bool {
         let state = self.0.lock();
         state.surplus() <= state.pages_written
+    }
+
+    /// Whether pages are being written, and how many writes have ended.
+    pub(super) fn writes(&self) -> (bool, u64) {
+        let state = self.0.lock();
+        (state.pages_written > 0, state.writes_ended)
     }
 
     /// Lets so many frames have memory. If these are more than before, those look again who wait for one.
