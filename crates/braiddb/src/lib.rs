@@ -20,8 +20,13 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
-//! How to write what services need is in the [`guide`]: errors of your own, pages of results, tokio, cancellation, keys and
-//! values that change, transactions that span requests.
+//! How to write what services need is in the [`guide`]: [transactions as closures](guide::closures), [errors of your
+//! own](guide::errors), [pages of results, and conditional writes](guide::results), [keys of your own types](guide::keys),
+//! [values whose types change](guide::changing_types), [tokio and other executors, cancellation and
+//! deadlines](guide::executors), [transactions that span requests](guide::sessions), [snapshots for reports and
+//! exports](guide::snapshots), [reading a database that a service has open](guide::read_only), [following what is
+//! committed](guide::change_feed), [records that expire](guide::expiry), [loads, and changes to very many
+//! records](guide::bulk), [watching a database, and shutting it down](guide::operation).
 //!
 //! | feature | what it adds | default |
 //! |---|---|---|
