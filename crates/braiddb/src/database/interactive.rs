@@ -1,7 +1,10 @@
-//! Transactions whose steps come one by one, from any thread, with any time between them.
+//! Transactions whose steps come one by one, from any thread, with any time between them. What they do to records is in
+//! `interactive/records.rs`.
 //!
 //! The transaction itself lives in a slot of a worker and waits there, on a channel, for its next
 //! step; each step is a closure that runs on that worker.
+
+mod records;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -15,10 +18,8 @@ use super::Database;
 use super::error::{Error, Result};
 use super::options::RunOptions;
 use super::run::send;
-use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode_checked, encode_range};
+use super::transaction::Transaction;
 use super::workers::Workers;
-use super::write::EncodedWrite;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
@@ -26,7 +27,6 @@ use crate::sched::{
 };
 use crate::sync::{OnceLock, async_queue, clock, oneshot};
 use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
-use crate::types::{TableKey, Value};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Runs a step and sends its caller the result; `false` if it panicked.
@@ -421,21 +421,8 @@ impl InteractiveTransaction {
         }
     }
 
-    /// The value of `key`.
-    ///
-    /// # Errors
-    /// As [`Transaction::get`] and [`InteractiveTransaction::step`].
-    pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Owned>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        let (table, key) = (table.stored(), encode_checked(key)?);
-        // Owned at once: the transaction may be open for long, and is to keep nothing of it.
-        self.step(async move |tx: &Transaction| tx.get_owned(&table, &key).await).await
-    }
-
-    /// Makes a record. See [`Transaction::insert`].
+    /// Commits; returns the LSN that it committed at, or if it wrote nothing the LSN it read at. If the future is dropped after
+    /// its first poll, the transaction commits or fails all the same, without an error.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -444,108 +431,11 @@ impl InteractiveTransaction {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
     /// let transaction = db.begin().await?;
-    /// transaction.insert(&names, &1, "ada").await?;
-    /// let again = transaction.insert(&names, &1, "bob").await;
-    /// assert!(matches!(again, Err(Error::KeyExists)));
-    /// transaction.update(&names, &1, "bob").await?;
-    /// assert!(transaction.delete(&names, &1).await?);
-    /// assert!(!transaction.delete(&names, &1).await?);
+    /// transaction.put(&names, &1, "ada").await?;
     /// transaction.commit().await?;
+    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
-    ///
-    /// # Errors
-    /// As [`Transaction::insert`] and [`InteractiveTransaction::step`].
-    pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        self.write(EncodedWrite::insert(table, key, value)).await.map(drop)
-    }
-
-    /// Makes a record, or gives the one there is a new value. See [`Transaction::put`].
-    ///
-    /// # Errors
-    /// As [`Transaction::put`] and [`InteractiveTransaction::step`].
-    pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        self.write(EncodedWrite::put(table, key, value)).await.map(drop)
-    }
-
-    /// Gives a record a new value. See [`Transaction::update`]; for an example see [`InteractiveTransaction::insert`].
-    ///
-    /// # Errors
-    /// As [`Transaction::update`] and [`InteractiveTransaction::step`].
-    pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        self.write(EncodedWrite::update(table, key, value)).await.map(drop)
-    }
-
-    /// Deletes a record; `false` if there was none. See [`Transaction::delete`]; for an example see
-    /// [`InteractiveTransaction::insert`].
-    ///
-    /// # Errors
-    /// As [`Transaction::delete`] and [`InteractiveTransaction::step`].
-    pub async fn delete<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        self.write(EncodedWrite::delete(table, key)).await
-    }
-
-    async fn write(&self, write: Result<EncodedWrite>) -> Result<bool> {
-        let write = write?;
-        self.step(async move |tx: &Transaction| write.run(tx).await).await
-    }
-
-    /// The records of a range, at most `limit`, in key order or in reverse.
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Options, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let transaction = db.begin().await?;
-    /// for key in 0..10 {
-    ///     transaction.put(&names, &key, "ada").await?;
-    /// }
-    /// let last = transaction.scan(&names, ..8, true, 2).await?;
-    /// assert_eq!(last, [(7, "ada".to_owned()), (6, "ada".to_owned())]);
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Transaction::scan`] and [`InteractiveTransaction::step`].
-    pub async fn scan<K, V>(
-        &self,
-        table: &Table<K, V>,
-        range: impl KeyRange<K>,
-        reverse: bool,
-        limit: u64,
-    ) -> Result<Vec<(K::Decoded, V::Owned)>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        let (table, bounds) = (table.stored(), encode_range(&range));
-        self.step(async move |tx: &Transaction| {
-            tx.collect_range(&table, bounds, reverse, limit).await
-        })
-        .await
-    }
-
-    /// Commits. If the future is dropped after its first poll, the transaction commits or fails all
-    /// the same, without an error.
     ///
     /// # Errors
     /// [`Error::Conflict`] if one of its steps met one; [`Error::NotSerializable`] if others have changed
