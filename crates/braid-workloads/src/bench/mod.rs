@@ -284,7 +284,16 @@ mod tests {
         let help = reads.find_subcommand_mut("reads").unwrap().render_help().to_string();
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains("[default: 50M]"), "{help}");
-        assert!(Program::try_parse_from(["bench", "reads", "--rounds", "0"]).is_err());
+        for (arguments, limits) in [
+            (["bench", "reads", "--rounds", "0"], "from 1 to 1000"),
+            (["bench", "smallbank", "--hotspot", "100,1"], "from 2 to 1000000000"),
+            (["bench", "tpcc", "--suppliers", "0"], "from 1 to 10000"),
+            (["bench", "tpcc", "--warehouses", "65536"], "from 1 to 65535"),
+        ] {
+            let refused = Program::try_parse_from(arguments).map(drop).unwrap_err().to_string();
+            let said = format!("give a whole number {limits}");
+            assert!(refused.contains(&said), "{arguments:?}: {refused}");
+        }
         assert!(Program::try_parse_from(["bench", "reads", "-s", "1", "-t", "5"]).is_err());
     }
 

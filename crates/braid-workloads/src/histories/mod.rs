@@ -24,6 +24,7 @@ use braiddb::{Database, Error, MemoryBudget, Options, Stats};
 use serde::Serialize;
 
 use crate::harness::progress::Progress;
+use crate::scale::whole::within;
 use client::{Counts, Shared};
 use map::{Left, Map};
 use record::Record;
@@ -46,13 +47,13 @@ pub struct Command {
     #[arg(long, default_value_t = 2_000_000)]
     reads: u64,
     /// Transactions of one round, whose histories are checked together.
-    #[arg(long, default_value_t = 40_000)]
+    #[arg(long, default_value_t = 40_000, value_parser = within::<u64>(1..=10_000_000))]
     transactions: u64,
-    /// Clients, each a thread.
-    #[arg(long, default_value_t = 16)]
+    /// Clients, each a thread, up to 1000.
+    #[arg(long, default_value_t = 16, value_parser = within::<u64>(1..=1000))]
     clients: u64,
-    /// Worker threads of the database.
-    #[arg(long, default_value_t = 2)]
+    /// Worker threads of the database, up to 256.
+    #[arg(long, default_value_t = 2, value_parser = within::<usize>(1..=256))]
     workers: usize,
     /// Seed of what the clients do.
     #[arg(long, default_value_t = 1)]

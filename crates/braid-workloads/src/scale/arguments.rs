@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use clap::Args;
 
 use super::count::Count;
+use super::whole::within;
 use crate::harness::rounds::Effort;
 
 /// A workload's defaults. `QUICK_RECORDS` bounds the records under `--quick`.
@@ -41,19 +42,19 @@ pub struct Scale<D: Defaults> {
     #[arg(long, short = 't', value_name = "COUNT")]
     transactions: Option<Count>,
 
-    /// Rounds; each runs every subject once, in turn, and figures are medians over rounds.
+    /// Rounds, up to 1000; each runs every subject once, in turn, and figures are medians over rounds.
     #[arg(long, short = 'r', default_value = D::ROUNDS.to_string(),
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+          value_parser = within::<usize>(1..=1000))]
     rounds: usize,
 
-    /// Workers of the subjects that use several [default: one a core].
+    /// Workers of the subjects that use several, up to 256 [default: one a core].
     #[arg(long, short = 'w', value_name = "COUNT",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=256))]
+          value_parser = within::<usize>(1..=256))]
     workers: Option<usize>,
 
-    /// Transactions a braided worker interleaves [default: tunes itself].
+    /// Transactions a braided worker interleaves, up to 1024 [default: tunes itself].
     #[arg(long, value_name = "COUNT",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+          value_parser = within::<usize>(1..=1024))]
     width: Option<usize>,
 
     /// Do not bind workers to cores.

@@ -2,3 +2,4 @@
 
 pub mod arguments;
 pub mod count;
+pub mod whole;

@@ -29,25 +29,30 @@ use serde::Serialize;
 use disk::{Faults, Faulty, text};
 use ledger::Ledger;
 
+use crate::scale::whole::within;
+
 pub use disk::Disk;
+
+/// What takes months is a mistake.
+const MOST_TIMES: u64 = 10_000_000;
 
 /// Kill a database under load over and over, and check that it loses nothing.
 #[derive(Debug, clap::Args)]
 pub struct Command {
     /// How often to kill, or to bring a fault about.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = within::<u32>(1..=MOST_TIMES))]
     rounds: u32,
-    /// Concurrent writers in the child.
-    #[arg(long, default_value_t = 16)]
+    /// Concurrent writers in the child, up to 1000.
+    #[arg(long, default_value_t = 16, value_parser = within::<u64>(1..=1000))]
     writers: u64,
-    /// Worker threads of the database in the child.
-    #[arg(long, default_value_t = 2)]
+    /// Worker threads of the database in the child, up to 256.
+    #[arg(long, default_value_t = 2, value_parser = within::<usize>(1..=256))]
     workers: usize,
     /// Longest life of a child, in milliseconds.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = within::<u64>(1..=3_600_000))]
     life_ms: u64,
     /// Kills after which the next child starts with an empty directory.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = within::<u32>(1..=MOST_TIMES))]
     fresh_every: u32,
     /// Seed of the children's lives and loads.
     #[arg(long, default_value_t = 1)]
@@ -59,7 +64,8 @@ pub struct Command {
     #[arg(long, value_enum, conflicts_with_all = ["during", "fresh_every"])]
     disk: Option<Disk>,
     /// Instead of kills, damage so many bits in files of a closed database, one at a time.
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["during", "fresh_every", "disk"])]
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["during", "fresh_every", "disk"],
+          value_parser = within::<u64>(1..=MOST_TIMES))]
     flips: Option<u64>,
     /// Let the children run TPC-C on two small warehouses, and check its consistency conditions.
     #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
@@ -159,7 +165,7 @@ impl Command {
         let mut report = Report::default();
         let progress = ProgressBar::new(u64::from(self.rounds));
         for round in 0..self.rounds {
-            if round > 0 && round % self.fresh_every.max(1) == 0 {
+            if round > 0 && round % self.fresh_every == 0 {
                 report.acknowledged += ledger.acknowledged();
                 ledger = Ledger::new(self.writers, self.paged);
                 remove(&dir)?;
@@ -411,4 +417,40 @@ fn verify(dir: &Path, ledger: &mut Ledger) -> Result<u64> {
     ensure!(problems.is_empty(), "the check found: {}", problems.join("; "));
     db.close().context("closing")?;
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        _command: super::Command,
+    }
+
+    #[test]
+    fn numbers_are_refused_that_no_run_can_have() {
+        for (argument, most) in [
+            ("--rounds", 10_000_000),
+            ("--writers", 1000),
+            ("--workers", 256),
+            ("--life-ms", 3_600_000),
+            ("--fresh-every", 10_000_000),
+            ("--flips", 10_000_000),
+        ] {
+            let parse = |number: u64| {
+                Program::try_parse_from(["torture", argument, &number.to_string()])
+                    .map_err(|refused| refused.to_string())
+            };
+            for number in [1, most] {
+                assert!(parse(number).is_ok(), "{argument} {number}");
+            }
+            for number in [0, most + 1, u64::MAX] {
+                let refused = parse(number).unwrap_err();
+                let said = format!("give a whole number from 1 to {most}");
+                assert!(refused.contains(&said), "{refused}");
+            }
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub(super) fn rounds(command: &Command, parent: &Path) -> Result<Report> {
     let progress = ProgressBar::new(u64::from(command.rounds));
     let (mut dir, mut found) = (parent.join("database"), Totals::default());
     for round in 0..command.rounds {
-        if round % command.fresh_every.max(1) == 0 {
+        if round % command.fresh_every == 0 {
             remove(&dir)?;
             dir = parent.join(format!("database-{round}"));
             found = Totals::default();

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::harness::place::Place;
 use crate::harness::report::Report;
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::scale::whole::within;
 
 #[derive(Clone, Debug)]
 pub(crate) struct PaperDefaults;
@@ -51,7 +52,7 @@ pub(crate) struct PaperArguments {
     dir: Vec<PathBuf>,
 
     /// Warehouses of TPC-C, of some 100 MB each [default: one a worker].
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = within::<u16>(1..=65_535))]
     warehouses: Option<u16>,
 }
 

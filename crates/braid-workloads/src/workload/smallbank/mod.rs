@@ -23,6 +23,7 @@ use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::scale::whole::within;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SmallbankDefaults;
@@ -33,15 +34,18 @@ impl Defaults for SmallbankDefaults {
     const QUICK_RECORDS: u64 = 1_000;
 }
 
+/// More customers than any machine holds in memory.
+const MOST_HOT: u64 = 1_000_000_000;
+
 /// Arguments of `braid bench smallbank`. --records are customers.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SmallbankArguments {
     #[command(flatten)]
     scale: Scale<SmallbankDefaults>,
 
-    /// Customers of whom nine of ten accesses are; several numbers run one after the other.
+    /// Customers of whom nine of ten accesses are, from 2 to as many as there are; several numbers run one after the other.
     #[arg(long, value_name = "COUNT,...", value_delimiter = ',', default_values_t = [1_000, 100],
-          value_parser = clap::value_parser!(u64).range(2..))]
+          value_parser = within::<u64>(2..=MOST_HOT))]
     hotspot: Vec<u64>,
 
     /// What is compared; the first two share a database, and so do the fourth and fifth.

@@ -26,6 +26,7 @@ use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::scale::whole::within;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SysbenchDefaults;
@@ -44,9 +45,9 @@ pub(crate) struct SysbenchArguments {
     #[command(flatten)]
     scale: Scale<SysbenchDefaults>,
 
-    /// Tables of that many rows.
+    /// Tables of that many rows, up to 1000.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+          value_parser = within::<usize>(1..=1000))]
     tables: usize,
 
     /// Which of the scripts; they run one after the other on the same databases.

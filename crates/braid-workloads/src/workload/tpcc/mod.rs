@@ -39,6 +39,7 @@ use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::scale::whole::within;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TpccDefaults;
@@ -55,7 +56,7 @@ pub(crate) struct TpccArguments {
 
     /// Warehouses, of some 100 MB each; several numbers run one after the other [default: one a worker].
     #[arg(long, value_name = "COUNT,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = within::<u16>(1..=65_535))]
     warehouses: Vec<u16>,
 
     /// What is compared; the first two share a database, and so do the fourth and fifth.
@@ -70,8 +71,8 @@ pub(crate) struct TpccArguments {
     #[arg(long, value_enum, default_value_t = Mix::Standard)]
     mix: Mix,
 
-    /// Suppliers that a Query2* looks at.
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    /// Suppliers that a Query2* looks at, of the 10000 that there are.
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = within::<u32>(1..=10_000))]
     suppliers: u32,
 
     #[command(flatten)]

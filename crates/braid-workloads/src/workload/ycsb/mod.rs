@@ -24,6 +24,7 @@ use crate::harness::number;
 use crate::harness::report::{Line, LineChart, Report};
 use crate::harness::rounds::{Measured, Subject};
 use crate::scale::arguments::{Defaults, Scale, Settings};
+use crate::scale::whole::within;
 
 #[derive(Clone, Debug)]
 pub(crate) struct YcsbDefaults;
@@ -44,9 +45,9 @@ pub(crate) struct YcsbArguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Core::value_variants().to_vec())]
     workloads: Vec<Core>,
 
-    /// Operations of a transaction.
+    /// Operations of a transaction, up to 1000.
     #[arg(long, value_name = "COUNT,...", value_delimiter = ',', default_values_t = [1, 10],
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+          value_parser = within::<usize>(1..=1000))]
     operations: Vec<usize>,
 
     /// Skew of the zipfian and of the latest distribution.
