@@ -281,6 +281,28 @@ fn an_import_into_a_paged_table_is_whole_and_comes_out_again() {
 
 /// What `--memory` cannot keep out of memory is reported, with the kind of table that does without it.
 #[test]
+fn a_key_that_is_too_long_for_a_paged_table_is_told_with_its_line() {
+    let braid = Braid::new();
+    let long = |bytes| "k".repeat(bytes);
+    let text = format!("id,n\na,1\n{},2\n{},3\nb,4\n", long(512), long(513));
+    let file = braid.file("long.csv", text);
+    let told =
+        "long.csv line 4: rejected: its key has 513 bytes, the limit of a paged table is 512";
+    let said = braid.import(&file, &["--paged"], 4).1;
+    assert!(said.contains(told) && said.contains("nothing was imported"), "{said}");
+    braid.run(&["scan", "t"], 3);
+    let said = braid.import(&file, &["--paged", "--skip-rejected"], 4).1;
+    assert!(said.contains(told), "{said}");
+    assert_eq!(braid.run(&["scan", "t"], 0).0.lines().count(), 3);
+    // The table is there now, and is what it is.
+    let said = braid.import(&file, &[], 4).1;
+    assert!(said.contains(told), "{said}");
+    let words = ["import", &file, "--table", "u", "--key", "id"];
+    braid.run(&words, 0);
+    braid.run(&[&words[..], &["--paged"]].concat(), 0);
+}
+
+#[test]
 fn an_index_that_exceeds_the_memory_is_warned_of() {
     let braid = Braid::new();
     let text = (0..40_000).fold("id,n\n".to_owned(), |mut text, row| {

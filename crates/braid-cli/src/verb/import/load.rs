@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{
-    Database, Error, Isolation, Outcome, RunOptions, SourceRun, StagedTable, Table, TableOptions,
-    Transaction,
+    Database, Error, Isolation, MAX_KEY_BYTES, Outcome, RunOptions, SourceRun, StagedTable, Table,
+    TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -25,6 +25,8 @@ use crate::store::{self, AnyTable, StoreArguments};
 const CHUNK: usize = 1000;
 /// Chunks that wait for a worker.
 const AHEAD: usize = 8;
+/// The longest key that a paged table takes.
+const MOST_PAGED_KEY_BYTES: usize = 512;
 /// Rows that were taken back, beyond which their space is given back at once.
 const COMPACTED: u64 = 100_000;
 
@@ -69,6 +71,10 @@ impl<'i> Loader<'i> {
             if let Target::None = self.target {
                 self.target = self.open()?;
             }
+            if let Target::Existing(_, table, _) = &self.target {
+                run = encode(table, run, &mut self.rejections);
+            }
+            run = fitting(run, self.is_paged(), &mut self.rejections);
             self.index.add(&run);
             match &mut self.target {
                 Target::None => unreachable!("it was opened"),
@@ -84,8 +90,7 @@ impl<'i> Loader<'i> {
                     spilled.add(&before).with_context(cannot)?;
                     run = before;
                 }
-                Target::Existing(db, table, rows) => {
-                    run = encode(table, run, &mut self.rejections);
+                Target::Existing(db, _, rows) => {
                     rows.append(&run);
                     let most = db.stats().memory.budget.map_or(u64::MAX, |budget| budget / 4);
                     if rows.bytes() as u64 > most {
@@ -103,6 +108,14 @@ impl<'i> Loader<'i> {
         self.rejections.count == 0 || self.import.skip_rejected
     }
 
+    /// Whether the table is one whose records lie on pages.
+    fn is_paged(&self) -> bool {
+        match &self.target {
+            Target::Existing(_, table, _) => table.paged,
+            _ => self.import.paged,
+        }
+    }
+
     /// Is told that all runs were loaded, and brings them to their table in the order of their keys; nobody sees
     /// them yet. Those of different runs are compared with one another only now.
     ///
@@ -110,12 +123,9 @@ impl<'i> Loader<'i> {
     /// What keeps them from being written.
     pub fn end(&mut self) -> Result<()> {
         let wanted = self.is_wanted();
-        let unpaged = match &self.target {
-            Target::Staged { db, .. } if !self.import.paged => Some(db),
-            Target::Existing(db, table, _) if !table.paged => Some(db),
-            _ => None,
-        };
-        if let (Some(db), Some(memory)) = (unpaged, self.store.memory_bytes()) {
+        if let (Target::Staged { db, .. } | Target::Existing(db, ..), false, Some(memory)) =
+            (&self.target, self.is_paged(), self.store.memory_bytes())
+        {
             self.index.warn(db, memory);
         }
         match &mut self.target {
@@ -246,6 +256,28 @@ fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
         }
     }
     encoded
+}
+
+/// Rows whose keys a table can have, as it encodes them; the others are rejected.
+fn fitting(rows: Rows, is_paged: bool, rejections: &mut Rejections) -> Rows {
+    let (most, of) = match is_paged {
+        true => (MOST_PAGED_KEY_BYTES, " of a paged table"),
+        false => (MAX_KEY_BYTES, ""),
+    };
+    if (0..rows.len()).all(|row| rows.get(row).1.len() <= most) {
+        return rows;
+    }
+    let mut fitting = Rows::default();
+    for row in 0..rows.len() {
+        let (line, key, value) = rows.get(row);
+        if key.len() <= most {
+            fitting.push(line, key, value);
+        } else {
+            let reason = format!("its key has {} bytes, the limit{of} is {most}", key.len());
+            rejections.add(Rejected { line, reason });
+        }
+    }
+    fitting
 }
 
 /// Where the directory of the database is.
