@@ -34,7 +34,7 @@ pub struct TableContents {
     pub hot_bytes: u64,
     /// Records whose values are only on disk.
     pub cold_records: u64,
-    /// Bytes that are read to get these values, about: what is around a value is among them.
+    /// Bytes of these values, about: nothing is read to count them, and each counts as a multiple of 8, or up to a thousandth more.
     pub cold_bytes: u64,
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Contents {
     /// Those whose value is in memory.
     pub(crate) hot: u64,
     pub(crate) hot_bytes: u64,
-    /// Those whose value is only in the log, and the bytes that are read there for them.
+    /// Those whose value is only in the log, and the bytes of these, about.
     pub(crate) cold: u64,
     pub(crate) cold_bytes: u64,
 }
@@ -39,7 +39,7 @@ impl Records {
                 }
                 Err(NotReady::InLog(cold)) => {
                     contents.cold += 1;
-                    contents.cold_bytes += cold.address.read_bytes() as u64;
+                    contents.cold_bytes += cold.address.value_bytes() as u64;
                 }
                 Err(NotReady::Undecided) => {}
             }

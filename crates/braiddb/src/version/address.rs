@@ -67,6 +67,11 @@ impl Address {
         (units << (size & ((1 << SHIFT_BITS) - 1))) * READ_UNIT
     }
 
+    /// The bytes of the value, about: no fewer than there are, and less than 8, or a thousandth, more.
+    pub(crate) fn value_bytes(self) -> usize {
+        self.read_bytes().saturating_sub(record_bytes(USUAL_KEY_BYTES, 0))
+    }
+
     /// The address as the word that links hold.
     pub(crate) fn word(self) -> u64 {
         self.0
@@ -103,11 +108,13 @@ mod tests {
     #[test]
     fn addresses_keep_their_parts() {
         for lsn in [Lsn(8), Lsn(4096 + 24), Lsn((1 << 51) - 8)] {
-            for bytes in [0, 8, 1000, 100_000, MAX_VALUE_BYTES] {
+            for bytes in [0, 1, 8, 1000, 1001, 100_000, MAX_VALUE_BYTES] {
                 let address = Address::new(lsn, bytes);
                 assert_eq!(address.lsn(), lsn);
                 let exact = record_bytes(USUAL_KEY_BYTES, bytes);
                 assert!((exact..=exact + exact / 1000).contains(&address.read_bytes()));
+                let most = bytes.next_multiple_of(READ_UNIT) + exact / 1000;
+                assert!((bytes..=most).contains(&address.value_bytes()), "{bytes}");
                 assert_eq!(Link::from_word(address.word()), Some(Link::Address(address)));
             }
         }
