@@ -1,10 +1,11 @@
 //! Keys: a text stands for itself, a number for itself, bytes are hexadecimal digits, a UUID has dashes, a time stamp is
 //! one of RFC 3339, and a tuple, or a struct, is a JSON array of its parts.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Key, KeyBuffer};
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{append_json, from_hex, no_number, to_hex};
 
@@ -48,13 +49,28 @@ impl PartialEq for Number {
 
 impl Eq for Number {}
 
+impl Number {
+    /// Appends the encoding of a number that is written so.
+    fn append(&self, text: &str, key: &mut KeyBuffer) -> Result<()> {
+        let encoded = (self.parse)(text).with_context(|| no_number(text, self.name))?;
+        key.extend_from_slice(&encoded);
+        Ok(())
+    }
+}
+
 macro_rules! numbers {
     ($($number:ty),*) => {
         const NUMBERS: &[Number] = &[$(Number {
             name: stringify!($number),
             parse: |text| {
                 let mut key = KeyBuffer::new();
-                text.parse::<$number>().ok()?.encode(&mut key);
+                let number = text.parse::<$number>().ok()?;
+                // A fraction that is too large for its type is none of it; infinity is written as a word.
+                let is_float = stringify!($number).starts_with('f');
+                if is_float && text.contains(|c: char| c.is_ascii_digit()) && number.to_string().contains("inf") {
+                    return None;
+                }
+                number.encode(&mut key);
                 Some(key)
             },
             take: |bytes| {
@@ -66,6 +82,29 @@ macro_rules! numbers {
 }
 
 numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, bool);
+
+/// A key, or a part of one, that is given as JSON.
+enum Given<'a> {
+    Null,
+    Text(String),
+    /// A number, or `true` or `false`, as it is written: no number loses a digit.
+    Word(&'a str),
+    Array(Vec<&'a RawValue>),
+    Object,
+}
+
+impl<'a> Given<'a> {
+    fn parse(json: &'a str) -> serde_json::Result<Self> {
+        let json = serde_json::from_str::<&RawValue>(json)?.get();
+        Ok(match json.as_bytes()[0] {
+            b'n' => Self::Null,
+            b'"' => Self::Text(serde_json::from_str(json)?),
+            b'[' => Self::Array(serde_json::from_str(json)?),
+            b'{' => Self::Object,
+            _ => Self::Word(json),
+        })
+    }
+}
 
 impl KeyType {
     /// The type that the catalog calls so.
@@ -170,8 +209,7 @@ impl KeyType {
                 prefix.extend_from_slice(&from_hex(word)?);
             }
             Self::Tuple(parts) | Self::Struct(parts) => {
-                let given = serde_json::from_str(word);
-                let Ok(Value::Array(values)) = given else {
+                let Ok(Given::Array(values)) = Given::parse(word) else {
                     bail!(
                         "write the first parts as a JSON array, such as [{}]",
                         parts[0].example()
@@ -181,7 +219,7 @@ impl KeyType {
                     return self.encode(word);
                 }
                 for (part, value) in parts.iter().zip(&values) {
-                    let encoded = part.append(value, false, &mut prefix);
+                    let encoded = part.append(value.get(), false, &mut prefix);
                     encoded.with_context(|| format!("no key of this table begins with {word}"))?;
                 }
             }
@@ -202,25 +240,22 @@ impl KeyType {
             key.extend_from_slice(&bytes);
             return Ok(key);
         }
-        let value = match self {
+        let is_json = match self {
             Self::Option(_) | Self::Reverse(_) | Self::Tuple(_) | Self::Struct(_) => {
-                serde_json::from_str(word).or_else(|_| self.word(word))
+                Given::parse(word).is_ok()
             }
-            _ => Ok(Value::String(word.to_owned())),
+            _ => false,
         };
-        let encoded = value.and_then(|value| self.append(&value, true, &mut key));
+        let encoded = match (is_json, self) {
+            (true, _) => self.append(word, true, &mut key),
+            (false, Self::Tuple(_) | Self::Struct(_)) => {
+                Err(anyhow!("write it as a JSON array, such as {}", self.example()))
+            }
+            // It stands for itself.
+            (false, _) => self.append(&Value::from(word).to_string(), true, &mut key),
+        };
         encoded.with_context(|| format!("{word:?} is no key of this table"))?;
         Ok(key)
-    }
-
-    /// A word that is no JSON, where it may stand for itself.
-    fn word(&self, word: &str) -> Result<Value> {
-        match self {
-            Self::Tuple(_) | Self::Struct(_) => {
-                bail!("write it as a JSON array, such as {}", self.example())
-            }
-            _ => Ok(Value::String(word.to_owned())),
-        }
     }
 
     fn example(&self) -> Value {
@@ -237,59 +272,52 @@ impl KeyType {
         }
     }
 
-    /// Appends the encoding of a key, which is the last part of the whole one or is not.
-    fn append(&self, value: &Value, last: bool, key: &mut KeyBuffer) -> Result<()> {
-        match (self, value) {
-            (Self::Text, Value::String(text)) if last => text.encode(key),
-            (Self::Text, Value::String(text)) => text.encode_part(key),
-            (Self::Bytes, Value::String(text)) if last => from_hex(text)?.encode(key),
-            (Self::Bytes, Value::String(text)) => from_hex(text)?.encode_part(key),
-            (Self::Time, Value::String(text)) => {
-                let time = DateTime::parse_from_rfc3339(text);
+    /// Appends the encoding of a key that is given as JSON, and is the last part of the whole one or is not.
+    fn append(&self, json: &str, last: bool, key: &mut KeyBuffer) -> Result<()> {
+        match (self, Given::parse(json)?) {
+            (Self::Text, Given::Text(text)) if last => text.encode(key),
+            (Self::Text, Given::Text(text)) => text.encode_part(key),
+            (Self::Bytes, Given::Text(text)) if last => from_hex(&text)?.encode(key),
+            (Self::Bytes, Given::Text(text)) => from_hex(&text)?.encode_part(key),
+            (Self::Time, Given::Text(text)) => {
+                let time = DateTime::parse_from_rfc3339(&text);
                 let time =
                     time.with_context(|| format!("{text:?} is not like {}", self.example()))?;
                 (time.timestamp(), time.timestamp_subsec_nanos()).encode(key);
             }
-            (Self::Array(_) | Self::Uuid, Value::String(text)) => {
+            (Self::Array(_) | Self::Uuid, Given::Text(text)) => {
                 let bytes = self.width().unwrap_or(0);
                 let digits = text.replace('-', "");
                 let array =
-                    from_hex(text).or_else(|_| from_hex(&format!("{}{digits}", super::HEX)))?;
+                    from_hex(&text).or_else(|_| from_hex(&format!("{}{digits}", super::HEX)))?;
                 if array.len() != bytes {
                     bail!("{text:?} has {} bytes, and it takes {bytes}", array.len());
                 }
                 key.extend_from_slice(&array);
             }
-            (Self::Own(name), Value::String(text)) => key.extend_from_slice(
-                &from_hex(text).with_context(|| format!("keys are of the type {name}"))?,
+            (Self::Own(name), Given::Text(text)) => key.extend_from_slice(
+                &from_hex(&text).with_context(|| format!("keys are of the type {name}"))?,
             ),
-            (Self::Number(number), Value::String(_) | Value::Number(_) | Value::Bool(_)) => {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                let encoded = (number.parse)(&text);
-                let encoded = encoded.with_context(|| no_number(&text, number.name))?;
-                key.extend_from_slice(&encoded);
-            }
-            (Self::Option(_), Value::Null) => key.push(0),
-            (Self::Option(inner), value) => {
+            (Self::Number(number), Given::Text(text)) => number.append(&text, key)?,
+            (Self::Number(number), Given::Word(word)) => number.append(word, key)?,
+            (Self::Option(_), Given::Null) => key.push(0),
+            (Self::Option(inner), _) => {
                 key.push(1);
-                inner.append(value, last, key)?;
+                inner.append(json, last, key)?;
             }
-            (Self::Reverse(inner), value) => {
+            (Self::Reverse(inner), _) => {
                 let mut part = KeyBuffer::new();
-                inner.append(value, false, &mut part)?;
+                inner.append(json, false, &mut part)?;
                 part.iter().for_each(|byte| key.push(!byte));
             }
-            (Self::Tuple(parts) | Self::Struct(parts), Value::Array(values))
+            (Self::Tuple(parts) | Self::Struct(parts), Given::Array(values))
                 if parts.len() == values.len() =>
             {
-                let (last_part, last_value) = (parts.last(), values.last());
-                let before = parts.iter().zip(values).take(parts.len() - 1);
-                before.into_iter().try_for_each(|(part, value)| part.append(value, false, key))?;
-                if let (Some(part), Some(value)) = (last_part, last_value) {
-                    part.append(value, last, key)?;
+                for (at, (part, value)) in parts.iter().zip(values).enumerate() {
+                    part.append(value.get(), last && at + 1 == parts.len(), key)?;
                 }
             }
-            _ => bail!("{value} is not like {}", self.example()),
+            _ => bail!("{} is not like {}", json.trim_ascii(), self.example()),
         }
         Ok(())
     }

@@ -92,6 +92,14 @@ impl ValueType {
             Self::MessagePack => {
                 let json: serde_json::Value =
                     serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
+                if let Some(number) = beyond_64_bits(word) {
+                    bail!(
+                        "MessagePack has whole numbers from {} to {}, and {number} is none of them; \
+                         give it as a text",
+                        i64::MIN,
+                        u64::MAX
+                    );
+                }
                 rmp_serde::to_vec_named(&json).context("MessagePack cannot hold this value")
             }
             Self::Own(name) => bail!(
@@ -136,12 +144,14 @@ impl ValueType {
             }
             Self::Json => {
                 let json = str::decode(bytes)?;
-                // As it is stored, unless it takes several lines.
+                // As it is stored, but for the ends of its lines, which stand between its parts only: no number loses a digit.
                 match json.contains(['\n', '\r']) {
                     false => out.extend_from_slice(bytes),
-                    true => serde_json::from_str::<serde_json::Value>(json)
-                        .and_then(|json| serde_json::to_writer(&mut *out, &json))
-                        .map_err(|error| DecodeError::new(format!("JSON ({error})")))?,
+                    true => {
+                        let _: &RawValue = serde_json::from_str(json)
+                            .map_err(|error| DecodeError::new(format!("JSON ({error})")))?;
+                        out.extend(bytes.iter().filter(|byte| !matches!(byte, b'\n' | b'\r')));
+                    }
                 }
                 Ok(())
             }
@@ -164,6 +174,31 @@ impl ValueType {
 fn no_json(word: &str, error: &serde_json::Error) -> anyhow::Error {
     let reason = json_error::with_place(error);
     anyhow!("values of this table are given as JSON, and {word:?} is none: {reason}")
+}
+
+/// A whole number in JSON that 64 bits do not hold, and that would be rounded.
+fn beyond_64_bits(json: &str) -> Option<&str> {
+    let (mut quoted, mut at) = (false, 0);
+    let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
+    while let Some(c) = json[at..].chars().next() {
+        let mut end = at + c.len_utf8();
+        if quoted && c == '\\' {
+            // Whatever is escaped is no end of the text.
+            end += json[end..].chars().next().map_or(0, char::len_utf8);
+        } else if c == '"' {
+            quoted = !quoted;
+        } else if !quoted && (c == '-' || c.is_ascii_digit()) {
+            let rest = &json[at..];
+            let number = &rest[..rest.find(|c| !is_of_number(c)).unwrap_or(rest.len())];
+            let is_whole = !number.contains(['.', 'e', 'E']);
+            if is_whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                return Some(number);
+            }
+            end = at + number.len();
+        }
+        at = end;
+    }
+    None
 }
 
 /// What is in MessagePack, as JSON; `None` if JSON cannot hold it, such as bytes.
@@ -239,8 +274,26 @@ mod tests {
             assert!(said.contains("\"{oops\"") && said.contains("the name of a field"), "{said}");
         }
         let mut out = Vec::new();
-        ValueType::Json.append_json(b"{\n\"a\": 1}", &mut out).unwrap();
-        assert_eq!(out, br#"{"a":1}"#);
+        let lines = b"{\r\n\"a\": 18446744073709551616,\n\"b\": 1.10}";
+        ValueType::Json.append_json(lines, &mut out).unwrap();
+        assert_eq!(out, br#"{"a": 18446744073709551616,"b": 1.10}"#);
+        assert!(ValueType::Json.append_json(b"{\n", &mut Vec::new()).is_err());
+        // Whole numbers are exact, or refused.
+        let kind = ValueType::named("messagepack order");
+        for json in [
+            r#"{"a":18446744073709551615,"b":[-9223372036854775808,0]}"#,
+            r#"{"a":"18446744073709551616","\"1":"\\"}"#,
+        ] {
+            assert_eq!(text(&kind, &kind.encode(json).unwrap()), json);
+        }
+        for number in ["18446744073709551616", "-9223372036854775809", &u128::MAX.to_string()] {
+            for json in [number.to_owned(), format!(r#"{{"é\"":1,"b":[{number}]}}"#)] {
+                let said = kind.encode(&json).unwrap_err().to_string();
+                assert!(said.contains(&format!("and {number} is none of them")), "{said}");
+            }
+            let kind = ValueType::named("json order");
+            assert_eq!(text(&kind, &kind.encode(number).unwrap()), number);
+        }
         // Bytes, which JSON does not have.
         assert_eq!(text(&ValueType::MessagePack, &[0xc4, 1, 255]), "0xc401ff");
     }

@@ -123,6 +123,21 @@ fn numbers_that_json_does_not_have_are_texts() {
     let most = u128::MAX.to_string();
     assert_eq!(kind.decode(&kind.encode(&most).unwrap()).unwrap(), json!(most));
     assert_eq!(KeyType::named("(u128, u8)").encode(&format!("[\"{most}\", 1]")).unwrap().len(), 17);
+    // Given as a number, it keeps every digit all the same, wherever it stands.
+    let least = i128::MIN.to_string();
+    for (kind, number) in [("u128", &most), ("i128", &least), ("u64", &u64::MAX.to_string())] {
+        let bytes = KeyType::named(kind).encode(number).unwrap();
+        let pair = KeyType::named(&format!("({kind}, u8)")).encode(&format!("[{number}, 1]"));
+        assert_eq!(pair.unwrap()[..], [&bytes[..], &[1]].concat());
+        let some = KeyType::named(&format!("Option<{kind}>")).encode(number).unwrap();
+        assert_eq!(some[..], [&[1], &bytes[..]].concat());
+        let said = KeyType::named("(u32, u8)").encode(&format!("[{number}, 1]")).unwrap_err();
+        assert!(format!("{said:#}").contains(&format!("\"{number}\" is no u32")), "{said:#}");
+    }
+    for (kind, word) in [("f64", "1e400"), ("f32", "1e39"), ("f32", "-1e39")] {
+        assert!(KeyType::named(kind).encode(word).is_err(), "{word}");
+        assert!(KeyType::named(&format!("({kind}, u8)")).encode(&format!("[{word}, 1]")).is_err());
+    }
     let kind = KeyType::named("f64");
     assert_eq!(kind.decode(&kind.encode("inf").unwrap()).unwrap(), json!("inf"));
 }
