@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::store::StoreArguments;
 
@@ -30,6 +30,26 @@ pub struct Arguments {
 
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+impl Arguments {
+    /// Reads the command line; where it is wrong, says so and ends the process.
+    pub fn read() -> Self {
+        let mut command = with_negative_numbers(Self::command());
+        let read = Self::from_arg_matches(&command.get_matches_mut());
+        read.unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+}
+
+/// The command, of which negative numbers are values: where none will do, that is what is said, and not that there is no such
+/// option.
+fn with_negative_numbers(command: Command) -> Command {
+    command
+        .mut_args(|arg| match arg.get_action().takes_values() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
+        .mut_subcommands(with_negative_numbers)
 }
 
 /// What to do.
@@ -197,10 +217,10 @@ pub enum Verb {
     /// Print blocks of the log: what transactions committed, in their order.
     Log {
         /// Start at this LSN, where a block starts; by default at the first that is there.
-        #[arg(long, default_value_t = 0)]
+        #[arg(long, default_value_t = 0, value_parser = whole)]
         from: u64,
         /// Print at most so many.
-        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_parser = whole)]
         limit: u64,
         /// Which database.
         #[command(flatten)]
@@ -342,6 +362,11 @@ pub struct Export {
     pub delimiter: Option<u8>,
 }
 
+/// A number of records, say.
+fn whole(word: &str) -> Result<u64, String> {
+    word.parse().map_err(|_| "give a whole number, such as 10".to_owned())
+}
+
 /// Seconds between two looks at statistics.
 fn pause(word: &str) -> Result<f64, String> {
     let seconds = word.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
@@ -397,7 +422,7 @@ pub struct Scan {
     #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]
     pub prefix: Option<String>,
     /// At most so many records.
-    #[arg(long, short)]
+    #[arg(long, short, value_parser = whole, allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// From the last key to the first.
     #[arg(long, short)]

@@ -13,12 +13,12 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Verb};
 use braiddb::LogError;
-use clap::Parser;
 use output::Output;
 use tracing::level_filters::LevelFilter;
+use verb::place;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read();
     let level = if simulates(&arguments.verb) { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -55,11 +55,19 @@ fn message(error: &anyhow::Error) -> String {
             LogError::NotADatabase { path, .. } if has_nothing(path) => format!(
                 "{log}; say with --db or BRAID_DB where it is; braid import and braid put make one"
             ),
+            LogError::NotADatabase { reason, .. } if reason.ends_with(place::IDENTITY) => {
+                format!("{log}; say with --db or BRAID_DB where it is")
+            }
             log => log.to_string(),
         },
         _ => cause.to_string(),
     });
-    causes.collect::<Vec<_>>().join(": ")
+    // Some errors say what their cause says.
+    let told = causes.reduce(|told, cause| match told.ends_with(&cause) {
+        true => told,
+        false => format!("{told}: {cause}"),
+    });
+    told.expect("an error is its own first cause")
 }
 
 /// Whether a database could be made there: there is nothing, or an empty directory.

@@ -21,23 +21,26 @@ const LEAST_MEMORY: u64 = 33;
 /// As many bytes as numbers count.
 const MOST_MEMORY: u64 = u64::MAX >> 20;
 
+/// What the help lists the arguments under that all verbs have which work on a database: behind those of each verb.
+pub const HEADING: &str = "Database";
+
 /// Which database, and how to open it.
 #[derive(Args, Debug)]
 pub struct StoreArguments {
     /// Directory of the database.
-    #[arg(long, env = "BRAID_DB", default_value = "braid.db")]
+    #[arg(help_heading = HEADING, long, env = "BRAID_DB", default_value = "braid.db")]
     pub db: PathBuf,
     /// Worker threads, from 1 to 256; by default one a core.
-    #[arg(long = "threads", value_name = "N", value_parser = threads)]
+    #[arg(help_heading = HEADING, long = "threads", value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
     /// When a write counts as done.
-    #[arg(long, default_value = "group")]
+    #[arg(help_heading = HEADING, long, default_value = "group")]
     pub durability: DurabilityArgument,
     /// MiB of memory for records, indexes and the log's buffer (64 MiB, or 32 in less than 256); records beyond stay on
     /// disk. By default half of what the machine, or the control group, has. The index of a table that is not paged stays in
     /// memory however large it is, some 60 bytes a record: of one that is (import --paged) it leaves memory too. What the command itself
     /// takes, some 20 MiB, is beside it.
-    #[arg(long, value_name = "MIB", value_parser = mebibytes)]
+    #[arg(help_heading = HEADING, long, value_name = "MIB", value_parser = mebibytes)]
     pub memory: Option<u64>,
 
     #[command(flatten)]

@@ -16,7 +16,7 @@ const SLICES: usize = 1_000_000;
 #[derive(Args, Debug)]
 pub struct TraceArguments {
     /// Write what each worker ran and waited for, its latest million steps, into this file; ui.perfetto.dev shows it.
-    #[arg(long = "trace", value_name = "FILE")]
+    #[arg(help_heading = crate::store::HEADING, long = "trace", value_name = "FILE")]
     trace_file: Option<PathBuf>,
 
     /// The database that was opened last.

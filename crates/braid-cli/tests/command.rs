@@ -364,6 +364,12 @@ fn usage_errors_have_their_own_code() {
     braid.run(&["scan", "t", "--from", "a", "--prefix", "b"], 2);
     let help = program().arg("--help").assert().code(0);
     assert!(String::from_utf8_lossy(&help.get_output().stdout).contains("Exit codes"));
+    // What a verb has for itself stands before what many have.
+    let help = program().args(["scan", "-h"]).assert().code(0);
+    let help = String::from_utf8(help.get_output().stdout.clone()).unwrap();
+    let place = |words: &str| help.find(words).unwrap_or_else(|| panic!("no {words} in {help}"));
+    let order = ["<TABLE>  ", "--prefix", "Database:", "--db", "--trace"].map(place);
+    assert!(order.is_sorted(), "{help}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub enum Error {
     #[error("the engine failed: {0}")]
     Engine(#[from] braiddb::Error),
     /// A file of the benchmark (not of the engine) could not be read or written.
-    #[error("{path}: {source}")]
+    #[error("cannot use {path}: {source}")]
     File {
         /// The file or directory.
         path: PathBuf,

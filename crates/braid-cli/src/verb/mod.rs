@@ -12,7 +12,7 @@ mod json_text;
 pub mod log;
 pub mod overview;
 mod pages;
-mod place;
+pub mod place;
 pub mod point;
 pub mod restore;
 pub mod scan;

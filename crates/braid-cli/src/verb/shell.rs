@@ -31,21 +31,28 @@ struct Line {
 enum Step {
     /// Print the value of a key.
     Get {
+        /// Table to read.
         table: String,
+        /// Key to look up.
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
     /// Give a key a value.
     Put {
+        /// Table to write; made if need be.
         table: String,
+        /// Key to write.
         #[arg(allow_negative_numbers = true)]
         key: String,
+        /// Its new value.
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Delete a key.
     Delete {
+        /// Table to write.
         table: String,
+        /// Key to delete.
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
