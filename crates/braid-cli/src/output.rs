@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use braiddb::DecodeError;
 use serde::Serialize;
 
@@ -24,16 +24,14 @@ impl Output {
 
     /// One JSON document on a line of its own.
     pub fn document(&self, document: &impl Serialize) -> Result<()> {
-        let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, document)?;
-        writeln!(out)?;
-        Ok(())
+        let mut line = serde_json::to_vec(document)?;
+        line.push(b'\n');
+        self.write(&line)
     }
 
     /// A line of text.
     pub fn line(&self, line: &str) -> Result<()> {
-        writeln!(io::stdout().lock(), "{line}")?;
-        Ok(())
+        self.write(format!("{line}\n").as_bytes())
     }
 
     /// Appends a record to `page`, on a line of its own: `key<TAB>value`, with control characters in both escaped, or
@@ -75,8 +73,17 @@ impl Output {
             false => table.value.append_text(value, &mut line)?,
         }
         line.push(b'\n');
-        Ok(io::stdout().lock().write_all(&line)?)
+        self.write(&line)
     }
+
+    fn write(&self, line: &[u8]) -> Result<()> {
+        io::stdout().lock().write_all(line).context("cannot write to standard output")
+    }
+}
+
+/// So many of what is called so.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A text in which no control character breaks a line or a column: see [`escape_controls`].

@@ -6,7 +6,7 @@ use anyhow::Result;
 use braiddb::Database;
 
 use crate::exit;
-use crate::output::Output;
+use crate::output::{Output, counted};
 
 /// Checks the database and says what is wrong with it.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
@@ -14,7 +14,11 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     if output.json {
         output.document(&report)?;
     } else {
-        output.line(&format!("{} blocks of log, {} records", report.blocks, report.records))?;
+        output.line(&format!(
+            "{} of log, {}",
+            counted(report.blocks, "block"),
+            counted(report.records, "record")
+        ))?;
         for problem in &report.problems {
             eprintln!("braid: {problem}");
         }

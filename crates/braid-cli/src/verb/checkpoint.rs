@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use braiddb::Database;
 
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::store::once_free;
 
 /// Writes a checkpoint and says what is in it.
@@ -15,7 +15,10 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
         output.document(&written)?;
     } else {
         let (lsn, records, bytes) = (written.lsn, written.records, written.bytes);
-        output.line(&format!("checkpoint at LSN {lsn}: {records} records, {bytes} bytes"))?;
+        output.line(&format!(
+            "checkpoint at LSN {lsn}: {}, {bytes} bytes",
+            counted(records, "record")
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use braiddb::Database;
 
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::store::once_free;
 
 /// Compacts the log and says what that freed.
@@ -15,7 +15,11 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
         output.document(&compacted)?;
     } else {
         let (segments, bytes, moved) = (compacted.segments, compacted.bytes, compacted.moved);
-        output.line(&format!("freed {segments} segments, {bytes} bytes; moved {moved} records"))?;
+        output.line(&format!(
+            "freed {}, {bytes} bytes; moved {}",
+            counted(segments, "segment"),
+            counted(moved, "record")
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{CheckReport, Error, LogError};
 
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::store::StoreArguments;
 use crate::store::once_free;
 use crate::verb::place::IDENTITY;
@@ -46,10 +46,8 @@ pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<Exi
     if output.json {
         output.document(&Restored { bytes, records: report.records })?;
     } else {
-        let (target, records) = (target.display(), report.records);
-        output.line(&format!(
-            "{target} holds the backup, checked: {records} records, {bytes} bytes"
-        ))?;
+        let (target, records) = (target.display(), counted(report.records, "record"));
+        output.line(&format!("{target} holds the backup, checked: {records}, {bytes} bytes"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

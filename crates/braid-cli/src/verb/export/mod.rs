@@ -17,7 +17,7 @@ use super::json_text::{Fields, compact, unquoted};
 use super::pages::{self, Range};
 use super::place;
 use crate::arguments::{Export, Format};
-use crate::output::{self, Output};
+use crate::output::{self, Output, counted};
 use crate::store::AnyTable;
 
 /// What an export did.
@@ -79,7 +79,7 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
         output.document(&Report { table: &export.table, exported })?;
     } else {
         let (table, file) = (&export.table, export.file.display());
-        output.line(&format!("exported {exported} records of {table:?} to {file}"))?;
+        output.line(&format!("exported {} of {table:?} to {file}", counted(exported, "record")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -29,7 +29,7 @@ use self::rows::{Rejected, Rejections, Rows};
 use self::source::Source;
 use crate::arguments::{Format, Import};
 use crate::exit;
-use crate::output::Output;
+use crate::output::{Output, counted};
 use crate::store::StoreArguments;
 
 /// What some programs put before the text of a file.
@@ -124,8 +124,10 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
     let rejected = rejections.count;
     if rejected > 0 && !import.skip_rejected {
         eprintln!(
-            "braid: nothing was imported, {rejected} rows were rejected; mend them, or import the \
-             others with --skip-rejected"
+            "braid: nothing was imported, {} {} rejected; mend what is wrong, or import the others with \
+             --skip-rejected",
+            counted(rejected, "row"),
+            if rejected == 1 { "was" } else { "were" }
         );
         loader.take_back()?;
         return Ok(exit::rejected());
@@ -138,8 +140,8 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         output.document(&Report { table, imported, rejected, seconds, rows_per_second })?;
     } else {
         output.line(&format!(
-            "imported {imported} rows into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), \
-             rejected {rejected}",
+            "imported {} into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected {rejected}",
+            counted(imported, "row"),
             import.table
         ))?;
     }

@@ -142,7 +142,7 @@ impl Rejections {
         }
         let more = self.count - self.first.len() as u64;
         if more > 0 {
-            eprintln!("braid: and {more} more rejected rows");
+            eprintln!("braid: and {more} more rejected {}", if more == 1 { "row" } else { "rows" });
         }
     }
 }

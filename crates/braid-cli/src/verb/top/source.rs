@@ -5,11 +5,12 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{Database, Error, LogError, Stats};
 
 use crate::arguments::Top;
 use crate::store::StoreArguments;
+use crate::verb::place;
 
 /// Statistics that are older are said to be.
 pub const STALE: Duration = Duration::from_secs(5);
@@ -86,7 +87,12 @@ pub fn read(path: &Path) -> Result<Option<Sample>> {
         bail!("{name} is a directory; --from takes a file with statistics");
     }
     let cannot = || format!("cannot read statistics from {name}");
-    let mut file = File::open(path).with_context(cannot)?;
+    let mut file = File::open(path).map_err(|error| match place::missing(path, &error) {
+        Some(missing) => {
+            anyhow!("{missing}; name the one to which a program writes its statistics")
+        }
+        None => anyhow!(error).context(cannot()),
+    })?;
     let metadata = file.metadata().with_context(cannot)?;
     let start = metadata.len().saturating_sub(TAIL_BYTES);
     file.seek(SeekFrom::Start(start)).with_context(cannot)?;
