@@ -167,7 +167,7 @@ fn standard_input_and_delimiters_and_marks() {
     let text = "id,n\r\n\r\n1,\"two\r\nlines\"\r\n\r\n\r\n2\r\n3,4\r\n3,5\r\n";
     let said = braid.command(&words).write_stdin(text).assert().code(4).get_output().clone();
     let said = String::from_utf8(said.stderr).unwrap();
-    assert!(said.contains("standard input line 7: rejected: it has 1 columns"), "{said}");
+    assert!(said.contains("standard input line 7: rejected: it has 1 column,"), "{said}");
     assert!(said.contains("standard input line 9: rejected: an earlier row"), "{said}");
     assert!(
         braid

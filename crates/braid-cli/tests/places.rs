@@ -85,6 +85,8 @@ fn a_place_that_is_no_database_is_told_with_what_to_do() {
     assert!(missing.contains("no such directory") && missing.contains("--db"), "{missing}");
     let below = said(&["put", "t", "a", "1"], &format!("{file}/db"));
     assert!(below.contains("a part of this path is a file"), "{below}");
+    let other = said(&["tables"], braid.0.path().to_str().unwrap());
+    assert!(other.contains("it has no braid.meta; say with --db"), "{other}");
     assert!(!std::path::Path::new(&braid.path("missing")).exists());
 
     braid.run(&["put", "t", "a", "1"], 0);
@@ -119,6 +121,37 @@ fn a_file_of_records_that_is_none_is_reported_with_what_to_do() {
         assert!(said.starts_with(&format!("braid: {what}")), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+    for (name, content, what) in [
+        (
+            "a.csv.gz",
+            &b"\x1f\x8b\x08\0"[..],
+            "a.csv.gz is compressed, with gzip; unpack it first: gzip -dc ",
+        ),
+        ("book.csv", b"PK\x03\x04 and more", "book.csv is compressed, with zip;"),
+        (
+            "array.jsonl",
+            b"\n [\n{\"id\":1}]\n",
+            "array.jsonl is a JSON array, and an import reads one object a line;",
+        ),
+        (
+            "whole.jsonl",
+            b"[{\"id\":1},\n{}]\n",
+            "whole.jsonl is a JSON array, and an import reads one object a line;",
+        ),
+        (
+            "semi.csv",
+            b"id;n\n1;2\n",
+            "its columns are id;n; if that is several, say --delimiter ';'",
+        ),
+        ("tab.csv", b"id\tn\n", "its columns are id\\tn; if that is several, say --delimiter tab"),
+        ("other.csv", b"a,b\n", "has no column \"id\"; its columns are a, b\n"),
+        ("one.csv", b"a\n", "has no column \"id\"; its columns are a\n"),
+    ] {
+        let (_, said) = braid.import(&braid.file(name, content), &[], 3);
+        assert!(said.contains(what), "{said}");
+    }
+    let (_, said) = braid.run(&["stats", "--from", &braid.path("none")], 3);
+    assert!(said.contains("there is no file") && said.contains("/none; name the one"), "{said}");
     for (path, what) in [
         (&here, format!("{here} is a directory; name a file in it")),
         (&below, format!("there is no directory {}; name a file in a", braid.path("no/deep"))),
@@ -258,7 +291,9 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
         for (flag, value) in [
             ("--threads", "0"),
             ("--threads", "257"),
+            ("--threads", "-1"),
             ("--memory", "1"),
+            ("--memory", "-64"),
             ("--memory", "99999999999999"),
         ] {
             let words = ["get", "numbers", "1", flag, value];
@@ -268,6 +303,11 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
             assert!(said.contains(flag) && limits.iter().any(|told| said.contains(told)), "{said}");
             assert!(!said.contains("workers") && !said.contains("memory_budget"), "{said}");
         }
+        for words in [["scan", "numbers", "--limit", "-1"], ["scan", "numbers", "-l", "1e3"]] {
+            let said = braid.run(&words, 2).1;
+            assert!(said.contains("give a whole number, such as 10"), "{said}");
+        }
+        assert!(braid.run(&["log", "--from", "-1"], 2).1.contains("a whole number"));
         // The most that may be given is no more than a database takes.
         let most = ["put", "numbers", "1", "0x01", "--threads", "256", "--memory", "1024"];
         program().args(most).arg("--db").arg(&place).assert().code(0);
@@ -307,6 +347,7 @@ fn numbers_of_a_measurement_that_are_out_of_range_are_refused_with_the_range() {
     for (words, range) in [
         (&["reads", "--workers", "257"][..], "from 1 to 256"),
         (&["reads", "--rounds", "0"], "from 1 to 1000"),
+        (&["reads", "--rounds", "-1"], "from 1 to 1000"),
         (&["reads", "--width", "1025"], "from 1 to 1024"),
         (&["reads", "--seconds", "0"], "from 0.001 to 86400"),
         (&["reads", "--records", "0"], "'0' is no whole number above 0"),
@@ -319,6 +360,10 @@ fn numbers_of_a_measurement_that_are_out_of_range_are_refused_with_the_range() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains(words[1]) && said.contains(range), "{said}");
     }
+    let missing = ["bench", "airports", "-q", "--file", "nowhere.csv"];
+    let output = program().args(missing).assert().code(3).get_output().clone();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "braid: cannot use nowhere.csv: No such file or directory (os error 2)\n");
 }
 
 #[test]

@@ -13,10 +13,14 @@ use super::parquet;
 use super::rows::Rejected;
 use super::source::Source;
 use crate::arguments::{Format, Import};
+use crate::output::{counted, escaped};
 use crate::verb::json_text::{Fields, compact, unquoted};
 
 /// Bytes that a line of JSON may have: more than any value, as blanks are not kept.
 const MOST_LINE_BYTES: usize = 64 << 20;
+
+/// What stands between the fields of many files, and how it is said on the command line.
+const DELIMITERS: [(char, &str); 4] = [(';', "';'"), ('\t', "tab"), ('|', "'|'"), (',', ",")];
 
 /// Takes rows as they come.
 pub trait Sink {
@@ -60,8 +64,16 @@ pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()>
 pub fn position(columns: &[impl AsRef<str>], name: &str, file: &str) -> Result<usize> {
     let found = columns.iter().position(|column| column.as_ref() == name);
     found.with_context(|| {
-        let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
-        format!("{file} has no column {name:?}; its columns are {}", columns.join(", "))
+        let names: Vec<String> = columns.iter().map(|name| escaped(name.as_ref())).collect();
+        let told = format!("{file} has no column {name:?}; its columns are {}", names.join(", "));
+        match columns {
+            // Which may be all of them, with something else between them.
+            [one] => match DELIMITERS.iter().find(|(between, _)| one.as_ref().contains(*between)) {
+                Some((_, word)) => format!("{told}; if that is several, say --delimiter {word}"),
+                None => told,
+            },
+            _ => told,
+        }
     })
 }
 
@@ -145,7 +157,10 @@ impl Columns {
     fn check(&self, row: &csv::Row) -> Result<(), String> {
         if row.len() != self.names.len() {
             let (fields, columns) = (row.len(), self.names.len());
-            return Err(format!("it has {fields} columns, the header has {columns}"));
+            return Err(format!(
+                "it has {}, the header has {columns}",
+                counted(fields as u64, "column")
+            ));
         }
         Ok(())
     }
@@ -192,7 +207,7 @@ fn append_text(field: &[u8], out: &mut Vec<u8>) {
 
 fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Sink) -> Result<()> {
     let mut reader = BufReader::with_capacity(256 << 10, reader);
-    let (mut number, mut line) = (0, Vec::new());
+    let (mut number, mut line, mut is_first) = (0, Vec::new(), true);
     loop {
         let whole =
             read_line(&mut reader, &mut line).with_context(|| format!("cannot read {name}"))?;
@@ -203,6 +218,13 @@ fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Si
         if text.trim_ascii().is_empty() {
             continue;
         }
+        // Else each of its lines would be rejected for a reason of its own.
+        if is_first && text.trim_ascii_start().starts_with(b"[") {
+            bail!(
+                "{name} is a JSON array, and an import reads one object a line; jq -c '.[]' makes such lines of it"
+            );
+        }
+        is_first = false;
         let row = match (whole, std::str::from_utf8(text)) {
             (false, _) => Err(format!("it has more than {} MiB", MOST_LINE_BYTES >> 20)),
             (true, Err(_)) => Err("it is not text in UTF-8".to_owned()),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -58,7 +59,30 @@ fn open(path: &Path) -> Result<(File, u64)> {
         };
         bail!("{}; {hint}", place::directory(path));
     }
+    if about.is_file()
+        && let Some((kind, unpack)) = compression(&file)
+    {
+        let name = path.display();
+        bail!(
+            "{name} is compressed, with {kind}; unpack it first: {unpack} {name} | braid import - --format csv, or jsonl"
+        );
+    }
     Ok((file, about.len()))
+}
+
+/// With what a file is compressed, by its first bytes, and what unpacks it.
+fn compression(file: &File) -> Option<(&'static str, &'static str)> {
+    const KINDS: [(&[u8], &str, &str); 4] = [
+        (b"\x1f\x8b\x08", "gzip", "gzip -dc"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+        (b"\xfd7zXZ\0", "xz", "xz -dc"),
+        (b"PK\x03\x04", "zip", "unzip -p"),
+    ];
+    let mut first = [0; 6];
+    // What cannot be read is told when it is.
+    let filled = file.read_at(&mut first, 0).unwrap_or(0);
+    let kind = KINDS.iter().find(|(begins, ..)| first[..filled].starts_with(begins));
+    kind.map(|(_, kind, unpack)| (*kind, *unpack))
 }
 
 /// A file that shows how much of it has been read, on a terminal.
