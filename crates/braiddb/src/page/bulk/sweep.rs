@@ -1,17 +1,10 @@
 //! Taking the marks of bulk operations off the pages of a table, leaf by leaf.
 
-use std::ops::Bound;
-
-use smallvec::SmallVec;
-
-use crate::page::error::{Interrupted, PageError};
+use crate::page::error::PageError;
 use crate::page::layout::KeyBytes;
 use crate::page::table::PagedTable;
 use crate::page::tree::Room;
 use crate::version::StatusTable;
-
-/// Leaves that are loaded together.
-const MOST_AHEAD: usize = 32;
 
 /// Where a sweep goes on.
 #[derive(Clone, Debug, Default)]
@@ -41,21 +34,7 @@ impl PagedTable {
                 Err(why) => why,
             };
             drop(held.take());
-            if matches!(why, Interrupted::Absent(_)) {
-                let cursor = tree.cursor(Bound::Included(key), Bound::Unbounded, false);
-                let most = MOST_AHEAD.min(tree.space().most_ahead());
-                let ahead = cursor.leaves_ahead(most).into_iter().rev();
-                let mut all: SmallVec<[Interrupted; 8]> = ahead.map(Interrupted::Absent).collect();
-                let mut more = needs.and(all.len());
-                all.push(why);
-                // What is wrong with those ahead is told when it comes to them.
-                if let Ok(there) = tree.space().gather(&mut more, &all, None).await {
-                    held = Some(there);
-                    needs.add(&[why]);
-                    continue;
-                }
-            }
-            held = Some(tree.space().gather(&mut needs, &[why], None).await?);
+            held = Some(tree.gather_ahead(&mut needs, key, why, |_| true).await?);
         };
         drop(held);
         if is_sparse {

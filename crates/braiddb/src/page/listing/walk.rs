@@ -105,7 +105,14 @@ impl<'t> LeafWalk<'t> {
                 Err(Stopped::Undecided) => sched::yield_now(Cause::Undecided).await,
                 Err(Stopped::Failed(error)) => return Err(error),
                 Err(Stopped::Interrupted(why)) => {
-                    held = Some(self.space().gather(&mut needs, &[why], None).await?);
+                    let key = self.next.clone().unwrap_or_default();
+                    // Others are listed as they are on disk.
+                    let is_unsettled = |id| match self.space().map.get(id) {
+                        Whereabouts::OnDisk(place) => !place.is_settled(),
+                        _ => false,
+                    };
+                    let there = self.tree.gather_ahead(&mut needs, &key, why, is_unsettled);
+                    held = Some(there.await?);
                 }
             }
         }

@@ -10,6 +10,7 @@
 //! there. Latches are taken top down and left to right, and never waited for. Page ids and frames are
 //! taken before latches, and none is held across a suspension.
 
+mod ahead;
 mod attached;
 #[cfg(all(test, not(loom)))]
 mod check;

@@ -1,0 +1,42 @@
+//! Reading leaves ahead, for those who come by all leaves of a tree.
+
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use super::PageTree;
+use crate::page::error::{Interrupted, PageError};
+use crate::page::gather::{HeldPages, Needs};
+use crate::page::map::PageId;
+
+/// Leaves that are loaded together.
+const MOST_AHEAD: usize = 32;
+
+impl PageTree {
+    /// Waits until what interrupted an operation on the leaf of `key` is there, with what it needed before. If that leaf is on disk,
+    /// some of those behind it are read with it, of which `is_due` says that the operation will come by them.
+    ///
+    /// # Errors
+    /// When what it needs cannot be had. What is wrong with those ahead is told when it comes to them.
+    pub(in crate::page) async fn gather_ahead(
+        &self,
+        needs: &mut Needs,
+        key: &[u8],
+        why: Interrupted,
+        is_due: impl Fn(PageId) -> bool,
+    ) -> Result<HeldPages, PageError> {
+        if matches!(why, Interrupted::Absent(_)) {
+            let cursor = self.cursor(Bound::Included(key), Bound::Unbounded, false);
+            let most = MOST_AHEAD.min(self.space.most_ahead());
+            let ahead = cursor.leaves_ahead(most).into_iter().rev().filter(|id| is_due(*id));
+            let mut all: SmallVec<[Interrupted; 8]> = ahead.map(Interrupted::Absent).collect();
+            let mut more = needs.and(all.len());
+            all.push(why);
+            if let Ok(there) = self.space.gather(&mut more, &all, None).await {
+                needs.add(&[why]);
+                return Ok(there);
+            }
+        }
+        self.space.gather(needs, &[why], None).await
+    }
+}
