@@ -62,6 +62,13 @@ impl PagedRecord {
         value: None,
         provenance: ReadProvenance { committed: None, own: false, below_newer: false },
     };
+
+    /// What everybody sees of a slot of a leaf without versions and marks.
+    #[inline]
+    fn settled(leaf: LeafView<'_>, place: usize) -> Self {
+        let is_deleted = leaf.flags(place).has(SlotFlags::DELETED);
+        Self { value: (!is_deleted).then(|| leaf.value(place)), ..Self::NONE }
+    }
 }
 
 /// Where what a transaction sees comes from.
@@ -471,6 +478,13 @@ impl<'o> Copied<'o> {
     }
 }
 
+/// What was copied of a leaf.
+enum CopiedSlots<'o> {
+    /// Records of one without versions and marks.
+    Settled(Vec<(KeyBuffer, PagedRecord)>),
+    Versioned(Vec<(KeyBuffer, Copied<'o>)>),
+}
+
 /// A position in a range of a paged table.
 #[derive(Debug)]
 pub(crate) struct PagedCursor<'t> {
@@ -494,17 +508,35 @@ impl PagedCursor<'_> {
         operation: &OperationGuard,
     ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, NotNow> {
         let table = self.table;
+        let key_of = |leaf: LeafView<'_>, place| {
+            let mut key = KeyBuffer::new();
+            leaf.copy_key(place, key.inner_mut());
+            key
+        };
         let copied = self.cursor.peek_if_in_memory(most, now, |leaf, places: Range<usize>| {
+            // Where no versions are, what is on the page is what everybody sees (Umbra, §3.1.1).
+            if leaf.is_settled() {
+                let each = |place| (key_of(leaf, place), PagedRecord::settled(leaf, place));
+                return CopiedSlots::Settled(places.map(each).collect());
+            }
             let each = |place| {
-                let mut key = KeyBuffer::new();
-                leaf.copy_key(place, key.inner_mut());
+                let key = key_of(leaf, place);
                 let copied = copy_slot(table, leaf, place, || &key, operation);
                 (key, copied)
             };
-            places.map(each).collect::<Vec<_>>()
+            CopiedSlots::Versioned(places.map(each).collect())
         });
         let copied = copied.await.map_err(|interrupted| table.not_now(interrupted))?;
-        let Some(mut copied) = copied else { return Ok(None) };
+        let mut copied = match copied {
+            None => return Ok(None),
+            Some(CopiedSlots::Settled(mut records)) => {
+                if self.reverse {
+                    records.reverse();
+                }
+                return Ok(Some((records, true)));
+            }
+            Some(CopiedSlots::Versioned(copied)) => copied,
+        };
         if self.reverse {
             copied.reverse();
         }

@@ -44,6 +44,12 @@ impl<'t> LeafView<'t> {
         self.page.page.cell_bytes(place).min(self.page.page.bytes())
     }
 
+    /// Whether all on the leaf is committed, and seen by everybody: nothing leads to versions, and it has no marks.
+    #[inline(always)]
+    pub(in crate::page) fn is_settled(self) -> bool {
+        self.mapping() == 0 && self.bulk_epoch() == 0
+    }
+
     /// The epoch of the marks on the leaf; 0: it has none.
     #[inline(always)]
     pub(in crate::page) fn bulk_epoch(self) -> u64 {
