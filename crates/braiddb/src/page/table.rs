@@ -255,6 +255,9 @@ impl PagedTable {
         operation: &OperationGuard,
         decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Written<E>, Refusal> {
+        // SAFETY: latched.
+        let is_first = unsafe { Mapping::find(leaf.mapping(), key) }.is_none();
+        let reserved = leaf.reserved_for(key);
         self.roll_back_on(&mut leaf, key, view.status);
         let made = self.unmark_for_write(&mut leaf, key, view)?;
         let slot = leaf.find(key);
@@ -280,7 +283,10 @@ impl PagedTable {
             }
         };
         self.put_on(&mut leaf, key, value);
-        self.tidy(&mut leaf);
+        leaf.reserve_for_undo_of(key, reserved);
+        if is_first {
+            prune_many(&mut leaf);
+        }
         Ok(pushed.map_or(Written::Overwritten, Written::Pushed))
     }
 
@@ -360,16 +366,6 @@ impl PagedTable {
         }
     }
 
-    /// Takes empty chains off the leaf, if it has many, and reserves what undoing takes.
-    fn tidy(&self, leaf: &mut LatchedLeaf<'_>) {
-        // SAFETY: latched.
-        let many = unsafe { Mapping::from_word(leaf.mapping()) };
-        if many.is_some_and(|mapping| mapping.chains() >= PRUNED_FROM) {
-            prune_on(leaf);
-        }
-        leaf.reserve_for_undo();
-    }
-
     /// Waits until what interrupted an operation on tables is there, with what it needed before. What it does next, without
     /// suspending, as long as it keeps what this returns, does not meet that again. The caller has admitted
     /// [as many images](Self::image_bytes) as this may keep, and holds no operation guard.
@@ -409,6 +405,17 @@ impl PagedTable {
 impl Drop for PagedTable {
     fn drop(&mut self) {
         self.tree.take().expect("dropped once").free_all(Some(self.memory.clone()));
+    }
+}
+
+/// Takes empty chains off a leaf whose number of chains has come to one from which on it is done: each twice the one before, so that
+/// where none is empty yet, not each write looks at all.
+fn prune_many(leaf: &mut LatchedLeaf<'_>) {
+    // SAFETY: latched.
+    let mapping = unsafe { Mapping::from_word(leaf.mapping()) };
+    let chains = mapping.map_or(0, |mapping| mapping.chains());
+    if chains >= PRUNED_FROM && chains.is_power_of_two() {
+        prune_on(leaf);
     }
 }
 

@@ -47,6 +47,16 @@ pub(super) fn reserve_for_undo(page: &LatchedPage<'_>) {
     page.set_reserved_bytes(if is_planted(Bug::RoomForUndoNotKept) { 0 } else { bytes });
 }
 
+/// The same, where it was enough before a record was written for which `before` bytes were kept free then: never less than undoing
+/// takes, for what is kept for other records is needed no longer some time, and never more.
+pub(super) fn reserve_for_undo_of(page: &LatchedPage<'_>, key: &[u8], before: usize) {
+    let others = page.reserved_bytes().saturating_sub(before);
+    let bytes = others + reserved_for(page, key);
+    // SAFETY: the page is latched, and the word is loaded meanwhile.
+    debug_assert!(bytes >= unsafe { reserved_bytes(page.mapping()) }, "all can be undone");
+    page.set_reserved_bytes(if is_planted(Bug::RoomForUndoNotKept) { 0 } else { bytes });
+}
+
 fn hang(page: &LatchedPage<'_>, word: u64) {
     page.set_mapping(word);
     reserve_for_undo(page);

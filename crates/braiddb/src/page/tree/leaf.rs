@@ -298,6 +298,16 @@ impl<'t> LatchedLeaf<'t> {
         attached::reserve_for_undo(&self.page);
     }
 
+    /// Bytes that are kept free for undoing what is undecided of a record, before it is written.
+    pub(in crate::page) fn reserved_for(&self, key: &[u8]) -> usize {
+        attached::reserved_for(&self.page, key)
+    }
+
+    /// Keeps as many bytes free as undoing takes, after a record was written for which `before` were kept free.
+    pub(in crate::page) fn reserve_for_undo_of(&mut self, key: &[u8], before: usize) {
+        attached::reserve_for_undo_of(&self.page, key, before);
+    }
+
     /// Whether next to nothing is on it.
     pub(in crate::page) fn is_nearly_empty(&self) -> bool {
         self.page.page.is_nearly_empty()
