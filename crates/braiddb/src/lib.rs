@@ -89,6 +89,7 @@ pub use io::DeviceKind;
 #[cfg(any(test, braid_experiment, braid_simulation))]
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
+pub use page::MAX_PAGED_KEY_BYTES;
 pub use sched::{Cause as WaitCause, Policy, Width};
 pub use transaction::{Certifier, Durability, Isolation, WallClock};
 #[cfg(feature = "json")]

@@ -6,7 +6,7 @@ use super::memory_budget::MemoryBudget;
 use crate::io::DeviceKind;
 #[cfg(any(test, braid_experiment, braid_simulation))]
 use crate::log::HoleTracker;
-use crate::log::{LARGEST_RING, PAGE_BYTES, USUAL_PAGE_BYTES};
+use crate::log::{LARGEST_RING, PAGE_BYTES, USUAL_PAGE_BYTES, is_table_page_size};
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
 use crate::transaction::{Certifier, Durability, Isolation, Mode, WallClock};
@@ -360,11 +360,12 @@ impl Options {
                 self.log_segment_bytes
             ));
         }
-        let (least, most) = (*PAGE_BYTES.start(), *PAGE_BYTES.end());
-        if !PAGE_BYTES.contains(&self.page_bytes) || !self.page_bytes.is_power_of_two() {
+        if !is_table_page_size(self.page_bytes) {
             return Err(format!(
-                "page_bytes is {}, but must be a power of two between {least} and {most}",
-                self.page_bytes
+                "page_bytes is {}, but must be a power of two between {} and {}",
+                self.page_bytes,
+                PAGE_BYTES.start(),
+                PAGE_BYTES.end()
             ));
         }
         for (option, limit) in

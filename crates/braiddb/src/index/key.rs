@@ -21,7 +21,7 @@ use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim;
 use crate::rid::Rid;
 
-/// The longest key a table takes, encoded, in bytes.
+/// The longest key a table takes, encoded, in bytes. [`MAX_PAGED_KEY_BYTES`](crate::MAX_PAGED_KEY_BYTES) is that of paged tables.
 pub const MAX_KEY_BYTES: usize = 2048;
 
 const TAG_SHIFT: u32 = 56;

@@ -27,8 +27,14 @@ pub(super) const MOVED_VERSION: u32 = 3;
 pub(super) const LEAVES_VERSION: u32 = 4;
 /// Bytes of pages, of databases that do not say.
 pub(crate) const USUAL_PAGE_BYTES: usize = 4096;
-/// Those that pages may have, each a power of two.
+/// Those that pages may have, if they are a power of two.
 pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 4096..=64 << 10;
+
+/// Whether pages of tables may have so many bytes.
+pub(crate) fn is_table_page_size(bytes: usize) -> bool {
+    PAGE_BYTES.contains(&bytes) && bytes.is_power_of_two()
+}
+
 pub(super) const META_NAME: &str = "braid.meta";
 /// Space that is held back for when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
@@ -194,8 +200,7 @@ impl Identity {
             (_, said) => usize::try_from(said).unwrap_or(0),
         };
         let makes_sense = Self::fresh(segment_bytes, page_bytes).is_ok()
-            && PAGE_BYTES.contains(&page_bytes)
-            && page_bytes.is_power_of_two()
+            && is_table_page_size(page_bytes)
             && header.start.get() == 0;
         if !makes_sense {
             return Err(damaged(file.path(), "its fields make no sense"));

@@ -60,7 +60,7 @@ pub(crate) use files::{DirectoryCopy, LogFiles, WeakLogFiles};
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use follow::BlockFollower;
-pub(crate) use identity::{PAGE_BYTES, UNFINISHED, USUAL_PAGE_BYTES};
+pub(crate) use identity::{PAGE_BYTES, UNFINISHED, USUAL_PAGE_BYTES, is_table_page_size};
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use read_only::DirectoryState;

@@ -37,6 +37,7 @@ pub(crate) use error::{Interrupted, PageError};
 pub(crate) use evict::Shrunk;
 pub(crate) use gather::{Admitted, HeldPages, Needs};
 pub(crate) use large::{LargeValues, Progress};
+pub use layout::MAX_PAGED_KEY_BYTES;
 pub(crate) use layout::{KeyBytes, StoredOnPage, is_page_size};
 pub(crate) use listing::{
     ImageCheck, LeafWalk, Listed, ListedLeaf, Listing, LoadError, TreeLoader,

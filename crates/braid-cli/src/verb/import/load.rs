@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{
-    Database, Error, Isolation, MAX_KEY_BYTES, Outcome, RunOptions, SourceRun, StagedTable, Table,
-    TableOptions, Transaction,
+    Database, Error, Isolation, MAX_KEY_BYTES, MAX_PAGED_KEY_BYTES, Outcome, RunOptions, SourceRun,
+    StagedTable, Table, TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -25,8 +25,6 @@ use crate::store::{self, AnyTable, StoreArguments};
 const CHUNK: usize = 1000;
 /// Chunks that wait for a worker.
 const AHEAD: usize = 8;
-/// The longest key that a paged table takes.
-const MOST_PAGED_KEY_BYTES: usize = 512;
 /// Rows that were taken back, beyond which their space is given back at once.
 const COMPACTED: u64 = 100_000;
 
@@ -261,7 +259,7 @@ fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
 /// Rows whose keys a table can have, as it encodes them; the others are rejected.
 fn fitting(rows: Rows, is_paged: bool, rejections: &mut Rejections) -> Rows {
     let (most, of) = match is_paged {
-        true => (MOST_PAGED_KEY_BYTES, " of a paged table"),
+        true => (MAX_PAGED_KEY_BYTES, " of a paged table"),
         false => (MAX_KEY_BYTES, ""),
     };
     if (0..rows.len()).all(|row| rows.get(row).1.len() <= most) {

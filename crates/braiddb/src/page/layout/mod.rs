@@ -43,6 +43,7 @@ pub(crate) use leaf::StoredOnPage;
 pub(in crate::page) use rebuild::SplitPoint;
 pub(in crate::page) use search::Suffix;
 
+use crate::log::PAGE_BYTES;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(in crate::page) const WORD_BYTES: usize = 8;
@@ -77,13 +78,16 @@ const _: () = {
 pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 
 /// The smallest page of users' tables.
-pub(in crate::page) const LEAST_TABLE_PAGE_BYTES: usize = 4096;
+pub(in crate::page) const LEAST_TABLE_PAGE_BYTES: usize = *PAGE_BYTES.start();
+
+/// The longest key of a record of a paged table, in bytes. [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) is that of others.
+pub const MAX_PAGED_KEY_BYTES: usize = LEAST_TABLE_PAGE_BYTES / 8;
 
 /// The longest key of pages of a size: those of tables have the same, so that what is logged can be brought back to pages of
 /// any size.
 pub(in crate::page) const fn max_key_bytes(page_bytes: usize) -> usize {
     match page_bytes {
-        LEAST_TABLE_PAGE_BYTES.. => LEAST_TABLE_PAGE_BYTES / 8,
+        LEAST_TABLE_PAGE_BYTES.. => MAX_PAGED_KEY_BYTES,
         _ => page_bytes / 32,
     }
 }
