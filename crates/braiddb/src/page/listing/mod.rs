@@ -13,6 +13,8 @@
 
 mod check;
 mod committed;
+#[cfg(test)]
+mod images;
 mod load;
 #[cfg(all(test, loom))]
 mod model;

@@ -1,17 +1,16 @@
 //! Listings of trees that change while they are made.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 
+use super::images::each_image;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::SimulatedDisk;
 use crate::log::{Log, LogOptions, Lsn};
-use crate::page::layout::{LEAST_PAGE_BYTES, PageCopy, Slot, SlotFlags};
+use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::tree::{LeafView, PageTree, Room};
 use crate::rid::TableId;
 use crate::sched::run_now;
@@ -56,26 +55,15 @@ fn remove(tree: &PageTree, key: u64) {
 /// What the images of the leaves have, each of which is listed with its range.
 fn contents(space: &PageSpace, leaves: &[ListedLeaf]) -> BTreeMap<u64, Vec<u8>> {
     let mut found = BTreeMap::new();
-    for (number, leaf) in leaves.iter().enumerate() {
-        let copy = PageCopy::zeros(LEAST_PAGE_BYTES);
-        let zones = space.zones.as_ref().unwrap();
-        let image = Rc::new(RefCell::new(None));
-        let read = image.clone();
-        zones.read_then(leaf.place, move |bytes| *read.borrow_mut() = Some(bytes.unwrap()));
-        let image = image.borrow_mut().take().unwrap();
-        let page = copy.page();
-        page.read_image(&image[..LEAST_PAGE_BYTES], leaf.page.number()).unwrap();
+    each_image(space, leaves, |page| {
         page.check();
-        let high = leaves.get(number + 1).map(|next| next.low.clone());
-        assert_eq!((page.low_fence(), page.high_fence()), (leaf.low.clone(), high));
-        assert_eq!(page.stored(), leaf.stored);
         for place in 0..page.count() {
             let mut value = Vec::new();
             page.copy_value(place, &mut value);
             let key = u64::from_be_bytes(page.key(place)[..].try_into().unwrap());
             assert!(found.insert(key, value).is_none(), "listed once");
         }
-    }
+    });
     found
 }
 

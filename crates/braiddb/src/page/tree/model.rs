@@ -104,10 +104,15 @@ fn leaves(tree: PageTree, first_keys: u8) -> PageTree {
     tree
 }
 
-fn beside(preemptions: usize, make: fn() -> PageTree, change: fn(&PageTree), other: fn(&PageTree)) {
+pub(in crate::page) fn beside(
+    preemptions: usize,
+    make: fn() -> PageTree,
+    change: fn(&PageTree),
+    other: fn(&PageTree),
+) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
+    builder.max_branches = 50_000;
     builder.check(move || {
         let tree = Arc::new(make());
         let other = {
