@@ -167,8 +167,12 @@ impl<'s> ResidentPage<'s> {
     /// Whether all that is on the page is committed, and seen by everybody: nothing leads to versions, and no bulk operation
     /// has marked it. Means nothing until validated, unless latched.
     pub(in crate::page) fn is_settled(self) -> bool {
-        (self.mapping() == 0 && self.page.bulk_epoch() == 0)
-            || is_planted(Bug::UnsettledImageListed)
+        self.mapping() == 0 && self.page.bulk_epoch() == 0
+    }
+
+    /// Whether a checkpoint may have an image of the page as it is. Means nothing until validated, unless latched.
+    pub(in crate::page) fn may_be_listed(self) -> bool {
+        self.is_settled() || is_planted(Bug::UnsettledImageListed)
     }
 
     /// Bytes that are kept free.

@@ -255,8 +255,6 @@ impl PagedTable {
         operation: &OperationGuard,
         decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Written<E>, Refusal> {
-        // SAFETY: latched.
-        let is_first = unsafe { Mapping::find(leaf.mapping(), key) }.is_none();
         let reserved = leaf.reserved_for(key);
         self.roll_back_on(&mut leaf, key, view.status);
         let made = self.unmark_for_write(&mut leaf, key, view)?;
@@ -283,8 +281,8 @@ impl PagedTable {
             }
         };
         self.put_on(&mut leaf, key, value);
-        leaf.reserve_for_undo_of(key, reserved);
-        if is_first {
+        leaf.reserve_for_undo_of(key, reserved.unwrap_or(0));
+        if reserved.is_none() {
             prune_many(&mut leaf);
         }
         Ok(pushed.map_or(Written::Overwritten, Written::Pushed))
@@ -520,7 +518,11 @@ impl PagedCursor<'_> {
             leaf.copy_key(place, key.inner_mut());
             key
         };
+        let reverse = self.reverse;
         let copied = self.cursor.peek_if_in_memory(most, now, |leaf, places: Range<usize>| {
+            let count = places.len();
+            let at = |n| places.start + if reverse { count - 1 - n } else { n };
+            let places = (0..count).map(at);
             // Where no versions are, what is on the page is what everybody sees (Umbra, §3.1.1).
             if leaf.is_settled() {
                 let each = |place| (key_of(leaf, place), PagedRecord::settled(leaf, place));
@@ -534,19 +536,11 @@ impl PagedCursor<'_> {
             CopiedSlots::Versioned(places.map(each).collect())
         });
         let copied = copied.await.map_err(|interrupted| table.not_now(interrupted))?;
-        let mut copied = match copied {
+        let copied = match copied {
             None => return Ok(None),
-            Some(CopiedSlots::Settled(mut records)) => {
-                if self.reverse {
-                    records.reverse();
-                }
-                return Ok(Some((records, true)));
-            }
+            Some(CopiedSlots::Settled(records)) => return Ok(Some((records, true))),
             Some(CopiedSlots::Versioned(copied)) => copied,
         };
-        if self.reverse {
-            copied.reverse();
-        }
         let all = copied.len();
         let mut records = Vec::with_capacity(all);
         for (key, copied) in copied {

@@ -141,7 +141,7 @@ impl WriteBatch {
         let mut copied = Vec::with_capacity(run.len());
         for ((number, version), slot) in self.pages.iter().zip(bytes.chunks_mut(slot_bytes)) {
             let page = space.frame(*number);
-            let is_settled = page.is_settled();
+            let is_settled = page.may_be_listed();
             let checksum = page.page.write_image(&mut slot[..space.page_bytes()]);
             let image = CopiedImage { checksum, is_settled, stored: page.page.stored() };
             // What was copied of a page that has changed meanwhile means nothing.

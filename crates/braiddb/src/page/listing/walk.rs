@@ -105,13 +105,13 @@ impl<'t> LeafWalk<'t> {
                 Err(Stopped::Undecided) => sched::yield_now(Cause::Undecided).await,
                 Err(Stopped::Failed(error)) => return Err(error),
                 Err(Stopped::Interrupted(why)) => {
-                    let key = self.next.clone().unwrap_or_default();
+                    let key = self.next.as_deref().unwrap_or_default();
                     // Others are listed as they are on disk.
-                    let is_unsettled = |id| match self.space().map.get(id) {
-                        Whereabouts::OnDisk(place) => !place.is_settled(),
-                        _ => false,
+                    let is_unsettled = |id| {
+                        let whereabouts = self.space().map.get(id);
+                        matches!(whereabouts, Whereabouts::OnDisk(place) if !place.is_settled())
                     };
-                    let there = self.tree.gather_ahead(&mut needs, &key, why, is_unsettled);
+                    let there = self.tree.gather_ahead(&mut needs, key, why, is_unsettled);
                     held = Some(there.await?);
                 }
             }
@@ -248,7 +248,7 @@ impl<'t> LeafWalk<'t> {
         }
         let (page, high) = (leaf.page(), leaf.high_fence());
         let (id, begins_here) = (page.id(), page.page.low_fence() == low);
-        if page.is_settled() && begins_here && !listing.has(id) {
+        if page.may_be_listed() && begins_here && !listing.has(id) {
             if let Some(place) = page.place().filter(|place| place.is_settled())
                 && !page.frame.is_dirty()
             {

@@ -34,8 +34,8 @@ pub(super) fn join(page: &LatchedPage<'_>, gone: &LatchedPage<'_>) {
     }
 }
 
-/// Bytes that are kept free on a page for the record of a key.
-pub(super) fn reserved_for(page: &LatchedPage<'_>, key: &[u8]) -> usize {
+/// Bytes that are kept free on a page for the record of a key; `None`: it has no chain.
+pub(super) fn reserved_for(page: &LatchedPage<'_>, key: &[u8]) -> Option<usize> {
     // SAFETY: the page is latched, and the word is loaded meanwhile.
     unsafe { reserved_bytes_of(page.mapping(), key) }
 }
@@ -44,16 +44,20 @@ pub(super) fn reserved_for(page: &LatchedPage<'_>, key: &[u8]) -> usize {
 pub(super) fn reserve_for_undo(page: &LatchedPage<'_>) {
     // SAFETY: the page is latched, and the word is loaded meanwhile.
     let bytes = unsafe { reserved_bytes(page.mapping()) };
-    page.set_reserved_bytes(if is_planted(Bug::RoomForUndoNotKept) { 0 } else { bytes });
+    set_reserved(page, bytes);
 }
 
 /// The same, where it was enough before a record was written for which `before` bytes were kept free then: never less than undoing
 /// takes, for what is kept for other records is needed no longer some time, and never more.
 pub(super) fn reserve_for_undo_of(page: &LatchedPage<'_>, key: &[u8], before: usize) {
     let others = page.reserved_bytes().saturating_sub(before);
-    let bytes = others + reserved_for(page, key);
+    let bytes = others + reserved_for(page, key).unwrap_or(0);
     // SAFETY: the page is latched, and the word is loaded meanwhile.
     debug_assert!(bytes >= unsafe { reserved_bytes(page.mapping()) }, "all can be undone");
+    set_reserved(page, bytes);
+}
+
+fn set_reserved(page: &LatchedPage<'_>, bytes: usize) {
     page.set_reserved_bytes(if is_planted(Bug::RoomForUndoNotKept) { 0 } else { bytes });
 }
 

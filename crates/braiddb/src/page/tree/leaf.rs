@@ -47,7 +47,7 @@ impl<'t> LeafView<'t> {
     /// Whether all on the leaf is committed, and seen by everybody: nothing leads to versions, and it has no marks.
     #[inline(always)]
     pub(in crate::page) fn is_settled(self) -> bool {
-        self.mapping() == 0 && self.bulk_epoch() == 0
+        self.page.is_settled()
     }
 
     /// The epoch of the marks on the leaf; 0: it has none.
@@ -298,8 +298,8 @@ impl<'t> LatchedLeaf<'t> {
         attached::reserve_for_undo(&self.page);
     }
 
-    /// Bytes that are kept free for undoing what is undecided of a record, before it is written.
-    pub(in crate::page) fn reserved_for(&self, key: &[u8]) -> usize {
+    /// Bytes that are kept free for undoing what is undecided of a record; `None`: it has no chain.
+    pub(in crate::page) fn reserved_for(&self, key: &[u8]) -> Option<usize> {
         attached::reserved_for(&self.page, key)
     }
 

@@ -35,7 +35,7 @@ impl Wanted {
         match self {
             Self::Slot(room) => {
                 let (slot, words) = (page.page.find(key), room.words(page.resident(), key));
-                let reserved = |key: &[u8]| attached::reserved_for(page, key);
+                let reserved = |key: &[u8]| attached::reserved_for(page, key).unwrap_or(0);
                 page.page.leaf_split_point(key, slot, words, &reserved)
             }
             Self::Separator(_) => page.page.inner_split_point(key),

@@ -373,13 +373,13 @@ pub(crate) unsafe fn reserved_bytes(word: u64) -> usize {
     bytes
 }
 
-/// The part of [`reserved_bytes`] that is for the record of `key`.
+/// The part of [`reserved_bytes`] that is for the record of `key`; `None`: it has no chain.
 ///
 /// # Safety
 /// As there.
-pub(crate) unsafe fn reserved_bytes_of(word: u64, key: &[u8]) -> usize {
+pub(crate) unsafe fn reserved_bytes_of(word: u64, key: &[u8]) -> Option<usize> {
     // SAFETY: the caller's contract.
-    unsafe { Mapping::find(word, key) }.map_or(0, reserved_for)
+    unsafe { Mapping::find(word, key) }.map(reserved_for)
 }
 
 fn reserved_for(chain: Chain<'_>) -> usize {
