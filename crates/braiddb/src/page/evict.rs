@@ -387,6 +387,34 @@ mod tests {
         });
     }
 
+    /// Who finds that the hand has gone round in vain while pages are being written takes no use from others by moving it on; once a
+    /// write has ended it moves again.
+    #[test]
+    fn the_hand_rests_while_pages_are_written() {
+        with_limit(PART_SECONDS, |_| {
+            let (_log, space, _tree) = dirty_tree(2000);
+            let batch = first_batch(&space);
+            let mut pager = Pager::default();
+            let mut sweep = || {
+                let mut search = Search { keep: &[], clean_only: true, passed: &mut 0 };
+                let swept = space.sweep(&mut pager, &mut search);
+                (matches!(swept, Swept::Written), format!("{swept:?}"))
+            };
+            let (rests, swept) = sweep();
+            assert!(!rests, "it has not gone round: {swept}");
+            let is_other = |number: &u32| !space.frame(*number).frame.is_being_written();
+            let other = (0..space.frames_taken() as u32).find(is_other).unwrap();
+            space.frame(other).frame.note_use();
+            let (rests, swept) = sweep();
+            assert!(rests, "{swept}");
+            assert!(space.frame(other).frame.is_used());
+            batch.write().unwrap();
+            let (rests, swept) = sweep();
+            assert!(!rests, "a write has ended: {swept}");
+            assert!(!space.frame(other).frame.is_used());
+        });
+    }
+
     /// A dirty page that the hand comes by at the end of a round is written, wherever the hand stood, and however many
     /// frames of the rounds it had passed already.
     #[test]

@@ -2,6 +2,7 @@
 //! checkpoints of earlier builds.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::Unbounded;
 
 use pollster::block_on;
 
@@ -11,7 +12,9 @@ use super::paged_large::{pieces, pieces_of, wait_for_pieces};
 use crate::common::{Watched, with_limit};
 use crate::durability::write_records_of_earlier_build;
 use crate::io::{CrashCounts, SimulatedDisk};
+use crate::reclaim;
 use crate::sync::statistic::{AtomicBool, Ordering};
+use crate::version::View;
 
 /// Longest a test may take, in seconds.
 const LIMIT: u64 = 300;
@@ -129,6 +132,47 @@ fn an_opening_reads_no_leaves() {
 }
 
 /// A checkpoint of an earlier build has the records themselves; the next one has places of leaves.
+/// What is on a leaf to which no versions lead is what a scan finds: who sees what is not asked.
+#[test]
+fn scans_of_leaves_without_versions_ask_for_none() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, table) = open(&disk, 64);
+        let mut model = Model::new();
+        (0..200).for_each(|key| put(&db, &table, &mut model, key, vec![key as u8; 90]));
+        block_on(db.checkpoint()).unwrap();
+        db.close().unwrap();
+        let (db, table) = open(&disk, 64);
+        assert!(contents(&db, &table) == model, "and all leaves are in memory");
+        for reverse in [false, true] {
+            let engine = db.shared.engine.clone();
+            let found = db.run_blocking(async move |_: &Transaction| {
+                let (tables, operation) = (engine.tables(), reclaim::enter());
+                let paged = tables.iter().find_map(|table| table.paged()).unwrap();
+                let (mut cursor, mut found) = (paged.cursor(Unbounded, Unbounded, reverse), vec![]);
+                let view = || -> View<'static> { panic!("it is asked who sees what") };
+                while let Some((some, whole)) =
+                    cursor.peek(7, true, view, &operation).await.unwrap()
+                {
+                    assert!(whole);
+                    for (key, record) in some {
+                        assert!(record.value.is_some());
+                        found.push(u64::from_be_bytes(key[..].try_into().unwrap()));
+                    }
+                    cursor.pass_all();
+                }
+                Ok::<_, Error>(found)
+            });
+            let mut expected: Vec<_> = model.keys().copied().collect();
+            if reverse {
+                expected.reverse();
+            }
+            assert_eq!(found.unwrap(), expected);
+        }
+        db.close().unwrap();
+    });
+}
+
 #[test]
 fn a_checkpoint_of_an_earlier_build_is_loaded() {
     with_limit(LIMIT, |_| {
