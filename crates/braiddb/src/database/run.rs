@@ -17,6 +17,7 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
+    outlined,
 };
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, NextAttempt, WorkerTransactions};
@@ -374,7 +375,7 @@ where
             }
             Ok(Ok(value)) => {
                 let value = Contained::new(value);
-                match core.commit().await {
+                match outlined(pin!(core.commit())).await {
                     Ok(lsn) => {
                         let value = value.into_inner();
                         return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });
@@ -404,7 +405,7 @@ pub(super) async fn once_durable<E>(
 ) -> Failed<E> {
     let failed = Contained::new(failed);
     if !is_planted(Bug::ErrorBeforeDurable)
-        && let Err(error) = worker.wait_to_answer(depends_on).await
+        && let Err(error) = outlined(pin!(worker.wait_to_answer(depends_on))).await
     {
         return Failed::Engine(error.into());
     }
@@ -414,9 +415,15 @@ pub(super) async fn once_durable<E>(
 /// Sends a caller its result, and runs its waker. The caller may just have dropped its future: then the
 /// result is dropped.
 pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
-    if let Err(Panic { message }) = contain(|| drop_contained(reply.send(result))) {
-        tracing::error!("the waker of a transaction's caller panicked: {message}");
+    if let Err(panic) = contain(|| drop_contained(reply.send(result))) {
+        report_waker(&panic);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn report_waker(panic: &Panic) {
+    tracing::error!("the waker of a transaction's caller panicked: {}", panic.message);
 }
 
 /// The attempts at a request, given up as soon as its caller has dropped it.

@@ -50,8 +50,8 @@ pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, wri
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
-    Interleaved, count_failed_attempt, count_steps, failed_attempts, is_upkeep, park, prefetch,
-    run_now, suspend_memory, suspended_for, touch, upkeep, yield_now,
+    Interleaved, count_failed_attempt, count_steps, failed_attempts, is_upkeep, outlined, park,
+    prefetch, run_now, suspend_memory, suspended_for, touch, upkeep, yield_now,
 };
 pub(crate) use trace::{Doing, PollEnd, Slice};
 pub(crate) use waiter::{

@@ -94,12 +94,17 @@ pub(crate) struct Panic {
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, Panic> {
     // What the code shares with the engine is in order whenever it can panic: the engine's code runs
     // to its end, or marks its panic.
-    catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
-        if engine_panicked() && !thread::panicking() {
-            resume_unwind(payload);
-        }
-        Panic { message: message_of(payload) }
-    })
+    catch_unwind(AssertUnwindSafe(code)).map_err(contained)
+}
+
+// Neither this nor the other cold parts below are inlined: what they are of is compiled for each closure.
+#[cold]
+#[inline(never)]
+fn contained(payload: Box<dyn Any + Send>) -> Panic {
+    if engine_panicked() && !thread::panicking() {
+        resume_unwind(payload);
+    }
+    Panic { message: message_of(payload) }
 }
 
 /// Drops a user's value. Nothing depends on whether its destructor panics: that is counted, and told
@@ -112,14 +117,20 @@ pub(crate) fn drop_contained<T>(value: T) {
 
 /// Runs a destructor as [`drop_contained`] does.
 pub(super) fn contain_destructor(destructor: impl FnOnce()) {
-    if let Err(Panic { message }) = contain(destructor) {
-        tracing::error!("a destructor panicked on a worker of the database: {message}");
-        local(|local| {
-            if let Some(local) = local {
-                local.counters.destructor_panics.add(1);
-            }
-        });
+    if let Err(panic) = contain(destructor) {
+        report_destructor(&panic);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn report_destructor(panic: &Panic) {
+    tracing::error!("a destructor panicked on a worker of the database: {}", panic.message);
+    local(|local| {
+        if let Some(local) = local {
+            local.counters.destructor_panics.add(1);
+        }
+    });
 }
 
 /// The text of a panic. Its payload is the user's too, so its destructor is contained, and a panic of

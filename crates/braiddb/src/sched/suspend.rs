@@ -49,6 +49,23 @@ pub(crate) fn count_steps(steps: u32) -> Suspend {
     Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
+/// A future of the engine's whose polls are not inlined: what is compiled for each closure has but a call of it.
+#[derive(Debug)]
+pub(crate) struct Outlined<'f, F>(Pin<&'f mut F>);
+
+pub(crate) fn outlined<F: Future>(future: Pin<&mut F>) -> Outlined<'_, F> {
+    Outlined(future)
+}
+
+impl<F: Future> Future for Outlined<'_, F> {
+    type Output = F::Output;
+
+    #[inline(never)]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
 /// Runs long work of the engine's own. It does not suspend for memory, or it would go on by one cache
 /// line a round, but yields by itself; and its transfers are issued before those of transactions.
 pub(crate) async fn upkeep<F: Future>(future: F) -> F::Output {

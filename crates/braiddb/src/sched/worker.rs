@@ -230,20 +230,30 @@ impl<'w> Worker<'w> {
         self.end_slice(begin, Doing::Poll { slot, end });
     }
 
+    /// Whether nothing is to be begun that was sent to this worker.
+    #[inline(always)]
+    fn has_no_messages(&self) -> bool {
+        self.mailbox.messages.is_empty() && self.mailbox.jobs.is_empty()
+    }
+
     /// What was sent to this worker, or to any, and is to be begun next.
+    #[inline(always)]
     fn next_job(&mut self) -> Option<BoxedTask> {
-        let mailbox = &self.mailbox;
         // Looked at first: that is cheaper than to find nothing.
-        while !mailbox.messages.is_empty()
-            && let Some(message) = mailbox.messages.pop()
-        {
+        if self.has_no_messages() { None } else { self.take_job() }
+    }
+
+    // Not inlined: there is a worker loop for each type of source.
+    #[inline(never)]
+    fn take_job(&mut self) -> Option<BoxedTask> {
+        let mailbox = &self.mailbox;
+        while let Some(message) = mailbox.messages.pop() {
             match message {
                 Message::Job(job) => return Some(job()),
                 Message::Source(source) => self.waiting_sources.push_back(source),
             }
         }
-        let job = if mailbox.jobs.is_empty() { None } else { mailbox.jobs.pop() };
-        job.map(|job| job())
+        mailbox.jobs.pop().map(|job| job())
     }
 
     fn width(&self) -> usize {
@@ -466,11 +476,6 @@ impl<S: Source> Run<'_, '_, S> {
                 None
             }
         }
-    }
-
-    /// Whether nothing is to be begun that was sent to this worker.
-    fn has_no_messages(&self) -> bool {
-        self.worker.mailbox.messages.is_empty() && self.worker.mailbox.jobs.is_empty()
     }
 
     /// Runs the callbacks of detached transfers that have completed, and stages tasks that were resumed, on this thread or from

@@ -14,7 +14,7 @@ const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 impl<S: Source> Run<'_, '_, S> {
     /// Whether the rounds are over. Looked at after every turn.
     pub(super) fn exit(&mut self) -> Option<Exit> {
-        if self.has_failed() {
+        if self.worker.has_failed() {
             return Some(Exit::Failed);
         }
         // Acquire pairs with the Release of `WorkerGroup::stop`: jobs spawned before are seen.
@@ -31,23 +31,13 @@ impl<S: Source> Run<'_, '_, S> {
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
             // Tasks of others may wait for what comes of detached transfers.
             (false, true) if self.worker.local.transfers.has_detached() => None,
-            (false, true) if open == 0 && self.has_no_messages() => {
+            (false, true) if open == 0 && self.worker.has_no_messages() => {
                 let taken_over = self.worker.watch.take_all(&self.worker.group);
                 self.worker.counters.taken_over.add(taken_over);
                 (taken_over == 0).then_some(Exit::Stopped)
             }
             _ => None,
         }
-    }
-
-    /// Whether the engine has failed, on whatever worker.
-    fn has_failed(&mut self) -> bool {
-        let Worker { local, group, .. } = &*self.worker;
-        if local.engine_panicked.get() {
-            // It met no `contain` of the engine's.
-            group.fail_with(local, "a transaction's own code caught a panic of the engine's");
-        }
-        group.failure.message().is_some()
     }
 
     /// The worker is to stop: no source's task is begun any more, and what waits for something outside the engine, and for
@@ -67,5 +57,18 @@ impl<S: Source> Run<'_, '_, S> {
             self.typed_open -= self.queues.drop_foreign(local, dropped);
             self.collect_resumed();
         }
+    }
+}
+
+impl Worker<'_> {
+    /// Whether the engine has failed, on whatever worker.
+    #[inline(never)]
+    fn has_failed(&self) -> bool {
+        let Worker { local, group, .. } = self;
+        if local.engine_panicked.get() {
+            // It met no `contain` of the engine's.
+            group.fail_with(local, "a transaction's own code caught a panic of the engine's");
+        }
+        group.failure.message().is_some()
     }
 }

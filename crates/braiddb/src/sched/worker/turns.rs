@@ -5,7 +5,7 @@ use super::super::policy::Width;
 use super::super::runtime;
 use super::super::source::Source;
 use super::super::trace::Doing;
-use super::{Exit, Run};
+use super::{Exit, Run, Worker};
 use crate::sync::clock;
 
 impl<S: Source> Sleeper for Run<'_, '_, S> {
@@ -19,36 +19,12 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     /// admission after it, where there is room for them; the order to stop by `exit`.
     fn look(&mut self, idle: bool) {
         self.collect_wakes();
-        let worker = &mut *self.worker;
-        let begin = worker.begin_slice();
-        let now = clock::now();
-        worker.stretch.end(now, &worker.counters);
-        let finished = std::mem::take(&mut worker.finished_since_turn);
-        (worker.commits_since_turn, worker.rounds_since_turn) = (0, 0);
-        worker.steps_since_turn = 0;
-        if worker.options.hot_width == Width::Auto {
-            let failed = worker.local.failed_attempts.take();
-            worker.contention.count(finished, failed, worker.width());
-            if worker.contention.bound() < worker.tuner.width() {
-                // What would be measured is another width.
-                worker.tuner.discard_window();
-            }
-            worker.tuner.advance(finished, now);
-        }
-        worker.poll_device();
-        worker.turn = worker.driver.turn(&mut *worker.device, idle);
-        let taken_over = worker.watch.look(&worker.group, now);
-        worker.counters.taken_over.add(taken_over);
-        let counters = &worker.counters;
+        self.worker.housekeep(idle);
+        let counters = &self.worker.counters;
         counters.hot.set(self.queues.hot.len() as u64);
         counters.cold.set(self.queues.cold as u64);
         counters.foreign.set(self.queues.foreign as u64);
         counters.parked.set(self.queues.staged.len() as u64);
-        counters.width.set(worker.width() as u64);
-        worker.end_slice(begin, Doing::Turn);
-        if let Some(tracer) = &mut worker.tracer {
-            tracer.hand_on();
-        }
     }
 
     fn next(&mut self) -> Next<Exit> {
@@ -64,23 +40,60 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     }
 
     fn sleep(&mut self) {
-        let worker = &mut *self.worker;
-        let stopping = worker.drop_foreign_at.filter(|_| self.queues.open() > 0);
-        let watching = worker.watch.begin_sleep(&worker.group);
-        let deadline = [worker.turn.deadline, stopping, watching].into_iter().flatten().min();
-        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
-        worker.counters.sleeps.add(1);
-        runtime::leave();
-        worker.driver.before_sleep();
-        let begin = worker.begin_slice();
-        worker.wait_for_device(timeout);
-        worker.end_slice(begin, Doing::Sleep);
-        worker.stretch.begin(clock::now());
-        worker.driver.after_sleep();
-        worker.watch.end_sleep(&worker.group);
+        self.worker.sleep(self.queues.open() > 0);
     }
 
     fn awake(&mut self) {
         self.worker.is_watched = false;
+    }
+}
+
+// Not inlined: there is a worker loop for each type of source.
+impl Worker<'_> {
+    /// A turn of housekeeping, and of whatever looks at how the worker is doing.
+    #[inline(never)]
+    fn housekeep(&mut self, idle: bool) {
+        let begin = self.begin_slice();
+        let now = clock::now();
+        self.stretch.end(now, &self.counters);
+        let finished = std::mem::take(&mut self.finished_since_turn);
+        (self.commits_since_turn, self.rounds_since_turn) = (0, 0);
+        self.steps_since_turn = 0;
+        if self.options.hot_width == Width::Auto {
+            let failed = self.local.failed_attempts.take();
+            self.contention.count(finished, failed, self.width());
+            if self.contention.bound() < self.tuner.width() {
+                // What would be measured is another width.
+                self.tuner.discard_window();
+            }
+            self.tuner.advance(finished, now);
+        }
+        self.poll_device();
+        self.turn = self.driver.turn(&mut *self.device, idle);
+        let taken_over = self.watch.look(&self.group, now);
+        self.counters.taken_over.add(taken_over);
+        self.counters.width.set(self.width() as u64);
+        self.end_slice(begin, Doing::Turn);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.hand_on();
+        }
+    }
+
+    /// Sleeps until it is notified, or something is due; `has_tasks` that have not ended.
+    #[inline(never)]
+    fn sleep(&mut self, has_tasks: bool) {
+        let stopping = self.drop_foreign_at.filter(|_| has_tasks);
+        let watching = self.watch.begin_sleep(&self.group);
+        let deadline = [self.turn.deadline, stopping, watching].into_iter().flatten().min();
+        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
+        self.counters.sleeps.add(1);
+        runtime::leave();
+        self.driver.before_sleep();
+        let begin = self.begin_slice();
+        self.wait_for_device(timeout);
+        self.end_slice(begin, Doing::Sleep);
+        self.stretch.begin(clock::now());
+        self.driver.after_sleep();
+        self.watch.end_sleep(&self.group);
     }
 }
