@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use clap::Args;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use super::count::Count;
 use super::whole::within;
@@ -24,17 +24,22 @@ pub trait Defaults: Clone + Send + Sync + 'static {
 const QUICK_SECONDS: f64 = 0.02;
 const QUICK_ROUNDS: usize = 2;
 
-// Defaults are strings made here: `default_value_t` keeps its value in a static, of which there is
-// one for all `D` together.
 /// Scale of a workload.
-#[derive(Args, Clone, Debug)]
+#[derive(Clone, Debug)]
 pub struct Scale<D: Defaults> {
+    arguments: ScaleArguments,
+    defaults: PhantomData<D>,
+}
+
+/// The same for all workloads, so that it is compiled once. Defaults that they have of their own are those of `with_defaults`.
+#[derive(Args, Clone, Debug)]
+struct ScaleArguments {
     /// Records in the table; 10k, 50M and the like are understood.
-    #[arg(long, short = 'n', value_name = "COUNT", default_value = Count(D::RECORDS).to_string())]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value = "")]
     records: Count,
 
     /// Seconds one round of one subject runs.
-    #[arg(long, short = 's', default_value = D::SECONDS.to_string(), conflicts_with = "transactions",
+    #[arg(long, short = 's', default_value = "", conflicts_with = "transactions",
           value_parser = positive_seconds)]
     seconds: f64,
 
@@ -43,8 +48,7 @@ pub struct Scale<D: Defaults> {
     transactions: Option<Count>,
 
     /// Rounds, up to 1000; each runs every subject once, in turn, and figures are medians over rounds.
-    #[arg(long, short = 'r', default_value = D::ROUNDS.to_string(),
-          value_parser = within::<usize>(1..=1000))]
+    #[arg(long, short = 'r', default_value = "", value_parser = within::<usize>(1..=1000))]
     rounds: usize,
 
     /// Workers of the subjects that use several, up to 256 [default: one a core].
@@ -68,9 +72,40 @@ pub struct Scale<D: Defaults> {
     /// Scale everything down to finish in a second or two. The figures mean nothing then.
     #[arg(long, short = 'q')]
     quick: bool,
+}
 
-    #[arg(skip)]
-    defaults: PhantomData<D>,
+fn with_defaults(command: Command, records: u64, seconds: f64, rounds: usize) -> Command {
+    command
+        .mut_arg("records", |arg| arg.default_value(Count(records).to_string()))
+        .mut_arg("seconds", |arg| arg.default_value(seconds.to_string()))
+        .mut_arg("rounds", |arg| arg.default_value(rounds.to_string()))
+}
+
+impl<D: Defaults> Args for Scale<D> {
+    fn augment_args(command: Command) -> Command {
+        with_defaults(ScaleArguments::augment_args(command), D::RECORDS, D::SECONDS, D::ROUNDS)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        let command = ScaleArguments::augment_args_for_update(command);
+        with_defaults(command, D::RECORDS, D::SECONDS, D::ROUNDS)
+    }
+}
+
+impl<D: Defaults> FromArgMatches for Scale<D> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let arguments = ScaleArguments::from_arg_matches(matches)?;
+        Ok(Self { arguments, defaults: PhantomData })
+    }
+
+    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+        let arguments = ScaleArguments::from_arg_matches_mut(matches)?;
+        Ok(Self { arguments, defaults: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.arguments.update_from_arg_matches(matches)
+    }
 }
 
 fn positive_seconds(text: &str) -> Result<f64, String> {
@@ -104,6 +139,12 @@ pub struct Settings {
 impl<D: Defaults> Scale<D> {
     /// The settings these arguments ask for.
     pub fn settings(&self) -> Settings {
+        self.arguments.settings(D::QUICK_RECORDS)
+    }
+}
+
+impl ScaleArguments {
+    fn settings(&self, quick_records: u64) -> Settings {
         let mut settings = Settings {
             records: self.records.0,
             effort: match self.transactions {
@@ -118,7 +159,7 @@ impl<D: Defaults> Scale<D> {
             quick: self.quick,
         };
         if self.quick {
-            settings.records = settings.records.min(D::QUICK_RECORDS);
+            settings.records = settings.records.min(quick_records);
             settings.rounds = settings.rounds.min(QUICK_ROUNDS);
             settings.effort = match settings.effort {
                 Effort::Seconds(seconds) => Effort::Seconds(seconds.min(QUICK_SECONDS)),
@@ -132,7 +173,7 @@ impl<D: Defaults> Scale<D> {
 impl Settings {
     /// The defaults of `D`, as a command line without options has them.
     pub fn defaults<D: Defaults>(quick: bool) -> Self {
-        let scale = Scale::<D> {
+        let arguments = ScaleArguments {
             records: Count(D::RECORDS),
             seconds: D::SECONDS,
             transactions: None,
@@ -142,9 +183,8 @@ impl Settings {
             no_pin: false,
             seed: 1,
             quick,
-            defaults: PhantomData,
         };
-        scale.settings()
+        arguments.settings(D::QUICK_RECORDS)
     }
 
     /// The same with so many records (fewer if quick).
