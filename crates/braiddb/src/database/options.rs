@@ -101,7 +101,8 @@ pub struct Options {
     /// Bytes of a page of [paged](crate::TableOptions::paged) tables: a power of two from 4096, which is the default, to
     /// 64 KiB. Larger ones take more memory for each record that is in use by itself, and are read and written more slowly;
     /// scans of a table larger than memory read fewer of them, and values of up to a quarter of a page lie on it. All paged
-    /// tables of a database have the same, as they share memory: those of its first one, for good.
+    /// tables of a database have the same, as they share memory: those of its first one, for good. Some 64 pages have memory
+    /// whatever the budget: 4 MiB of pages of 64 KiB.
     pub page_bytes: usize,
     /// Bytes of memory that one transaction may take for versions of records of [paged](crate::TableOptions::paged) tables,
     /// and for what it is to log of them. Beyond, it fails with [`Error::VersionBytes`](crate::Error), which says what is
