@@ -4,6 +4,7 @@
 mod check;
 mod checkpoint;
 mod compact;
+mod key_batch;
 mod recovered_pages;
 mod replay;
 mod upkeep;

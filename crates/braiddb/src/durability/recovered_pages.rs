@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::RecoveryError;
-use crate::log::{LogFiles, Lsn, RecordKind, RecordView};
+use crate::log::{LogFiles, Lsn};
 use crate::page::{LargeRef, PageError, PageSpace, PagedTable, remove_zones};
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
@@ -63,20 +63,29 @@ impl<'r> RecoveringPages<'r> {
         self.unowned.lock().extend(unowned.into_iter().map(|large| (id, large)));
     }
 
-    /// Does again what a record of a paged table says, which lies at `lsn`.
+    /// Looks whether there may be a record of a paged table at `lsn`.
     ///
     /// # Errors
-    /// `Corrupt`, if the database has no paged tables by its version; that there are no pages.
-    pub(super) fn replay(&self, record: &RecordView<'_>, lsn: Lsn) -> Result<(), RecoveryError> {
-        if let Some(error) = self.files.unexpected_paged(lsn) {
-            return Err(error.into());
-        }
-        let value = (record.kind == RecordKind::PutByKey).then_some(record.value);
+    /// `Corrupt`, if the database has no paged tables by its version.
+    pub(super) fn expect(&self, lsn: Lsn) -> Result<(), RecoveryError> {
+        self.files.unexpected_paged(lsn).map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Gives a key of a paged table this value, or takes its record away.
+    ///
+    /// # Errors
+    /// That there are no pages.
+    pub(super) fn replay(
+        &self,
+        table: TableId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), RecoveryError> {
         if value.is_none() && is_planted(Bug::DeletionByKeyNotReplayed) {
             return Ok(());
         }
-        let tree = self.tree(record.table)?;
-        Ok(run_now(tree.replay(record.key, value))?)
+        let tree = self.tree(table)?;
+        Ok(run_now(tree.replay(key, value))?)
     }
 
     /// The records of a table.

@@ -5,8 +5,8 @@
 //! A record id that was freed and taken by another key may fall to two threads: the later record
 //! stays, whichever thread comes last.
 //!
-//! Records of paged tables are brought back by their keys, to pages that no table has yet, on top of what the
-//! checkpoint has of them.
+//! Records of paged tables are brought back by their keys, many at a time (`key_batch`), to pages that no table has yet, on
+//! top of what the checkpoint has of them.
 //!
 //! | block | what replay does |
 //! |---|---|
@@ -19,9 +19,10 @@
 
 use std::collections::HashMap;
 
+use super::key_batch::KeyBatch;
 use super::recovered_pages::RecoveringPages;
 use super::{RecoveryError, RecoveryStep, TableIdOf, Watch};
-use crate::log::{Block, BlockKind, LogError, LogReader, Lsn, RecordKind, RecordView};
+use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
@@ -37,7 +38,7 @@ const BLOCKS_AHEAD: usize = 256;
 /// Bytes of log between two words of how far it is.
 const PROGRESS_BYTES: u64 = 1 << 20;
 /// Bytes of records that a thread applies until it looks whether pages take more memory than they may.
-const LOOK_BYTES: usize = 64 << 10;
+pub(super) const LOOK_BYTES: usize = 64 << 10;
 /// Bytes of blocks that are kept of transactions whose commit has not come: of what is beyond, as bulk operations may be, the
 /// parts are read again when it comes.
 const KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
@@ -73,13 +74,16 @@ pub(super) fn replay(
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
             let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
-            let share = Share { engine, pages, catalog, stripes: &stripes, number, threads };
+            let share = Share { engine, catalog, stripes: &stripes, number, threads };
             senders.push(sender);
             appliers.push(scope.spawn(move || share.apply_all(&blocks)));
         }
-        let transactions = distribute(&mut reader, &senders, watch);
-        drop(senders);
-        let mut replayed = Replayed::default();
+        let batch = KeyBatch::new(engine.room_to_replay());
+        let mut committed = Committed { engine, pages, appliers: senders, batch, by_key: 0 };
+        let transactions = distribute(&mut reader, &mut committed, watch)
+            .and_then(|transactions| committed.batch.apply(engine, pages).map(|()| transactions));
+        let mut replayed = Replayed { records: committed.by_key, ..Replayed::default() };
+        drop(committed);
         for applier in appliers {
             let applied = applier.join().expect("an applier does not panic")?;
             replayed.records += applied;
@@ -92,12 +96,45 @@ pub(super) fn replay(
     Ok(replayed)
 }
 
-/// Sends committed blocks to every thread, in commit order; returns how many commits there were.
+/// Where what was committed goes: records of paged tables to a batch, the others, in their blocks, to every thread.
+struct Committed<'r> {
+    engine: &'r Engine,
+    pages: &'r RecoveringPages<'r>,
+    appliers: Vec<SyncSender<Block>>,
+    batch: KeyBatch,
+    /// Records that went to the batch.
+    by_key: u64,
+}
+
+impl Committed<'_> {
+    fn take(&mut self, block: &Block) -> Result<(), RecoveryError> {
+        let mut has_others = false;
+        for (lsn, record) in block.records() {
+            if !record.kind.is_by_key() {
+                has_others = true;
+                continue;
+            }
+            self.pages.expect(lsn)?;
+            self.by_key += 1;
+            self.batch.add(&record);
+            if self.batch.is_full() {
+                self.batch.apply(self.engine, self.pages)?;
+            }
+        }
+        for applier in self.appliers.iter().filter(|_| has_others) {
+            // A thread that failed has hung up; its error is reported when it is joined.
+            _ = applier.send(block.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Gives committed blocks away, in commit order; returns how many commits there were.
 fn distribute(
     reader: &mut LogReader,
-    senders: &[SyncSender<Block>],
+    committed: &mut Committed<'_>,
     watch: Watch<'_>,
-) -> Result<u64, LogError> {
+) -> Result<u64, RecoveryError> {
     let (start, mut reported) = (reader.end(), reader.end());
     let mut parts = Parts::default();
     let mut transactions = 0;
@@ -111,7 +148,7 @@ fn distribute(
         match block.kind {
             BlockKind::Skip => {}
             BlockKind::Part { .. } if is_planted(Bug::PartsAppliedWithoutCommit) => {
-                send_to_all(&block, senders);
+                committed.take(&block)?;
             }
             BlockKind::Part { first_part } => parts.keep(first_part, block),
             BlockKind::Commit { .. } | BlockKind::Moved => {
@@ -121,20 +158,13 @@ fn distribute(
                 };
                 transactions += u64::from(block.kind != BlockKind::Moved);
                 if let Some(first) = first_part {
-                    parts.take(first, &block, reader, |part| send_to_all(part, senders))?;
+                    parts.take(first, &block, reader, |part| committed.take(part))?;
                 }
-                send_to_all(&block, senders);
+                committed.take(&block)?;
             }
         }
     }
     Ok(transactions)
-}
-
-fn send_to_all(block: &Block, senders: &[SyncSender<Block>]) {
-    for sender in senders {
-        // A thread that failed has hung up; its error is reported when it is joined.
-        _ = sender.send(block.clone());
-    }
 }
 
 /// Parts of transactions whose commit has not come, by where they start; none of those that are too many: these are read
@@ -165,22 +195,23 @@ impl Parts {
         first: Lsn,
         commit: &Block,
         reader: &LogReader,
-        each: impl Fn(&Block),
-    ) -> Result<(), LogError> {
+        mut each: impl FnMut(&Block) -> Result<(), RecoveryError>,
+    ) -> Result<(), RecoveryError> {
         match self.kept.remove(&first) {
             None => Ok(()),
             Some(Some(kept)) => {
                 self.bytes -= kept.iter().map(|block| block.end.0 - block.lsn.0).sum::<u64>();
-                kept.iter().for_each(each);
-                Ok(())
+                kept.iter().try_for_each(each)
             }
             Some(None) => {
                 let is_part = |block: &Block| block.kind == BlockKind::Part { first_part: first };
+                let mut done = Ok(());
                 reader.read_again(first, commit.lsn, |block| {
-                    if is_part(block) {
-                        each(block);
+                    if done.is_ok() && is_part(block) {
+                        done = each(block);
                     }
-                })
+                })?;
+                done
             }
         }
     }
@@ -193,7 +224,6 @@ fn bytes_of(kept: &Option<Vec<Block>>) -> u64 {
 /// One thread's share of the keys.
 struct Share<'r> {
     engine: &'r Engine,
-    pages: &'r RecoveringPages<'r>,
     catalog: TableIdOf,
     stripes: &'r [Mutex<()>],
     number: usize,
@@ -205,17 +235,14 @@ impl Share<'_> {
     fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, RecoveryError> {
         let participation = self.engine.domain.participate();
         let (mut applied, mut bytes) = (0, 0);
+        let is_mine = |record: &RecordView<'_>| !record.kind.is_by_key() && self.is_mine(record);
         for block in blocks {
-            for (lsn, record) in block.records().filter(|(_, record)| self.is_mine(record)) {
+            for (lsn, record) in block.records().filter(|(_, record)| is_mine(record)) {
                 applied += 1;
                 bytes += record.key.len() + record.value.len();
                 if bytes >= LOOK_BYTES {
                     bytes = 0;
                     self.engine.share_with_recovered_pages();
-                }
-                if record.kind.is_by_key() {
-                    self.pages.replay(&record, lsn)?;
-                    continue;
                 }
                 if record.table == CATALOG
                     && let Some(id) = (self.catalog)(record.key, record.value)

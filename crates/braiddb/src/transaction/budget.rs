@@ -54,6 +54,11 @@ impl Budget {
         self.bytes
     }
 
+    /// What is left beside the log's ring.
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
     /// The largest value that stays in memory when it was read from the log.
     pub(super) fn largest_cached(&self) -> u64 {
         self.records / 16

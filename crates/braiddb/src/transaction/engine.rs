@@ -41,6 +41,8 @@ const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 <<
 const MOST_LESS: u64 = 256 << 10;
 /// How often memory of pages is given back at one look during recovery, at most.
 const MOST_SHRINKS: usize = 32;
+/// What part of the budget records take that are to be replayed.
+const REPLAYED_PART: u64 = 8;
 /// Pages there are, at most.
 const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
 
@@ -350,6 +352,11 @@ impl Engine {
                 break;
             }
         }
+    }
+
+    /// Bytes that records may take which are to be replayed; none without a budget.
+    pub(crate) fn room_to_replay(&self) -> Option<u64> {
+        self.budget.as_ref().map(|budget| budget.records() / REPLAYED_PART)
     }
 
     /// Counts bytes of records that were read from the log again.

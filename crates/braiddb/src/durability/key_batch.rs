@@ -1,0 +1,128 @@
+//! Records of paged tables that are to be replayed, a batch at a time, in the order of their keys: a table may be larger than
+//! memory, and each leaf is then loaded and written once for all of a batch's records that fall to it.
+
+use super::RecoveryError;
+use super::recovered_pages::RecoveringPages;
+use super::replay::LOOK_BYTES;
+use crate::log::{RecordKind, RecordView};
+use crate::rid::TableId;
+use crate::sync::thread;
+use crate::transaction::Engine;
+
+/// Bytes of a batch, whatever the budget.
+const LEAST_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 1 << 20 };
+const MOST_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 64 << 20 };
+/// Threads that apply a batch: a thread waits for each page that it loads, so there are several for a core.
+const THREADS_PER_CORE: usize = if cfg!(braid_simulation) { 1 } else { 8 };
+const MOST_CORES: usize = 8;
+/// Records that are worth a thread.
+const LEAST_SHARE: usize = if cfg!(any(test, braid_simulation)) { 8 } else { 512 };
+
+/// Records that were put or deleted by their keys, as they came.
+pub(super) struct KeyBatch {
+    entries: Vec<Entry>,
+    /// Keys and values, one after the other.
+    bytes: Vec<u8>,
+    most_bytes: usize,
+}
+
+/// Where a record lies in the batch's bytes.
+struct Entry {
+    table: TableId,
+    key_bytes: u32,
+    start: usize,
+    /// None if it was deleted.
+    value_bytes: Option<u32>,
+}
+
+impl Entry {
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[self.start..][..self.key_bytes as usize]
+    }
+
+    fn value<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let start = self.start + self.key_bytes as usize;
+        self.value_bytes.map(|len| &bytes[start..][..len as usize])
+    }
+}
+
+impl KeyBatch {
+    /// An empty one; `room` is what it may take of memory, if that is bounded.
+    pub(super) fn new(room: Option<u64>) -> Self {
+        let most_bytes = room.unwrap_or(MOST_BYTES).clamp(LEAST_BYTES, MOST_BYTES) as usize;
+        Self { entries: Vec::new(), bytes: Vec::new(), most_bytes }
+    }
+
+    pub(super) fn add(&mut self, record: &RecordView<'_>) {
+        let value = (record.kind == RecordKind::PutByKey).then_some(record.value);
+        self.entries.push(Entry {
+            table: record.table,
+            key_bytes: record.key.len() as u32,
+            start: self.bytes.len(),
+            value_bytes: value.map(|value| value.len() as u32),
+        });
+        self.bytes.extend_from_slice(record.key);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+    }
+
+    /// Whether it is to be applied before more is added.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() + self.entries.len() * size_of::<Entry>() >= self.most_bytes
+    }
+
+    /// Brings the newest record of each key to its table's pages, by several threads, each of which has a range of the keys.
+    /// The batch is empty afterwards.
+    ///
+    /// # Errors
+    /// When a page cannot be had.
+    pub(super) fn apply(
+        &mut self,
+        engine: &Engine,
+        pages: &RecoveringPages<'_>,
+    ) -> Result<(), RecoveryError> {
+        let Self { entries, bytes, .. } = self;
+        // Stable: of one key, the newest is the last. Turned round, it is the first, which stays.
+        entries.sort_by(|a, b| (a.table, a.key(bytes)).cmp(&(b.table, b.key(bytes))));
+        entries.reverse();
+        entries.dedup_by(|a, b| (a.table, a.key(bytes)) == (b.table, b.key(bytes)));
+        let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_CORES);
+        // Each needs some pages at once.
+        let ahead = engine.pages().map_or(0, |pages| pages.most_ahead());
+        let threads = (cores * THREADS_PER_CORE).min(ahead.max(cores));
+        let share = entries.len().div_ceil(threads).max(LEAST_SHARE);
+        let bytes = &*bytes;
+        let done = thread::scope(|scope| {
+            let apply = |some| scope.spawn(move || apply_some(engine, pages, some, bytes));
+            let appliers: Vec<_> = entries.chunks(share).map(apply).collect();
+            let done = appliers
+                .into_iter()
+                .map(|applier| applier.join().expect("an applier does not panic"));
+            // All are waited for.
+            done.fold(Ok(()), Result::and)
+        });
+        entries.clear();
+        self.bytes.clear();
+        done
+    }
+}
+
+fn apply_some(
+    engine: &Engine,
+    pages: &RecoveringPages<'_>,
+    some: &[Entry],
+    bytes: &[u8],
+) -> Result<(), RecoveryError> {
+    let participation = engine.domain.participate();
+    let mut applied = 0;
+    for entry in some {
+        let (key, value) = (entry.key(bytes), entry.value(bytes));
+        pages.replay(entry.table, key, value)?;
+        applied += key.len() + value.map_or(0, <[u8]>::len);
+        if applied >= LOOK_BYTES {
+            applied = 0;
+            engine.share_with_recovered_pages();
+            participation.turn();
+        }
+    }
+    Ok(())
+}
