@@ -81,9 +81,9 @@ impl KeyBatch {
         pages: &RecoveringPages<'_>,
     ) -> Result<(), RecoveryError> {
         let Self { entries, bytes, .. } = self;
-        // Stable: of one key, the newest is the last. Turned round, it is the first, which stays.
-        entries.sort_by(|a, b| (a.table, a.key(bytes)).cmp(&(b.table, b.key(bytes))));
+        // The sort is stable: of one key, the newest comes first then, and stays.
         entries.reverse();
+        entries.sort_by(|a, b| (a.table, a.key(bytes)).cmp(&(b.table, b.key(bytes))));
         entries.dedup_by(|a, b| (a.table, a.key(bytes)) == (b.table, b.key(bytes)));
         let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_CORES);
         // Each needs some pages at once.

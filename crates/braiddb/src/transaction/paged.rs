@@ -244,6 +244,7 @@ impl Transaction {
                 writes.version_bytes +=
                     unsafe { change.get() }.memory_bytes() + value.0.len() as u64;
                 writes.push_paged(RecordsRef::new(table), change, deleted, value, replaced);
+                writes.count_values(&self.engine().memory);
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
             }
@@ -291,6 +292,7 @@ impl Transaction {
                     let values = values.expect("a write led to a value").clone();
                     self.worker().discard(values, replaced);
                 }
+                writes.count_values(&self.engine().memory);
                 Decision::Overwrite
             }
             base => {

@@ -272,9 +272,9 @@ impl ReadSet {
         NamedKeys::read(range.table, (low, high))
     }
 
-    /// Empties the set and keeps its memory, unless one transaction made it very large.
+    /// Empties the set, and keeps little of its memory: there are thousands of sets.
     pub(super) fn clear(&mut self) {
-        const KEPT: usize = 4096;
+        const KEPT: usize = 256;
         let reads = self.0.get_mut();
         reads.points.clear();
         reads.points.shrink_to(KEPT);

@@ -211,7 +211,7 @@ impl WorkerTransactions {
 
     /// Ends a transaction: its begin stamp holds nothing back any more.
     pub(super) fn end(&self, mut context: Box<TransactionContext>) {
-        context.writes.get_mut().clear();
+        context.writes.get_mut().clear(&self.engine.memory);
         if !context.joined.get_mut().is_empty() {
             self.leave_gates(context.joined.get_mut());
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::bulk::BulkWrites;
 use crate::log::{self, Lsn};
+use crate::memory::{Kind, MemoryCounters};
 use crate::page::{ChangeRef, LargeRef};
 use crate::record::RecordsRef;
 use crate::rid::Rid;
@@ -67,6 +68,8 @@ pub(crate) struct WriteSet {
     pub(super) paged: Vec<PagedWrite>,
     /// What those writes left, if it is to be logged.
     paged_values: Vec<u8>,
+    /// How many bytes of that are counted as in use.
+    counted: usize,
     /// How often such a write was overwritten by another, or one of a bulk operation made.
     pub(super) overwrites: usize,
     /// What it is, if it is a bulk operation.
@@ -195,6 +198,16 @@ impl WriteSet {
         start..self.paged_values.len()
     }
 
+    /// Counts what it keeps of values for writes to paged tables as in use, where that is much.
+    pub(super) fn count_values(&mut self, memory: &MemoryCounters) {
+        const MUCH: usize = 1024;
+        let more = self.paged_values.len().saturating_sub(self.counted);
+        if more >= MUCH {
+            memory.count(Kind::Change, more as i64);
+            self.counted += more;
+        }
+    }
+
     /// How much of values it keeps for writes to paged tables.
     pub(super) fn paged_value_bytes(&self) -> usize {
         self.paged_values.len()
@@ -296,9 +309,9 @@ impl WriteSet {
         unsafe { write.version.get() }.payload()
     }
 
-    /// Empties the set and keeps its memory, unless one transaction made it very large.
-    pub(crate) fn clear(&mut self) {
-        const KEPT_WRITES: usize = 4096;
+    /// Empties the set, and keeps little of its memory: there are thousands of sets.
+    pub(crate) fn clear(&mut self, memory: &MemoryCounters) {
+        const KEPT_WRITES: usize = 64;
         let handed_over = self.replaced.is_empty() && self.undone.is_empty();
         assert!(handed_over, "versions that it unlinked were handed to reclamation");
         self.writes.clear();
@@ -309,6 +322,9 @@ impl WriteSet {
         self.paged.shrink_to(KEPT_WRITES);
         self.paged_values.clear();
         self.paged_values.shrink_to(KEPT_WRITES * 16);
+        if self.counted > 0 {
+            memory.count(Kind::Change, -(std::mem::take(&mut self.counted) as i64));
+        }
         self.overwrites = 0;
         self.bulk = None;
         self.version_bytes = 0;
