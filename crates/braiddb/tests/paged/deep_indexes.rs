@@ -145,7 +145,8 @@ fn records_and_entries_of_deep_trees_are_written_together() {
         drop((db, table, index));
         let (db, table, index) = open(directory.path());
         check(&db, &table, &index, &model);
-        assert!(db.stats().pages.inner_faults > 50, "{:?}", db.stats().pages);
+        // Replay comes by pages in the order of keys, and so by each inner page seldom.
+        assert!(db.stats().pages.inner_faults > 10, "{:?}", db.stats().pages);
         db.close().unwrap();
     });
 }
