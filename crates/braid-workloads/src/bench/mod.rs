@@ -156,9 +156,9 @@ workloads! {
         after_help = "A round opens each database once. Needs 8 GB of disk; give --dir to choose it."
     )]
     Reopen(reopen::ReopenArguments),
-    /// 10 uniform reads a transaction of a paged table: all in memory, and four times as large as memory.
+    /// 10 uniform reads or updates a transaction of a paged table: all in memory, and four times as large as memory.
     #[command(
-        after_help = "Nothing is logged. Needs 1 GB of disk and 2 GB of memory; give --dir to choose the disk."
+        after_help = "Nothing is logged. fio is used if it is installed. Needs 1 GB of disk and 2 GB of memory; give --dir to choose the disk."
     )]
     Paged(paged::PagedArguments),
     /// Load a paged table, and change all of one five times as large as its memory, in bulk operations.
@@ -363,13 +363,18 @@ mod tests {
         load: ["load", "--quick"] => ["in key order", "from an iterator"];
         log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];
+        timeline_paged: ["timeline", "--quick", "--paged"] => ["reads and updates"];
         trace: ["trace", "--quick"] => ["without a trace", "traced"];
         overwrite: ["overwrite", "--quick"] => ["compacting", "keeping everything"];
         changes: ["changes", "--quick"] => ["nobody follows", "a feed follows", "a feed of what was"];
         reopen: ["reopen", "--quick"] => ["from a checkpoint", "replaying the log"];
+        reopen_paged: ["reopen", "--quick", "--paged"] => [
+            "replaying updates of a paged table, 4 times the memory",
+        ];
         paged: ["paged", "--quick"] => [
             "in memory", "paged, all cached", "4 times the memory, an eighth is read",
             "4 times the memory, all is read", "4 times the memory, all is read, sequential",
+            "4 times the memory, all is read and changed",
         ];
         bulk: ["bulk", "--quick"] => [
             "transactions", "a bulk operation", "a bulk operation, durable", "readers alone",

@@ -85,6 +85,15 @@ pub(crate) const TRACKER_OVER_LOCK: Limit = at_least(1.0);
 pub(crate) const PAGED_OVER_HOT: Limit = at_least(0.6);
 pub(crate) const FITTING_OVER_CACHED: Limit = at_least(0.9);
 pub(crate) const PAGED_OVER_SEQUENTIAL: Limit = at_least(3.0);
+/// The same over `fio`'s random reads, 64 under way; updates of what is all in memory over a table in memory; records of the
+/// larger table that are read and changed; what is written for a page that leaves memory; memory for versions meanwhile.
+pub(crate) const PAGED_READS_OVER_FIO: Limit = at_least(0.75);
+pub(crate) const PAGED_UPDATES_OVER_HOT: Limit = at_least(0.5);
+pub(crate) const PAGED_CHANGES: Limit = (Side::AtLeast, 25e3, "/s");
+pub(crate) const BYTES_FOR_A_PAGE: Limit = (Side::AtMost, 8192.0, "B");
+pub(crate) const PAGED_VERSIONS: Limit = (Side::AtMost, 64e6, "B");
+/// Seconds that it takes to replay a gibibyte of log onto the larger table.
+pub(crate) const PAGED_REPLAY: Limit = (Side::AtMost, 120.0, "s");
 
 /// Bulk operations: loading onto pages alone over loading in one; the memory that versions take, which only other tables have;
 /// readers beside an update of all records of 10 GB over alone.

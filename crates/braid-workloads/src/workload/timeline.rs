@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, Durability, Table, Transaction};
+use braiddb::{Database, Durability, Table, TableOptions, Transaction};
 use clap::Args;
 
 use super::bars;
@@ -54,13 +54,17 @@ pub(crate) struct TimelineArguments {
 
     #[command(flatten)]
     place: PlaceArguments,
+
+    /// The records are those of a paged table.
+    #[arg(long)]
+    paged: bool,
 }
 
 impl TimelineArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        measure(stage, &self.scale.settings(), &self.place.make()?)
+        measure(stage, &self.scale.settings(), &self.place.make()?, self.paged)
     }
 }
 
@@ -116,7 +120,12 @@ impl Look {
     }
 }
 
-fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
+fn measure(
+    stage: &mut Stage,
+    settings: &Settings,
+    place: &Place,
+    paged: bool,
+) -> Result<Report, Error> {
     let Settings { records, effort, workers, .. } = *settings;
     let data = records * (VALUE_BYTES as u64 + OVERHEAD_BYTES);
     let budget = data / TIMES_MEMORY + RING_BYTES;
@@ -124,7 +133,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let options = options.log_ring_bytes(RING_BYTES as usize).memory_budget(Some(budget));
     let database = Database::open(place.join("timeline"), options)?;
     stage.progress.doing("loading");
-    let table = load(&database, records)?;
+    let table = load(&database, records, paged)?;
     let over = AtomicBool::new(false);
     let make = |worker| Mixed {
         table: table.clone(),
@@ -141,6 +150,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     });
     let what = "transactions of one read or one update, of records of 1 000 bytes, four times as \
                 many as the memory holds";
+    let what = if paged { format!("{what}, in a paged table") } else { what.to_owned() };
     let mut report = Report::new("timeline", what);
     report.setting = Some(Setting { records, effort, rounds: 1 });
     report.measured.push(measured?);
@@ -149,18 +159,22 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     report.fact("memory budget", budget as f64, number::bytes(budget));
     let disk = database.stats().log.disk_bytes;
     report.fact("log on disk at the end", disk as f64, number::bytes(disk));
-    add_figures(
-        &mut report,
-        &looks,
-        budget,
-        !settings.quick && records >= TimelineDefaults::RECORDS,
-    );
+    let judged = !settings.quick && records >= TimelineDefaults::RECORDS;
+    add_figures(&mut report, &looks, budget, judged);
+    if paged {
+        let most = looks.iter().map(Look::versions).max().unwrap_or(0);
+        let what = "memory for versions, at most";
+        report.bar(what, bars::PAGED_VERSIONS, Some(most as f64), judged);
+    }
     database.close()?;
     Ok(report)
 }
 
-fn load(database: &Database, records: u64) -> Result<Table<u64, [u8]>, Error> {
-    let table = pollster::block_on(database.open_or_create_table::<u64, [u8]>("records"))?;
+fn load(database: &Database, records: u64, paged: bool) -> Result<Table<u64, [u8]>, Error> {
+    let options = TableOptions::default();
+    let options = if paged { options.paged() } else { options };
+    let table = database.create_table_with::<u64, [u8]>("records", options);
+    let table = pollster::block_on(table)?;
     let kept = table.clone();
     let body = async move |tx: &Transaction, first: &u64| {
         for record in *first..records.min(*first + BATCH) {
