@@ -11,6 +11,8 @@
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
 
+use smallvec::SmallVec;
+
 use super::context::Transaction;
 use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
@@ -32,6 +34,58 @@ const COMMITS_PER_TURN: usize = 512;
 pub(super) struct RecentChange {
     pub(super) table: RecordsRef,
     pub(super) change: ChangeRef,
+    /// Of the record's table and key: most are told apart by it from what a transaction has read.
+    hash: u32,
+}
+
+impl RecentChange {
+    /// One that nobody is certified by.
+    pub(super) fn uncertified(table: RecordsRef, change: ChangeRef) -> Self {
+        Self { table, change, hash: 0 }
+    }
+}
+
+/// The hash of a record of a paged table.
+fn hash_of(table: TableId, key: &[u8]) -> u32 {
+    crc32c::crc32c_append(table.0, key)
+}
+
+/// Hashes of the records that a transaction has read, each by one bit; others may have the same bit.
+struct ReadFilter {
+    bits: SmallVec<[u64; 32]>,
+    /// Ranges are read too, so that every record may be one of them.
+    has_ranges: bool,
+}
+
+impl ReadFilter {
+    const BITS_A_READ: usize = 64;
+
+    /// One for so many reads.
+    fn new(reads: usize) -> Self {
+        let bits = (reads.max(1) * Self::BITS_A_READ).next_power_of_two();
+        Self { bits: SmallVec::from_elem(0, bits / u64::BITS as usize), has_ranges: false }
+    }
+
+    fn place(&self, hash: u32) -> (usize, u64) {
+        let bit = hash as usize % (self.bits.len() * u64::BITS as usize);
+        (bit / u64::BITS as usize, 1 << (bit % u64::BITS as usize))
+    }
+
+    fn add(&mut self, table: TableId, low: Bound<&[u8]>, high: Bound<&[u8]>) {
+        match (low, high) {
+            (Bound::Included(low), Bound::Included(high)) if low == high => {
+                let (word, bit) = self.place(hash_of(table, low));
+                self.bits[word] |= bit;
+            }
+            _ => self.has_ranges = true,
+        }
+    }
+
+    /// Whether a record of this hash may have been read.
+    fn may_have(&self, hash: u32) -> bool {
+        let (word, bit) = self.place(hash);
+        self.has_ranges || self.bits[word] & bit != 0
+    }
 }
 
 /// What one worker's transactions committed, each its changes; none is empty.
@@ -45,7 +99,7 @@ impl RecentCommits {
     /// Lists a change that was made of what a bulk operation did to a record: it is to be collected as the others. Bulk
     /// operations are not certified by their changes.
     pub(super) fn add_of_bulk(&self, table: RecordsRef, change: ChangeRef) {
-        self.1.lock().push_back(RecentChange { table, change });
+        self.1.lock().push_back(RecentChange::uncertified(table, change));
     }
 
     /// Frees what nobody has collected.
@@ -73,9 +127,12 @@ impl Transaction {
         if writes.paged.is_empty() {
             return;
         }
-        let each = writes.paged.iter();
-        let changes: Box<[_]> =
-            each.map(|write| RecentChange { table: write.table, change: write.change }).collect();
+        let each = writes.paged.iter().map(|write| {
+            // SAFETY: the change is not retired before it is collected, off the list.
+            let (of, key) = unsafe { write.change.record() };
+            RecentChange { table: write.table, change: write.change, hash: hash_of(of, key) }
+        });
+        let changes: Box<[_]> = each.collect();
         let worker = self.worker();
         worker.engine().recent[worker.number()].0.lock().push_back(changes);
         worker.commits_waiting.set(worker.commits_waiting.get() + 1);
@@ -98,8 +155,19 @@ impl Transaction {
         if !self.reads().reads_pages() {
             return Ok(());
         }
+        let reads = self.reads();
+        let mut filter = ReadFilter::new(reads.ranges());
+        for number in 0..reads.ranges() {
+            reads.with_range(number, |table, low, high| {
+                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+                let table = unsafe { table.get() };
+                if table.paged().is_some() {
+                    filter.add(table.id, low, high);
+                }
+            });
+        }
         let operation = reclaim::enter();
-        let written = self.written_since(until, &operation);
+        let written = self.written_since(until, &filter, &operation);
         let is_written = |table: TableId, low: Bound<&[u8]>, high: Bound<&[u8]>| {
             let first = written.partition_point(|&(of, key)| {
                 of < table
@@ -119,7 +187,6 @@ impl Transaction {
                     }
             })
         };
-        let reads = self.reads();
         for number in 0..reads.ranges() {
             let changed = reads.with_range(number, |table, low, high| {
                 // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
@@ -149,11 +216,12 @@ impl Transaction {
         matches!(self.view().verdict(stamp, until), Verdict::Between | Verdict::Untold)
     }
 
-    /// What others have committed to paged tables at or after the begin stamp and before `until`, sorted. What
-    /// cannot be told at once counts as committed.
+    /// What others have committed to paged tables at or after the begin stamp and before `until`, of what may have been read,
+    /// sorted. What cannot be told at once counts as committed.
     fn written_since<'o>(
         &self,
         until: Lsn,
+        filter: &ReadFilter,
         _operation: &'o reclaim::OperationGuard,
     ) -> Vec<(TableId, &'o [u8])> {
         let (view, mut written) = (self.view(), Vec::new());
@@ -168,10 +236,11 @@ impl Transaction {
                 match view.verdict(|| first.stamp(), until) {
                     Verdict::Before => return ControlFlow::Break(()),
                     Verdict::After => {}
-                    Verdict::Between | Verdict::Untold => written.extend(changes.iter().map(
+                    Verdict::Between | Verdict::Untold => {
+                        let may_be_read = changes.iter().filter(|one| filter.may_have(one.hash));
                         // SAFETY: listed, so not retired before the guard began.
-                        |one| unsafe { one.change.record() },
-                    )),
+                        written.extend(may_be_read.map(|one| unsafe { one.change.record() }));
+                    }
                 }
                 ControlFlow::Continue(())
             };

@@ -24,7 +24,7 @@ impl WorkerTransactions {
     /// # Safety
     /// The change is one of this worker's transactions, which stamped it aborted; it is given here once.
     pub(super) unsafe fn take_back(&self, table: RecordsRef, change: crate::page::ChangeRef) {
-        let one = RecentChange { table, change };
+        let one = RecentChange::uncertified(table, change);
         // SAFETY: the caller's contract.
         if unsafe { !self.try_take_back(one) } {
             self.aborted.borrow_mut().push_back(one);
