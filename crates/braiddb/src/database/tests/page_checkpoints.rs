@@ -131,7 +131,6 @@ fn an_opening_reads_no_leaves() {
     });
 }
 
-/// A checkpoint of an earlier build has the records themselves; the next one has places of leaves.
 /// What is on a leaf to which no versions lead is what a scan finds: who sees what is not asked.
 #[test]
 fn scans_of_leaves_without_versions_ask_for_none() {
@@ -173,6 +172,7 @@ fn scans_of_leaves_without_versions_ask_for_none() {
     });
 }
 
+/// A checkpoint of an earlier build has the records themselves; the next one has places of leaves.
 #[test]
 fn a_checkpoint_of_an_earlier_build_is_loaded() {
     with_limit(LIMIT, |_| {
