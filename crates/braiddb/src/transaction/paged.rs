@@ -243,8 +243,8 @@ impl Transaction {
                 // SAFETY: the transaction's own.
                 writes.version_bytes +=
                     unsafe { change.get() }.memory_bytes() + value.0.len() as u64;
-                writes.push_paged(RecordsRef::new(table), change, deleted, value, replaced);
-                writes.count_values(&self.engine().memory);
+                let (table, memory) = (RecordsRef::new(table), &self.engine().memory);
+                writes.push_paged(table, change, deleted, value, replaced, memory);
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
             }
@@ -287,12 +287,13 @@ impl Transaction {
             Base::Own(own) if own.position() >= keep => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
-                if let Some(replaced) = writes.overwrite_paged(own.position(), deleted, value) {
+                let memory = &self.engine().memory;
+                let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
+                if let Some(replaced) = replaced {
                     let values = table.paged().and_then(PagedTable::large);
                     let values = values.expect("a write led to a value").clone();
                     self.worker().discard(values, replaced);
                 }
-                writes.count_values(&self.engine().memory);
                 Decision::Overwrite
             }
             base => {

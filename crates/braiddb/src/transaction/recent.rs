@@ -158,13 +158,7 @@ impl Transaction {
         let reads = self.reads();
         let mut filter = ReadFilter::new(reads.ranges());
         for number in 0..reads.ranges() {
-            reads.with_range(number, |table, low, high| {
-                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
-                let table = unsafe { table.get() };
-                if table.paged().is_some() {
-                    filter.add(table.id, low, high);
-                }
-            });
+            self.with_paged_range(number, |table, _, low, high| filter.add(table, low, high));
         }
         let operation = reclaim::enter();
         let written = self.written_since(until, &filter, &operation);
@@ -188,17 +182,28 @@ impl Transaction {
             })
         };
         for number in 0..reads.ranges() {
-            let changed = reads.with_range(number, |table, low, high| {
-                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
-                let table = unsafe { table.get() };
-                let Some(paged) = table.paged() else { return false };
-                is_written(table.id, low, high) || self.is_written_by_bulk(paged, until)
+            let changed = self.with_paged_range(number, |table, paged, low, high| {
+                is_written(table, low, high) || self.is_written_by_bulk(paged, until)
             });
             if changed == Some(true) {
                 return Err(reads.name_range(number));
             }
         }
         Ok(())
+    }
+
+    /// Shows `look` a range that was read, if it counts and is of a paged table.
+    fn with_paged_range<T>(
+        &self,
+        number: usize,
+        look: impl FnOnce(TableId, &PagedTable, Bound<&[u8]>, Bound<&[u8]>) -> T,
+    ) -> Option<T> {
+        let shown = self.reads().with_range(number, |table, low, high| {
+            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            let table = unsafe { table.get() };
+            table.paged().map(|paged| look(table.id, paged, low, high))
+        });
+        shown.flatten()
     }
 
     /// Whether a bulk operation on a table, which tells no keys, was committed at or after the begin stamp and before `until`.

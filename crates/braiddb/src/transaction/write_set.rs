@@ -160,11 +160,12 @@ impl WriteSet {
         deleted: bool,
         (value, large): (&[u8], Option<LargeRef>),
         replaces: Option<u32>,
+        memory: &MemoryCounters,
     ) {
         if let Some(position) = replaces {
             self.paged[position as usize].replaced = true;
         }
-        let value = self.keep_value(value);
+        let value = self.keep_value(value, memory);
         let replaced = false;
         self.paged.push(PagedWrite { table, change, deleted, replaces, replaced, value, large });
     }
@@ -177,6 +178,7 @@ impl WriteSet {
         position: u32,
         deleted: bool,
         (value, large): (&[u8], Option<LargeRef>),
+        memory: &MemoryCounters,
     ) -> Option<LargeRef> {
         let write = &mut self.paged[position as usize];
         write.deleted = deleted;
@@ -185,27 +187,24 @@ impl WriteSet {
             write.value.end = write.value.start + value.len();
             self.paged_values[write.value.clone()].copy_from_slice(value);
         } else {
-            let kept = self.keep_value(value);
+            let kept = self.keep_value(value, memory);
             self.paged[position as usize].value = kept;
         }
         self.overwrites += 1;
         before
     }
 
-    fn keep_value(&mut self, value: &[u8]) -> Range<usize> {
+    /// Keeps a value to be logged. Where the set keeps much, that is counted as in use.
+    fn keep_value(&mut self, value: &[u8], memory: &MemoryCounters) -> Range<usize> {
+        const MUCH: usize = 1024;
         let start = self.paged_values.len();
         self.paged_values.extend_from_slice(value);
-        start..self.paged_values.len()
-    }
-
-    /// Counts what it keeps of values for writes to paged tables as in use, where that is much.
-    pub(super) fn count_values(&mut self, memory: &MemoryCounters) {
-        const MUCH: usize = 1024;
         let more = self.paged_values.len().saturating_sub(self.counted);
         if more >= MUCH {
             memory.count(Kind::Change, more as i64);
             self.counted += more;
         }
+        start..self.paged_values.len()
     }
 
     /// How much of values it keeps for writes to paged tables.
