@@ -2,8 +2,7 @@
 //! memory, and each leaf is then loaded and written once for all of a batch's records that fall to it.
 
 use super::RecoveryError;
-use super::recovered_pages::RecoveringPages;
-use super::replay::LOOK_BYTES;
+use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
 use crate::log::{RecordKind, RecordView};
 use crate::rid::TableId;
 use crate::sync::thread;
@@ -92,13 +91,19 @@ impl KeyBatch {
         let share = entries.len().div_ceil(threads).max(LEAST_SHARE);
         let bytes = &*bytes;
         let done = thread::scope(|scope| {
-            let apply = |some| scope.spawn(move || apply_some(engine, pages, some, bytes));
-            let appliers: Vec<_> = entries.chunks(share).map(apply).collect();
-            let done = appliers
-                .into_iter()
-                .map(|applier| applier.join().expect("an applier does not panic"));
-            // All are waited for.
-            done.fold(Ok(()), Result::and)
+            let (mut appliers, mut done) = (Vec::new(), Ok(()));
+            for some in entries.chunks(share) {
+                let apply = move || apply_some(engine, pages, some, bytes);
+                match thread::spawn_scoped(scope, apply) {
+                    Ok(applier) => appliers.push(applier),
+                    // There may be no more threads: then this one does it.
+                    Err(_) => done = done.and(apply()),
+                }
+            }
+            for applier in appliers {
+                done = done.and(applier.join().expect("an applier does not panic"));
+            }
+            done
         });
         entries.clear();
         self.bytes.clear();
@@ -113,14 +118,11 @@ fn apply_some(
     bytes: &[u8],
 ) -> Result<(), RecoveryError> {
     let participation = engine.domain.participate();
-    let mut applied = 0;
+    let mut memory = PageMemoryWatch::new(engine);
     for entry in some {
         let (key, value) = (entry.key(bytes), entry.value(bytes));
         pages.replay(entry.table, key, value)?;
-        applied += key.len() + value.map_or(0, <[u8]>::len);
-        if applied >= LOOK_BYTES {
-            applied = 0;
-            engine.share_with_recovered_pages();
+        if memory.count(key.len() + value.map_or(0, <[u8]>::len)) {
             participation.turn();
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::RecoveryError;
-use crate::log::{LogFiles, Lsn};
+use crate::log::{LogError, LogFiles, Lsn};
 use crate::page::{LargeRef, PageError, PageSpace, PagedTable, remove_zones};
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
@@ -26,6 +26,32 @@ pub(super) struct RecoveringPages<'r> {
     leaves: OnceLock<(Arc<PageSpace>, u64)>,
     /// Large values that belong to no record once the log is replayed.
     unowned: Mutex<Vec<(TableId, LargeRef)>>,
+}
+
+/// Bytes of records that are brought back until it is looked again whether pages take more memory than they may.
+const LOOK_BYTES: usize = 64 << 10;
+
+/// Who looks after the memory that pages take, while a thread brings records back.
+pub(super) struct PageMemoryWatch<'e> {
+    engine: &'e Engine,
+    bytes: usize,
+}
+
+impl<'e> PageMemoryWatch<'e> {
+    pub(super) fn new(engine: &'e Engine) -> Self {
+        Self { engine, bytes: 0 }
+    }
+
+    /// A record of so many bytes is brought back; returns whether that was time to look.
+    pub(super) fn count(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        let is_due = self.bytes >= LOOK_BYTES;
+        if is_due {
+            self.bytes = 0;
+            self.engine.share_with_recovered_pages();
+        }
+        is_due
+    }
 }
 
 /// What was recovered of paged tables, and is not listed yet.
@@ -61,6 +87,11 @@ impl<'r> RecoveringPages<'r> {
         let before = self.trees.write().insert(id, Arc::new(pages));
         assert!(before.is_none(), "tables are listed once, before anything is replayed");
         self.unowned.lock().extend(unowned.into_iter().map(|large| (id, large)));
+    }
+
+    /// That the operating system refused a thread.
+    pub(super) fn no_threads(&self, error: std::io::Error) -> RecoveryError {
+        LogError::io("start a thread to recover", self.files.directory().path(), 0, error).into()
     }
 
     /// Looks whether there may be a record of a paged table at `lsn`.

@@ -20,7 +20,7 @@
 use std::collections::HashMap;
 
 use super::key_batch::KeyBatch;
-use super::recovered_pages::RecoveringPages;
+use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
 use super::{RecoveryError, RecoveryStep, TableIdOf, Watch};
 use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
@@ -37,8 +37,6 @@ use crate::version::{Address, Stamp, VersionRef};
 const BLOCKS_AHEAD: usize = 256;
 /// Bytes of log between two words of how far it is.
 const PROGRESS_BYTES: u64 = 1 << 20;
-/// Bytes of records that a thread applies until it looks whether pages take more memory than they may.
-pub(super) const LOOK_BYTES: usize = 64 << 10;
 /// Bytes of blocks that are kept of transactions whose commit has not come: of what is beyond, as bulk operations may be, the
 /// parts are read again when it comes.
 const KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
@@ -76,7 +74,8 @@ pub(super) fn replay(
             let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
             let share = Share { engine, catalog, stripes: &stripes, number, threads };
             senders.push(sender);
-            appliers.push(scope.spawn(move || share.apply_all(&blocks)));
+            let applier = thread::spawn_scoped(scope, move || share.apply_all(&blocks));
+            appliers.push(applier.map_err(|error| pages.no_threads(error))?);
         }
         let batch = KeyBatch::new(engine.room_to_replay());
         let mut committed = Committed { engine, pages, appliers: senders, batch, by_key: 0 };
@@ -234,16 +233,12 @@ impl Share<'_> {
     /// Applies its records of all blocks; returns how many there were.
     fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, RecoveryError> {
         let participation = self.engine.domain.participate();
-        let (mut applied, mut bytes) = (0, 0);
+        let (mut applied, mut memory) = (0, PageMemoryWatch::new(self.engine));
         let is_mine = |record: &RecordView<'_>| !record.kind.is_by_key() && self.is_mine(record);
         for block in blocks {
             for (lsn, record) in block.records().filter(|(_, record)| is_mine(record)) {
                 applied += 1;
-                bytes += record.key.len() + record.value.len();
-                if bytes >= LOOK_BYTES {
-                    bytes = 0;
-                    self.engine.share_with_recovered_pages();
-                }
+                memory.count(record.key.len() + record.value.len());
                 if record.table == CATALOG
                     && let Some(id) = (self.catalog)(record.key, record.value)
                 {

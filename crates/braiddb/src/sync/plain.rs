@@ -9,6 +9,18 @@ pub(crate) mod thread {
     pub(crate) use std::thread::{
         Builder, JoinHandle, Thread, available_parallelism, current, panicking, park, scope,
     };
+    use std::thread::{Scope, ScopedJoinHandle};
+
+    /// Starts a thread of a scope.
+    ///
+    /// # Errors
+    /// The operating system's, when there may be no more threads.
+    pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        run: impl FnOnce() -> T + Send + 'scope,
+    ) -> std::io::Result<ScopedJoinHandle<'scope, T>> {
+        Builder::new().spawn_scoped(scope, run)
+    }
 }
 
 /// The time.

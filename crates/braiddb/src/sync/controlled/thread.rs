@@ -101,6 +101,23 @@ where
     })
 }
 
+/// Starts a thread of a scope.
+///
+/// # Errors
+/// The operating system's, when there may be no more threads.
+#[track_caller]
+pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &Scope<'scope, '_>,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> std::io::Result<ScopedJoinHandle<'scope, T>> {
+    match part() {
+        Some(_) => Ok(scope.spawn(run)),
+        None => {
+            std::thread::Builder::new().spawn_scoped(scope.real, run).map(ScopedJoinHandle::Real)
+        }
+    }
+}
+
 impl<'scope> Scope<'scope, '_> {
     #[track_caller]
     pub(crate) fn spawn<F, T>(&self, run: F) -> ScopedJoinHandle<'scope, T>
