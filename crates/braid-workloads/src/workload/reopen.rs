@@ -15,7 +15,7 @@ use crate::engine::drive::drive;
 use crate::error::Error;
 use crate::harness::latency::Latencies;
 use crate::harness::number;
-use crate::harness::place::{Place, PlaceArguments};
+use crate::harness::place::PlaceArguments;
 use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::key_of;
@@ -57,7 +57,44 @@ impl ReopenArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        measure(stage, &self.scale.settings(), &self.place.make()?, self.paged)
+        let (settings, place) = (self.scale.settings(), self.place.make()?);
+        // The two databases are never open at once.
+        check_memory(settings.records, settings.records * RECORD_BYTES)?;
+        let settings = Settings { effort: Effort::Transactions(settings.records), ..settings };
+        let names: &[&'static str] = if self.paged { &[PAGED] } else { &[CHECKPOINT, LOG] };
+        let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+        let mut log_bytes = 0;
+        for (number, name) in names.iter().enumerate() {
+            stage.progress.doing(format!("loading: {name}"));
+            let closed = Closed::load(name, &place.join(&number.to_string()), &settings)?;
+            log_bytes += closed.log_bytes;
+            subjects.push(Box::new(closed));
+        }
+        let what = "records of 8 + 8 bytes in a database that is opened, up to the first answer";
+        let mut report = stage.measure("reopen", what, &settings, subjects)?;
+        report.unit = "records";
+        report.notes.push(place.describe());
+        let cores = crate::scale::arguments::cores() as f64;
+        for &name in names {
+            let Some(rate) = report.subject(name).map(|subject| subject.rate.median) else {
+                continue;
+            };
+            let seconds = settings.records as f64 / rate;
+            report.fact(format!("first answer, {name}"), seconds, format!("{seconds:.2} s"));
+            let (what, rate) = match name {
+                CHECKPOINT => ("records a second from a checkpoint", rate),
+                _ => ("records replayed a second and core", rate / cores),
+            };
+            report.fact(what, rate, number::scaled(rate));
+            if name == PAGED {
+                report.fact("log that is replayed", log_bytes as f64, number::bytes(log_bytes));
+                let whole = seconds * (1 << 30) as f64 / log_bytes as f64;
+                let judged = !settings.quick && log_bytes >= 1 << 29;
+                report.bar("replay of 1 GiB of it", bars::PAGED_REPLAY, Some(whole), judged);
+            }
+        }
+        report.fact("records", settings.records as f64, number::grouped(settings.records));
+        Ok(report)
     }
 }
 
@@ -132,47 +169,4 @@ impl Subject for Closed {
         let (transactions, latencies) = (self.records, Latencies::one_in(1));
         Ok(Sample::plain(transactions, elapsed, latencies))
     }
-}
-
-fn measure(
-    stage: &mut Stage,
-    settings: &Settings,
-    place: &Place,
-    paged: bool,
-) -> Result<Report, Error> {
-    // The two databases are never open at once.
-    check_memory(settings.records, settings.records * RECORD_BYTES)?;
-    let settings = Settings { effort: Effort::Transactions(settings.records), ..settings.clone() };
-    let names: &[&'static str] = if paged { &[PAGED] } else { &[CHECKPOINT, LOG] };
-    let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-    let mut log_bytes = 0;
-    for (number, name) in names.iter().enumerate() {
-        stage.progress.doing(format!("loading: {name}"));
-        let closed = Closed::load(name, &place.join(&number.to_string()), &settings)?;
-        log_bytes += closed.log_bytes;
-        subjects.push(Box::new(closed));
-    }
-    let what = "records of 8 + 8 bytes in a database that is opened, up to the first answer";
-    let mut report = stage.measure("reopen", what, &settings, subjects)?;
-    report.unit = "records";
-    report.notes.push(place.describe());
-    let cores = crate::scale::arguments::cores() as f64;
-    for &name in names {
-        let Some(rate) = report.subject(name).map(|subject| subject.rate.median) else { continue };
-        let seconds = settings.records as f64 / rate;
-        report.fact(format!("first answer, {name}"), seconds, format!("{seconds:.2} s"));
-        let (what, rate) = match name {
-            CHECKPOINT => ("records a second from a checkpoint", rate),
-            _ => ("records replayed a second and core", rate / cores),
-        };
-        report.fact(what, rate, number::scaled(rate));
-        if name == PAGED {
-            report.fact("log that is replayed", log_bytes as f64, number::bytes(log_bytes));
-            let whole = seconds * (1 << 30) as f64 / log_bytes as f64;
-            let judged = !settings.quick && log_bytes >= 1 << 29;
-            report.bar("replay of 1 GiB of it", bars::PAGED_REPLAY, Some(whole), judged);
-        }
-    }
-    report.fact("records", settings.records as f64, number::grouped(settings.records));
-    Ok(report)
 }

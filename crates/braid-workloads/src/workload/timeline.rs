@@ -13,7 +13,7 @@ use crate::engine::bed::Opening;
 use crate::engine::drive::{Procedure, drive};
 use crate::error::Error;
 use crate::harness::number;
-use crate::harness::place::{Place, PlaceArguments};
+use crate::harness::place::PlaceArguments;
 use crate::harness::report::{Line, LineChart, Report, Setting};
 use crate::harness::rounds::repeat;
 use crate::harness::spread::Spread;
@@ -64,7 +64,49 @@ impl TimelineArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
-        measure(stage, &self.scale.settings(), &self.place.make()?, self.paged)
+        let (settings, place) = (self.scale.settings(), self.place.make()?);
+        let Settings { records, effort, workers, .. } = settings;
+        let data = records * (VALUE_BYTES as u64 + OVERHEAD_BYTES);
+        let budget = data / TIMES_MEMORY + RING_BYTES;
+        let options = Opening::braided(&settings).durability(Durability::Group).options();
+        let options = options.log_ring_bytes(RING_BYTES as usize).memory_budget(Some(budget));
+        let database = Database::open(place.join("timeline"), options)?;
+        stage.progress.doing("loading");
+        let table = load(&database, records, self.paged)?;
+        let over = AtomicBool::new(false);
+        let make = |worker| Mixed {
+            table: table.clone(),
+            random: fastrand::Rng::with_seed(settings.seed + worker as u64),
+            records,
+        };
+        let run = || drive(&database, workers, make, effort, 16);
+        let (measured, looks) = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| watch(&database, &over, LOOK));
+            let measured = repeat("reads and updates", 1, &stage.progress, run);
+            // Release pairs with the watcher's Acquire.
+            over.store(true, Ordering::Release);
+            (measured, watcher.join().expect("the watcher does not panic"))
+        });
+        let what = "transactions of one read or one update, of records of 1 000 bytes, four times as \
+                    many as the memory holds";
+        let what = if self.paged { format!("{what}, in a paged table") } else { what.to_owned() };
+        let mut report = Report::new("timeline", what);
+        report.setting = Some(Setting { records, effort, rounds: 1 });
+        report.measured.push(measured?);
+        report.notes.push(place.describe());
+        report.fact("data", data as f64, number::bytes(data));
+        report.fact("memory budget", budget as f64, number::bytes(budget));
+        let disk = database.stats().log.disk_bytes;
+        report.fact("log on disk at the end", disk as f64, number::bytes(disk));
+        let judged = !settings.quick && records >= TimelineDefaults::RECORDS;
+        add_figures(&mut report, &looks, budget, judged);
+        if self.paged {
+            let most = looks.iter().map(Look::versions).max().unwrap_or(0);
+            let what = "memory for versions, at most";
+            report.bar(what, bars::PAGED_VERSIONS, Some(most as f64), judged);
+        }
+        database.close()?;
+        Ok(report)
     }
 }
 
@@ -118,56 +160,6 @@ impl Look {
     pub(crate) fn versions(&self) -> u64 {
         self.versions
     }
-}
-
-fn measure(
-    stage: &mut Stage,
-    settings: &Settings,
-    place: &Place,
-    paged: bool,
-) -> Result<Report, Error> {
-    let Settings { records, effort, workers, .. } = *settings;
-    let data = records * (VALUE_BYTES as u64 + OVERHEAD_BYTES);
-    let budget = data / TIMES_MEMORY + RING_BYTES;
-    let options = Opening::braided(settings).durability(Durability::Group).options();
-    let options = options.log_ring_bytes(RING_BYTES as usize).memory_budget(Some(budget));
-    let database = Database::open(place.join("timeline"), options)?;
-    stage.progress.doing("loading");
-    let table = load(&database, records, paged)?;
-    let over = AtomicBool::new(false);
-    let make = |worker| Mixed {
-        table: table.clone(),
-        random: fastrand::Rng::with_seed(settings.seed + worker as u64),
-        records,
-    };
-    let run = || drive(&database, workers, make, effort, 16);
-    let (measured, looks) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(&database, &over, LOOK));
-        let measured = repeat("reads and updates", 1, &stage.progress, run);
-        // Release pairs with the watcher's Acquire.
-        over.store(true, Ordering::Release);
-        (measured, watcher.join().expect("the watcher does not panic"))
-    });
-    let what = "transactions of one read or one update, of records of 1 000 bytes, four times as \
-                many as the memory holds";
-    let what = if paged { format!("{what}, in a paged table") } else { what.to_owned() };
-    let mut report = Report::new("timeline", what);
-    report.setting = Some(Setting { records, effort, rounds: 1 });
-    report.measured.push(measured?);
-    report.notes.push(place.describe());
-    report.fact("data", data as f64, number::bytes(data));
-    report.fact("memory budget", budget as f64, number::bytes(budget));
-    let disk = database.stats().log.disk_bytes;
-    report.fact("log on disk at the end", disk as f64, number::bytes(disk));
-    let judged = !settings.quick && records >= TimelineDefaults::RECORDS;
-    add_figures(&mut report, &looks, budget, judged);
-    if paged {
-        let most = looks.iter().map(Look::versions).max().unwrap_or(0);
-        let what = "memory for versions, at most";
-        report.bar(what, bars::PAGED_VERSIONS, Some(most as f64), judged);
-    }
-    database.close()?;
-    Ok(report)
 }
 
 fn load(database: &Database, records: u64, paged: bool) -> Result<Table<u64, [u8]>, Error> {
