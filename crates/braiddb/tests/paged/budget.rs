@@ -291,3 +291,41 @@ fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
         db.close().unwrap();
     });
 }
+
+/// What a transaction keeps to be logged counts as memory in use until the transaction is over, however it ends.
+#[test]
+fn what_is_to_be_logged_counts_as_memory() {
+    const BYTES: u64 = 1 << 20;
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Records = create_table(&db, "records", true);
+        write(&db, &table, &[0], 0);
+        let versions = || db.stats().memory.versions;
+        let value = [1; VALUE_BYTES];
+        let ends = ["commit", "abort", "drop", "a savepoint, then commit"];
+        for (end, first) in ends.into_iter().zip((1..).step_by(RECORDS as usize)) {
+            let tx = block_on(db.begin()).unwrap();
+            block_on(tx.put(&table, &0, &value[..])).unwrap();
+            let savepoint = block_on(tx.savepoint()).unwrap();
+            // New records: nothing was there before that others could still see.
+            for key in first..first + BYTES / VALUE_BYTES as u64 + 1 {
+                block_on(tx.put(&table, &key, &value[..])).unwrap();
+            }
+            assert!(versions() > BYTES, "{end}: {}", versions());
+            match end {
+                "commit" => _ = block_on(tx.commit()).unwrap(),
+                "abort" => block_on(tx.abort()).unwrap(),
+                "drop" => drop(tx),
+                _ => {
+                    block_on(tx.rollback_to(&savepoint)).unwrap();
+                    _ = block_on(tx.commit()).unwrap();
+                }
+            }
+            while versions() > BYTES / 2 {
+                std::thread::yield_now();
+            }
+        }
+        db.close().unwrap();
+    });
+}
