@@ -93,7 +93,7 @@ workloads! {
     Isolation(isolation::IsolationArguments),
     /// TPC-C: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot"
+        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot\n  braid bench tpcc --versions"
     )]
     Tpcc(tpcc::TpccArguments),
     /// Queries 1, 6 and 12 of TPC-H, alone and beside refreshes: in memory, paged, and four times as large as memory.
@@ -388,6 +388,7 @@ mod tests {
             "reads beside a transaction of scans",
         ];
         tpcc_read_only: ["tpcc", "--quick", "--mix", "read-only", "--subjects", "memory"] => ["in memory, serializable"];
+        tpcc_versions: ["tpcc", "--quick", "--versions"] => ["in memory, sequential", "without versions"];
         tpcc_queries: ["tpcc", "--quick", "--mix", "queries", "--suppliers", "20"] => [
             "durable, serializable", "durable, sequential", "in memory, snapshot",
         ];

@@ -109,6 +109,8 @@ pub(crate) const TPCC_WAREHOUSES: u16 = 100;
 pub(crate) const TPCC_SERIALIZABLE: Limit = at_least(0.85);
 pub(crate) const TPCC_PROJECTED: Limit = at_least(0.95);
 pub(crate) const TPCC_BRAIDED: Limit = at_least(1.3);
+/// On pages, without versions over with them.
+pub(crate) const TPCC_UNVERSIONED: Limit = (Side::AtMost, 1.25, "×");
 pub(crate) const MOSAICDB_TPCC: f64 = 85e3;
 pub(crate) const COROBASE_TPCC: f64 = 48e3;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use braiddb::{Database, TableOptions};
+use braiddb::{BulkTables, Database, TableOptions};
 
 use super::consistency::{self, Totals};
 use super::load::load;
@@ -12,7 +12,8 @@ use super::terminal::{Home, Style, Terminal};
 use crate::error::Error;
 use crate::harness::progress::Progress;
 
-/// A database under test.
+/// A database under test. Cheap to clone.
+#[derive(Clone)]
 pub(crate) struct TpccBed {
     pub(crate) database: Database,
     tables: Tables,
@@ -80,6 +81,13 @@ impl TpccBed {
             let seeds = (seed, loaded_with);
             Terminal::new(&tables, cardinalities, home, seeds, session, style)
         }
+    }
+
+    /// The tables that the standard's mix writes.
+    pub(super) fn written_tables(&self) -> impl BulkTables {
+        let Tables { warehouses, districts, customers, history, .. } = &self.tables;
+        let Tables { new_orders, orders, order_lines, stock, .. } = &self.tables;
+        (warehouses, districts, customers, history, new_orders, orders, order_lines, stock)
     }
 
     /// Checks the consistency conditions.

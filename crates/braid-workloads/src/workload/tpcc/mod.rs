@@ -16,6 +16,7 @@ mod stock_level;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -67,6 +68,10 @@ pub(crate) struct TpccArguments {
     #[arg(long)]
     paged: bool,
 
+    /// Measure what versions cost instead: the standard's mix on pages by one worker, with versions and without.
+    #[arg(long, conflicts_with_all = ["subjects", "mix", "workers", "width"])]
+    versions: bool,
+
     /// Which transactions are run: the standard's, only what reads (TPC-CR), or beside Query2* (TPC-CH).
     #[arg(long, value_enum, default_value_t = Mix::Standard)]
     mix: Mix,
@@ -92,6 +97,9 @@ impl TpccArguments {
             if self.warehouses.is_empty() { &[a_worker][..] } else { &self.warehouses };
         let measure = |&warehouses: &u16| {
             let place = self.place.make()?;
+            if self.versions {
+                return versions::measure(stage, &settings, warehouses, &place);
+            }
             let style = Style { mix: self.mix, suppliers: self.suppliers, ..Style::default() };
             let shape = Shape { warehouses, paged: self.paged, style };
             measure(stage, &settings, shape, &self.subjects, &place)
@@ -117,6 +125,13 @@ impl Shape {
         };
         format!("tpcc{mix}-{}{}", self.warehouses, if self.paged { "-paged" } else { "" })
     }
+
+    fn cardinalities(self, settings: &Settings) -> Cardinalities {
+        match settings.quick {
+            true => Cardinalities::tiny(self.warehouses),
+            false => Cardinalities::specified(self.warehouses),
+        }
+    }
 }
 
 /// A database under test, with what was committed on it in all rounds.
@@ -135,7 +150,11 @@ impl Tested {
         let workers = self.site.opening.workers;
         let make = self.bed.terminals(workers, style);
         let driven = Driven::new(name, &self.bed.database, workers, seed, make);
-        let inner = driven.under(contender.run_options()).time_one_in(4);
+        self.counted(driven.under(contender.run_options()).time_one_in(4))
+    }
+
+    /// A subject on this database.
+    fn counted(&self, inner: impl Subject + 'static) -> Box<dyn Subject> {
         Box::new(Counted { inner, committed: self.committed.clone() })
     }
 }
@@ -175,10 +194,7 @@ fn measure(
 ) -> Result<Report, Error> {
     let Shape { warehouses, paged, style } = shape;
     stage.beds.clear();
-    let cardinalities = match settings.quick {
-        true => Cardinalities::tiny(warehouses),
-        false => Cardinalities::specified(warehouses),
-    };
+    let cardinalities = shape.cardinalities(settings);
     let settings = Settings { records: cardinalities.records(), ..settings.clone() };
     let made = match paged {
         true => TableOptions::default().paged(),
