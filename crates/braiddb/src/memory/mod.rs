@@ -6,6 +6,7 @@
 //!
 //! Counters are sharded by thread: an allocation costs one uncontended relaxed add.
 
+mod buffer;
 mod reserved;
 
 use std::alloc::Layout;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 
+pub(crate) use buffer::Buffer;
 #[cfg(not(loom))]
 pub(crate) use reserved::{HUGE_PAGE_BYTES, map, unmap};
 pub(crate) use reserved::{Reserved, Zero};
@@ -182,10 +184,17 @@ pub(crate) fn allocate_uncounted(layout: Layout) -> NonNull<u8> {
     backend::allocate_zeroed(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
+/// Allocates `layout`, not set to anything and not counted; aborts the process as `Vec` does when memory is
+/// exhausted.
+fn allocate_unset(layout: Layout) -> NonNull<u8> {
+    assert!(layout.size() > 0, "an empty block has no address of its own");
+    backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+}
+
 /// Frees such a block.
 ///
 /// # Safety
-/// `block` came from [`allocate_uncounted`] with the same `layout`, nobody uses it any more, and it is
+/// `block` came from [`allocate_uncounted`] or [`allocate_unset`] with the same `layout`, nobody uses it any more, and it is
 /// freed once.
 pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
     // SAFETY: the caller's contract is the backend's contract.

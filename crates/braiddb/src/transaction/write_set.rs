@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::bulk::BulkWrites;
 use crate::log::{self, Lsn};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{Buffer, Kind, MemoryCounters};
 use crate::page::{ChangeRef, LargeRef};
 use crate::record::RecordsRef;
 use crate::rid::Rid;
@@ -67,7 +67,7 @@ pub(crate) struct WriteSet {
     /// Writes to paged tables, in the order of their changes.
     pub(super) paged: Vec<PagedWrite>,
     /// What those writes left, if it is to be logged.
-    paged_values: Vec<u8>,
+    paged_values: Buffer,
     /// How many bytes of that are counted as in use.
     counted: usize,
     /// How often such a write was overwritten by another, or one of a bulk operation made.
@@ -319,8 +319,7 @@ impl WriteSet {
         self.keys.shrink_to(KEPT_WRITES * 16);
         self.paged.clear();
         self.paged.shrink_to(KEPT_WRITES);
-        self.paged_values.clear();
-        self.paged_values.shrink_to(KEPT_WRITES * 16);
+        self.paged_values.clear_keeping(KEPT_WRITES * 16);
         if self.counted > 0 {
             memory.count(Kind::Change, -(std::mem::take(&mut self.counted) as i64));
         }

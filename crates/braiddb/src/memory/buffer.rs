@@ -1,0 +1,149 @@
+//! Bytes that grow, in the engine's own allocator: what was taken is given back after a peak, and eviction sees it
+//! meanwhile. The program's allocator may keep it for good (glibc's kept 200 MiB that a load had needed).
+
+use std::alloc::Layout;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use super::{allocate_unset, free_uncounted};
+
+/// Bytes that grow. What they take is counted by whoever has them.
+///
+/// Invariant: `block` has room for `capacity` bytes, of which the first `len` were written; it dangles if `capacity`
+/// is zero.
+pub(crate) struct Buffer {
+    block: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: it owns its block, whose bytes are reached through it alone.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared reference to it only reads.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    const LEAST_BYTES: usize = 64;
+
+    /// Appends bytes.
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let len =
+            self.len.checked_add(bytes.len()).expect("no more bytes than there are addresses");
+        if len > self.capacity {
+            self.set_capacity(len.max(2 * self.capacity).max(Self::LEAST_BYTES));
+        }
+        // SAFETY: there is room for `len` bytes from the block's start on, and `bytes` lie elsewhere, as the
+        // block is borrowed exclusively.
+        unsafe {
+            self.block
+                .add(self.len)
+                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len())
+        };
+        self.len = len;
+    }
+
+    /// Forgets all but the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Forgets all, and gives back the block if it has room for more than `most` bytes.
+    pub(crate) fn clear_keeping(&mut self, most: usize) {
+        self.len = 0;
+        if self.capacity > most {
+            self.set_capacity(0);
+        }
+    }
+
+    /// Moves what there is to a block of another size, which is at least `len`.
+    fn set_capacity(&mut self, capacity: usize) {
+        let layout =
+            |bytes| Layout::array::<u8>(bytes).expect("no more bytes than there are addresses");
+        let block = match capacity {
+            0 => NonNull::dangling(),
+            _ => allocate_unset(layout(capacity)),
+        };
+        // SAFETY: both have room for `len` bytes (or `len` is zero), and a new block overlaps no other.
+        unsafe { block.copy_from_nonoverlapping(self.block, self.len) };
+        if self.capacity > 0 {
+            // SAFETY: allocated here with this layout, and no longer led to.
+            unsafe { free_uncounted(self.block, layout(self.capacity)) };
+        }
+        (self.block, self.capacity) = (block, capacity);
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self { block: NonNull::dangling(), len: 0, capacity: 0 }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.clear_keeping(0);
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes were written, and change through an exclusive reference only.
+        unsafe { NonNull::slice_from_raw_parts(self.block, self.len).as_ref() }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and this reference is exclusive.
+        unsafe { NonNull::slice_from_raw_parts(self.block, self.len).as_mut() }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes", self.len, self.capacity)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::common::{PART_SECONDS, with_limit};
+
+    #[test]
+    fn has_what_a_vector_has() {
+        with_limit(PART_SECONDS, |_| {
+            let mut random = fastrand::Rng::with_seed(1);
+            let (mut buffer, mut vector) = (Buffer::default(), Vec::new());
+            for _ in 0..20_000 {
+                match random.u8(..) {
+                    0 => {
+                        let most = random.usize(..4096);
+                        buffer.clear_keeping(most);
+                        assert!(buffer.capacity <= most);
+                        vector.clear();
+                    }
+                    1..20 => {
+                        let len = random.usize(..=vector.len() + 10);
+                        buffer.truncate(len);
+                        vector.truncate(len);
+                    }
+                    20..40 if !vector.is_empty() => {
+                        let place = random.usize(..vector.len());
+                        buffer[place] = 7;
+                        vector[place] = 7;
+                    }
+                    fill => {
+                        let more = vec![fill; random.usize(..300)];
+                        buffer.extend_from_slice(&more);
+                        vector.extend_from_slice(&more);
+                    }
+                }
+                assert_eq!(&*buffer, &*vector);
+            }
+        });
+    }
+}
