@@ -16,7 +16,13 @@ pub fn run(db: &Database, directory: &Path, output: &Output) -> Result<ExitCode>
         output.document(&backup)?;
     } else {
         let (lsn, bytes, directory) = (backup.lsn, backup.bytes, directory.display());
-        output.line(&format!("{directory} holds the database up to LSN {lsn}: {bytes} bytes"))?;
+        let pages = match backup.page_bytes {
+            0 => String::new(),
+            bytes => format!(", {bytes} of them pages"),
+        };
+        output.line(&format!(
+            "{directory} holds the database up to LSN {lsn}: {bytes} bytes{pages}"
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -15,9 +15,10 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
         output.document(&report)?;
     } else {
         output.line(&format!(
-            "{} of log, {}",
+            "{} of log, {}, {}",
             counted(report.blocks, "block"),
-            counted(report.records, "record")
+            counted(report.records, "record"),
+            counted(report.pages, "page")
         ))?;
         for problem in &report.problems {
             eprintln!("braid: {problem}");

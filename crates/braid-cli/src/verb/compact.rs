@@ -16,9 +16,13 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     } else {
         let (segments, bytes, moved) = (compacted.segments, compacted.bytes, compacted.moved);
         output.line(&format!(
-            "freed {}, {bytes} bytes; moved {}",
+            "freed {}, {bytes} bytes; moved {}{}",
             counted(segments, "segment"),
-            counted(moved, "record")
+            counted(moved, "record"),
+            match compacted.page_bytes {
+                0 => String::new(),
+                bytes => format!("; pages stay where they are, {bytes} bytes"),
+            }
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -63,7 +63,7 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
         }
         return Ok(());
     }
-    let mut header = vec!["table", "keys", "values", "expire after", "records"];
+    let mut header = vec!["table", "kind", "keys", "values", "expire after", "records"];
     header.extend(with_memory.then_some("in memory"));
     header.extend(["bytes, about", "index levels", "index bytes"]);
     let mut shown = plain(header);
@@ -73,8 +73,14 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
         };
         let TableDescription { name, key_type, value_type, options, .. } = description;
         let expire = options.ttl.map_or_else(|| "-".to_owned(), |ttl| format!("{ttl:?}"));
-        let mut row = vec![name, key_type, value_type, expire, contents.records().to_string()];
-        row.extend(with_memory.then(|| format!("{:.0} %", 100.0 * contents.hot_share())));
+        let kind = if options.paged { "paged" } else { "in memory" }.to_owned();
+        let mut row =
+            vec![name, kind, key_type, value_type, expire, contents.records().to_string()];
+        // Pages come and go as wholes: `stats` has how many are in memory, of all tables.
+        row.extend(with_memory.then(|| match options.paged {
+            true => "-".to_owned(),
+            false => format!("{:.0} %", 100.0 * contents.hot_share()),
+        }));
         let (levels, index) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
         row.extend([contents.bytes().to_string(), levels, index]);
         shown.add_row(row.iter().map(|cell| escaped(cell)));

@@ -39,9 +39,9 @@ pub struct TableOptions {
     /// only all stay. Keys have up to 512 bytes, and so have
     /// the entries of secondary indexes, which lie on pages too. Values have up to
     /// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), as those of other tables; one of more than 1 KiB lies in pieces on pages of
-    /// its own, and who reads it has all of it in memory. In a database with a log, every checkpoint
-    /// holds all records of its paged tables; one is due by itself no sooner than as much was logged since the last.
-    /// With its first paged table a database becomes one of format version 2, which earlier builds do not
+    /// its own, and who reads it has all of it in memory. In a database with a log, a checkpoint writes the pages that
+    /// changed since the last one, and lists all.
+    /// With its first paged table a database becomes one of a later format version, which builds before it do not
     /// open.
     pub paged: bool,
     /// How long records live after they were last written, from a millisecond on. Then they are there for no read and no

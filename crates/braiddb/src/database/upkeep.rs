@@ -5,8 +5,9 @@ use std::path::Path;
 use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
-use crate::log::{BlockKind, LogError, Lsn};
+use crate::log::{BlockKind, LogError, LogFiles, Lsn};
 use crate::sync::oneshot;
+use crate::transaction::Engine;
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -30,6 +31,8 @@ pub struct Compaction {
     pub moved: u64,
     /// Bytes of the segments that were freed.
     pub bytes: u64,
+    /// Bytes that pages take on disk, which compaction leaves where they are.
+    pub page_bytes: u64,
 }
 
 /// What a check of a database found.
@@ -40,6 +43,8 @@ pub struct CheckReport {
     pub blocks: u64,
     /// Records that were read, those of the catalog included.
     pub records: u64,
+    /// Pages that the newest checkpoint leads to, all of them whole, unless one is among the problems.
+    pub pages: u64,
     /// What is wrong and where, a sentence each; empty if all is well.
     pub problems: Vec<String>,
 }
@@ -52,6 +57,8 @@ pub struct Backup {
     pub lsn: u64,
     /// Bytes that were copied.
     pub bytes: u64,
+    /// Of these, bytes of pages.
+    pub page_bytes: u64,
 }
 
 /// A block of the log: what one transaction committed, or a part of it, or padding.
@@ -141,7 +148,8 @@ impl Database {
         self.refuse_if_read_only()?;
         let compacted = self.on_worker(durability::compact).await?;
         let durability::Compacted { segments, moved, bytes, .. } = compacted;
-        Ok(Compaction { segments, moved, bytes })
+        let page_bytes = self.stats().pages.zone_bytes;
+        Ok(Compaction { segments, moved, bytes, page_bytes })
     }
 
     /// Checks the database: every block of its log, and that every key leads to its own record there,
@@ -171,32 +179,61 @@ impl Database {
         // Nothing is freed meanwhile.
         let engine = &self.shared.engine;
         let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
-        let checked = block_on(self.on_worker(durability::check_tables))?;
+        let tables = block_on(self.on_worker(durability::check_tables));
         let log = &engine.log;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
-        let files = log.readable_files().expect("a log with records has files");
-        let mut report = CheckReport { records: checked.records, ..CheckReport::default() };
+        let Some(files) = log.readable_files() else {
+            return Err(tables.err().unwrap_or(Error::Closed));
+        };
+        let mut report = CheckReport::default();
         match files.check_blocks(engine.checkpoints.newest(), log.readable_until()) {
             Ok(blocks) => report.blocks = blocks,
             Err(error) => report.problems.push(error.to_string()),
         }
-        // Of a database that is only read, it was checked when it was loaded, and may have been replaced since.
-        if engine.checkpoints.newest_bytes() > 0
-            && !engine.read_only
-            && let Err(error) = durability::check_checkpoint(&files, engine.checkpoints.newest())
-        {
-            // What is in a damaged image may be nowhere else.
-            let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
-            let hint = "; while the database is open it has all that was in there: write a checkpoint now, which takes the \
-                        place of this one";
-            report.problems.push(format!("{error}{}", if is_in_memory { hint } else { "" }));
+        match self.check_checkpoint(&files)? {
+            Ok(pages) => report.pages = pages,
+            Err(problem) => report.problems.push(problem),
         }
-        report.problems.extend(checked.problems);
+        match tables {
+            Ok(tables) => {
+                report.records = tables.records;
+                report.problems.extend(tables.problems);
+            }
+            // Where a database is only read, a damaged page is taken for one that has been written anew.
+            Err(Error::Outdated(_)) if !report.problems.is_empty() => {}
+            Err(error) => return Err(error),
+        }
         if !report.problems.is_empty() {
             // What takes it for damage that a segment was used anew is no finding.
             files.check_current()?;
         }
         Ok(report)
+    }
+
+    /// How many pages the newest checkpoint leads to, all whole; or what is wrong with it.
+    ///
+    /// # Errors
+    /// [`Error::Outdated`] if another process has written a newer one; the operating system's.
+    fn check_checkpoint(&self, files: &LogFiles) -> Result<Result<u64, String>> {
+        let Engine { checkpoints, read_only, .. } = &*self.shared.engine;
+        if checkpoints.newest_bytes() == 0 {
+            return Ok(Ok(0));
+        }
+        let error = match durability::check_checkpoint(files, checkpoints.newest()) {
+            Ok(pages) => return Ok(Ok(pages)),
+            Err(error) => error,
+        };
+        if *read_only {
+            return match durability::is_newest_checkpoint(files, checkpoints.newest())? {
+                true => Ok(Err(error.to_string())),
+                false => Err(LogError::Outdated { path: files.directory().path().into() }.into()),
+            };
+        }
+        // What is in a damaged image may be nowhere else.
+        let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
+        let hint = "; while the database is open it has all that was in there: write a checkpoint now, which takes the \
+                    place of this one";
+        Ok(Err(format!("{error}{}", if is_in_memory { hint } else { "" })))
     }
 
     /// Copies the database into an empty directory, which then opens as one: all that was committed
@@ -233,10 +270,12 @@ impl Database {
         let files = engine.log.files().expect("a log with a checkpoint has files");
         let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
         let until = engine.log.durable();
+        let mut page_bytes = 0;
         let bytes = files.copy_to(directory.as_ref(), &checkpoint, until, |copy| {
-            engine.pages().map_or(Ok(0), |pages| pages.copy_images_to(copy))
+            page_bytes = engine.pages().map_or(Ok(0), |pages| pages.copy_images_to(copy))?;
+            Ok(page_bytes)
         })?;
-        Ok(Backup { lsn: until.0, bytes })
+        Ok(Backup { lsn: until.0, bytes, page_bytes })
     }
 
     /// Blocks of the log, `most` at most, from the one at the LSN `from`, which is 0 or the end of

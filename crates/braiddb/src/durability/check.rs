@@ -122,6 +122,12 @@ async fn check_paged_table(
                         }
                         break;
                     }
+                    // Which keys it has is not known: the rest of the table is passed.
+                    Err(error) if error.is_damaged_page() => {
+                        let name = table.name();
+                        checked.problems.push(format!("table {:?}: {error}", &*name));
+                        return Ok(());
+                    }
                     Err(error) => return Err(error),
                 }
                 let (key, value) = scan.current().expect("loaded");

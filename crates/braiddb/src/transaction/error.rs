@@ -153,6 +153,11 @@ impl OperationError {
         matches!(self, Self::Storage(error) if matches!(**error, LogError::ValueNotWhole { .. }))
     }
 
+    /// Whether a page is not what was written.
+    pub(crate) fn is_damaged_page(&self) -> bool {
+        matches!(self, Self::Storage(error) if matches!(**error, LogError::DamagedPage { .. }))
+    }
+
     /// That of reading what is not in memory, or of a file beside the log.
     pub(crate) fn storage(error: LogError) -> Self {
         Self::Storage(Arc::new(error))

@@ -533,3 +533,40 @@ fn a_volatile_database_has_the_paged_tables_of_its_directory() {
         ));
     });
 }
+
+/// A page that is damaged on disk is a finding of a check, which goes on with everything else; also where the database is
+/// only read.
+#[test]
+fn a_check_tells_of_a_damaged_page_and_goes_on() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |read_only| {
+            let options = options().checkpoint_bytes(1 << 40).read_only(read_only);
+            Database::open(directory.path(), options).unwrap().watched()
+        };
+        let db = open(false);
+        for (name, paged) in [("a", true), ("b", false), ("c", true)] {
+            churn(&db, &create_table(&db, name, paged), &mut BTreeMap::new(), 1, 40);
+        }
+        checkpoint(&db);
+        db.close().unwrap();
+        let db = open(true);
+        let whole = check(&db);
+        assert!(whole.problems.is_empty() && whole.pages > 2, "{whole:?}");
+        db.close().unwrap();
+
+        let zone = directory.path().join("pages-000000.zone");
+        let mut bytes = std::fs::read(&zone).unwrap();
+        let first = bytes.chunks(4096).position(|image| image.iter().any(|byte| *byte != 0));
+        bytes[first.unwrap() * 4096 + 2000] ^= 1;
+        std::fs::write(&zone, bytes).unwrap();
+        for read_only in [true, false] {
+            let db = open(read_only);
+            let report = check(&db);
+            let of_zone = report.problems.iter().filter(|said| said.contains("pages-000000.zone"));
+            assert!(of_zone.count() > 0 && report.blocks == whole.blocks, "{report:?}");
+            assert!(read_only || (1..whole.records).contains(&report.records), "{report:?}");
+            db.close().unwrap();
+        }
+    });
+}

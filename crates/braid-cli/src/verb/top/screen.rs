@@ -62,7 +62,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     frame.render_widget(Line::from("q quit   p pause").dim(), keys);
     let Some(stats) = &view.stats else { return };
     let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
-    let heights = [Constraint::Length(10), Constraint::Length(8), Constraint::Min(3)];
+    let heights = [Constraint::Length(10), Constraint::Length(9), Constraint::Min(3)];
     let [top, centre, bottom] = Layout::vertical(heights).areas(middle);
     let [left, right] = Layout::horizontal(halves).areas(top);
     figures(frame, left, "transactions", transactions(stats, &view.rates));
@@ -146,6 +146,7 @@ fn memory(stats: &Stats, rates: &Rates) -> Figures {
         figure("indexes", bytes(index)),
         figure("evicted a second", count(rates.evicted)),
         figure("pages, dirty, orphaned", pages),
+        figure("pages on disk", bytes(stats.pages.zone_bytes)),
         figure(
             "pages loaded, written a second",
             format!("{}, {}", count(rates.page_faults), count(rates.pages_written)),

@@ -31,7 +31,8 @@ fn stats(committed: u64) -> Stats {
         "log": {"flushes": committed / 100, "bytes_written": committed * 100, "disk_bytes": 5_u64 << 30},
         "memory": {"versions": 300_u64 << 20, "index_nodes": 60_u64 << 20, "keys": 4_u64 << 20, "budget": 1_u64 << 30,
                    "resident": 700_u64 << 20},
-        "pages": {"frames": 4096, "resident": 1000, "dirty": 5, "orphaned": 2, "faults": 7},
+        "pages": {"frames": 4096, "resident": 1000, "dirty": 5, "orphaned": 2, "faults": 7,
+                  "zone_bytes": 8_u64 << 20},
         "of a later version": 1,
     });
     serde_json::from_value(json).unwrap()
@@ -54,7 +55,7 @@ fn drawn(view: &View, width: u16, height: u16) -> Vec<String> {
 
 #[test]
 fn the_screen_shows_rates_and_figures() {
-    let shown = drawn(&view("stats.json", Duration::from_secs(2)), 80, 25);
+    let shown = drawn(&view("stats.json", Duration::from_secs(2)), 80, 26);
     let expected = "
 braid top  stats.json
 ┌ transactions ────────────────────────┐┌ suspensions a second ────────────────┐
@@ -73,7 +74,8 @@ braid top  stats.json
 │not yet durable                4.0 KiB││indexes                       64.0 MiB│
 │since the checkpoint           1.0 GiB││evicted a second                     0│
 │segments on disk               5.0 GiB││pages, dirty, orphaned      1000, 5, 2│
-│commits refused for room             0││pages loaded, written a second    0, 0│
+│commits refused for room             0││pages on disk                  8.0 MiB│
+│                                      ││pages loaded, written a second    0, 0│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
 ┌ 2 workers ───────────────────────────────────────────────────────────────────┐
 │worker    width     hot       cold      parked   foreign   tasks/s   longest  │

@@ -41,6 +41,14 @@ fn newest(files: &LogFiles) -> Result<Option<Lsn>, LogError> {
     Ok(files.list()?.iter().filter_map(|name| parse_name(name)).max())
 }
 
+/// Whether the checkpoint at `lsn` is the newest of the directory: then no place that it leads to has been written again.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn is_newest(files: &LogFiles, lsn: Lsn) -> Result<bool, LogError> {
+    Ok(newest(files)? == Some(lsn))
+}
+
 fn load(
     engine: &Engine,
     files: &LogFiles,
@@ -69,7 +77,7 @@ fn load(
         }
     }
     pages.finish_loading();
-    if files.is_read_only() && newest(files)? != Some(lsn) {
+    if files.is_read_only() && !is_newest(files, lsn)? {
         // What it leads to may have been written over before it was locked here.
         return Err(LogError::Outdated { path: files.directory().path().into() }.into());
     }

@@ -27,6 +27,7 @@ mod write;
 
 #[cfg(all(test, not(loom)))]
 pub(crate) use earlier::write_records_of_earlier_build;
+pub(crate) use load::is_newest;
 pub(super) use load::load_newest;
 pub(crate) use read::check;
 pub(crate) use write::estimate;

@@ -25,6 +25,8 @@ pub(super) struct CheckpointReader {
     /// The next chunk.
     number: u32,
     last_table: Option<TableId>,
+    /// Images of leaves that were checked.
+    images: u64,
     /// What it says of pages, if it lists leaves.
     pub(super) pages: Option<PagesInCheckpoint>,
 }
@@ -65,6 +67,7 @@ impl CheckpointReader {
             next_table_id,
             number,
             last_table,
+            images: 0,
             pages,
         })
     }
@@ -179,6 +182,7 @@ impl CheckpointReader {
         for kind in [ChunkKind::Leaves, ChunkKind::Pieces] {
             let mut images =
                 ImageCheck::new(&self.files, table, kind == ChunkKind::Pieces, pages.page_bytes);
+            let mut passed = 0;
             while self.next_table()? == Some((table, kind)) {
                 let mut chunk = self.chunk()?;
                 while let Some(leaf) = chunk.next_leaf() {
@@ -187,10 +191,12 @@ impl CheckpointReader {
                         count += u64::from(leaf.stored.records);
                     }
                     images.check(&leaf)?;
+                    passed += 1;
                 }
                 self.pass();
             }
             images.finish()?;
+            self.images += passed;
         }
         while self.next_table()? == Some((table, ChunkKind::Unowned)) {
             let mut chunk = self.chunk()?;
@@ -222,11 +228,11 @@ impl Order {
 
 /// Checks that the checkpoint at `lsn` is whole: its header, the checksums and the order of its chunks, and their entries, with
 /// the images of leaves that it leads to.
-/// Blocks until all of it is read.
+/// Blocks until all of it is read; how many images these are.
 ///
 /// # Errors
-/// The operating system's; `Corrupt`, `WrongVersion`: the first thing that is wrong.
-pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<(), LogError> {
+/// The operating system's; `Corrupt`, `DamagedPage`, `WrongVersion`: the first thing that is wrong.
+pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<u64, LogError> {
     let mut reader = CheckpointReader::open(files, lsn)?;
     let mut found = 0;
     while let Some((table, kind)) = reader.next_table()? {
@@ -236,7 +242,7 @@ pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<(), LogError> {
     if found != reader.records {
         return Err(reader.damaged_as_a_whole(WRONG_COUNT));
     }
-    Ok(())
+    Ok(reader.images)
 }
 
 /// What is wrong with a checkpoint that lists leaves without that.
