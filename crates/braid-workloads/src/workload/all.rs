@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::stage::Stage;
-use super::{bars, churn, commit, idle, load, paths, reads, rmw, scan, updates};
+use super::{bars, churn, commit, hot_cold, idle, load, paths, reads, rmw, scan, updates};
 use crate::error::Error;
 use crate::harness::place::PlaceArguments;
 use crate::harness::report::Report;
@@ -25,16 +25,18 @@ impl AllArguments {
         type Measure<'a> = Box<dyn FnOnce(&mut Stage) -> Result<Report, Error> + 'a>;
         let quick = self.quick;
         let place = || self.place.make();
-        let all: [(&str, Measure<'_>); 11] = [
+        let all: [(&str, Measure<'_>); 13] = [
             ("load", Box::new(|stage| load::at(stage, quick))),
             ("reads-large", Box::new(|stage| reads::at(stage, quick, bars::READS_LARGE))),
             ("reads-middle", Box::new(|stage| reads::at(stage, quick, bars::READS_MIDDLE))),
+            ("widths", Box::new(|stage| reads::widths_at(stage, quick))),
             ("updates", Box::new(|stage| updates::at(stage, quick))),
             ("rmw", Box::new(|stage| rmw::at(stage, quick))),
             ("scan", Box::new(|stage| scan::at(stage, quick))),
             ("paths", Box::new(|stage| paths::at(stage, quick))),
             ("reads-cached", Box::new(|stage| reads::at(stage, quick, bars::READS_CACHED))),
             ("commit", Box::new(|stage| commit::at(stage, quick, place()?))),
+            ("hot-cold", Box::new(|stage| hot_cold::at(stage, quick, &place()?))),
             ("churn", Box::new(|stage| churn::at(stage, quick))),
             ("idle", Box::new(|stage| idle::at(stage, quick, &place()?))),
         ];

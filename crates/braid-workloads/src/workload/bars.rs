@@ -20,22 +20,24 @@ pub(crate) const READS_MIDDLE: u64 = 20_000_000;
 pub(crate) const READS_CACHED: u64 = 10_000;
 
 /// Reads, large: braided over sequential; over the bare lookup loop; two workers over one.
-pub(crate) const READS_OVER_SEQUENTIAL: Limit = at_least(4.0);
-pub(crate) const READS_OVER_REFERENCE: Limit = at_least(0.45);
-pub(crate) const READS_TWO_WORKERS: Limit = at_least(1.8);
+pub(crate) const READS_OVER_SEQUENTIAL: Limit = at_least(5.0);
+pub(crate) const READS_OVER_REFERENCE: Limit = at_least(0.75);
+pub(crate) const READS_TWO_WORKERS: Limit = at_least(1.9);
+/// The width that tunes itself over the best of fixed ones.
+pub(crate) const TUNED_OVER_FIXED: Limit = at_least(0.95);
 /// Reads, cached: interleaving must not cost.
 pub(crate) const CACHED_OVER_SEQUENTIAL: Limit = at_least(0.95);
 /// Published: transactions/s of ten reads over 20 M records, MosaicDB's best with one and with two workers.
 pub(crate) const MOSAICDB_READS: [f64; 2] = [249e3, 469e3];
 /// Ten blind updates; ten read-modify-writes.
 pub(crate) const UPDATES_OVER_SEQUENTIAL: Limit = at_least(2.0);
-pub(crate) const RMW_OVER_SEQUENTIAL: Limit = at_least(1.6);
+pub(crate) const RMW_OVER_SEQUENTIAL: Limit = at_least(2.5);
 /// Published: transactions/s of ten read-modify-writes over 20 M records, CoroBase.
 pub(crate) const COROBASE_RMW: f64 = 145e3;
 /// Scans of a hundred.
 pub(crate) const SCAN_OVER_SEQUENTIAL: Limit = at_least(0.95);
 /// Durable commits: over the same without a log; over one sync for each commit.
-pub(crate) const GROUP_OVER_VOLATILE: Limit = at_least(0.60);
+pub(crate) const GROUP_OVER_VOLATILE: Limit = at_least(0.65);
 pub(crate) const GROUP_OVER_ONE_SYNC: Limit = at_least(50.0);
 /// The nested read path's rate over the flattened one's.
 pub(crate) const NESTED_OVER_FLAT: Limit = at_least(1.0 / 1.1);
@@ -50,8 +52,9 @@ pub(crate) const NOTICED_MICROSECONDS: Limit = (Side::AtMost, 100.0, "µs");
 /// Memory at the end of a churn over memory after its first quarter.
 pub(crate) const CHURN_GROWTH: Limit = (Side::AtMost, 1.10, "×");
 
-/// Transactions of which a tenth read storage: dual-queue over sequential.
+/// Transactions of which a tenth read storage: dual-queue over sequential, and over the same without such a tenth.
 pub(crate) const DUAL_OVER_SEQUENTIAL: Limit = at_least(3.0);
+pub(crate) const COLD_OVER_ALL_HOT: Limit = at_least(0.7);
 /// Published: the same transactions/s, of MosaicDB.
 pub(crate) const MOSAICDB_HOT_COLD: f64 = 117e3;
 

@@ -8,7 +8,6 @@ use super::stage::{BRAIDED, SEQUENTIAL, Stage, braided_on};
 use crate::engine::bed::{Opening, check_memory};
 use crate::engine::drive::Driven;
 use crate::error::Error;
-use crate::harness::number;
 use crate::harness::report::{Line, LineChart, Report};
 use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::reference::hinted_lookup::{HintedLookup, Path, READS};
@@ -18,6 +17,7 @@ use braiddb::{Policy, Width};
 const _: () = assert!(READS == OPERATIONS, "both sides read as much");
 
 const REFERENCE: &str = "bare lookup loop";
+const TUNED: &str = "width that tunes itself";
 /// Widths that the sweep measures and among which the reference finds its best.
 const WIDTHS: [usize; 8] = [1, 2, 4, 8, 16, 24, 32, 48];
 
@@ -39,8 +39,8 @@ pub(crate) struct ReadsArguments {
     #[arg(long)]
     no_reference: bool,
 
-    /// Also measure every fixed width from 1 to 48 (one bed each, loaded one after the other).
-    #[arg(long)]
+    /// Measure widths instead: that which tunes itself beside fixed ones from 1 to 48, on a database each.
+    #[arg(long, conflicts_with_all = ["no_reference", "policies", "width"])]
     sweep: bool,
 
     /// Also measure the other two schedulers, batch and pipeline.
@@ -52,18 +52,23 @@ impl ReadsArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         let settings = self.scale.settings();
-        let mut report = compare(stage, &settings, !self.no_reference, self.policies)?;
-        if self.sweep {
-            sweep(stage, &settings, &mut report)?;
+        match self.sweep {
+            true => sweep(stage, &settings),
+            false => compare(stage, &settings, !self.no_reference, self.policies),
         }
-        Ok(report)
     }
 }
 
 /// The workload with the defaults, for a run of all of them.
 pub(crate) fn at(stage: &mut Stage, quick: bool, records: u64) -> Result<Report, Error> {
     let settings = Settings::defaults::<ReadsDefaults>(quick).with_records(records);
-    compare(stage, &settings, records == bars::READS_LARGE, false)
+    compare(stage, &settings, records >= bars::READS_MIDDLE, false)
+}
+
+/// Widths, for a run of all workloads.
+pub(crate) fn widths_at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
+    let settings = Settings::defaults::<ReadsDefaults>(quick).with_records(bars::READS_MIDDLE);
+    sweep(stage, &settings)
 }
 
 fn compare(
@@ -97,7 +102,7 @@ fn compare(
 
 fn judge(report: &mut Report, settings: &Settings) {
     let at_scale = |records| settings.records == records && !settings.quick;
-    let (large, cached) = (at_scale(bars::READS_LARGE), at_scale(bars::READS_CACHED));
+    let cached = at_scale(bars::READS_CACHED);
     let several = braided_on(settings.workers);
     let over_sequential = report.ratio(BRAIDED, SEQUENTIAL);
     let over_reference = report.ratio(BRAIDED, REFERENCE);
@@ -107,6 +112,13 @@ fn judge(report: &mut Report, settings: &Settings) {
         report.bar("braided over sequential, cached", limit, over_sequential, cached);
         return;
     }
+    let (large, middle) = (at_scale(bars::READS_LARGE), at_scale(bars::READS_MIDDLE));
+    report.bar(
+        "braided over bare lookups",
+        bars::READS_OVER_REFERENCE,
+        over_reference,
+        large || middle,
+    );
     if settings.records == bars::READS_MIDDLE {
         let rates = [BRAIDED, &several].map(|name| Some(report.subject(name)?.rate.median));
         for (workers, (rate, published)) in rates.into_iter().zip(bars::MOSAICDB_READS).enumerate()
@@ -119,36 +131,43 @@ fn judge(report: &mut Report, settings: &Settings) {
         return;
     }
     report.bar("braided over sequential", bars::READS_OVER_SEQUENTIAL, over_sequential, large);
-    report.bar("braided over bare lookups", bars::READS_OVER_REFERENCE, over_reference, large);
     let judged = large && settings.workers == 2;
     report.bar("two workers over one", bars::READS_TWO_WORKERS, over_one, judged);
 }
 
-/// Throughput by fixed width.
-fn sweep(stage: &mut Stage, settings: &Settings, report: &mut Report) -> Result<(), Error> {
-    let mut points = Vec::new();
-    for width in WIDTHS {
-        let width_settings = Settings { width: Some(width), workers: 1, ..settings.clone() };
-        stage.beds.clear();
-        let opening = Opening::braided(&width_settings);
+/// The width that tunes itself beside fixed ones.
+fn sweep(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
+    let name = |width: usize| format!("width {width}");
+    let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+    for width in std::iter::once(None).chain(WIDTHS.map(Some)) {
+        let settings = Settings { width, workers: 1, ..settings.clone() };
+        let opening = Opening::braided(&settings);
         let bed = stage.beds.get(opening, settings.records, &stage.progress)?;
         let database = bed.database.clone();
         let make = move |seed| Reads::<OPERATIONS>(Points::on(&bed, seed));
-        let subject = Driven::new(BRAIDED, &database, 1, settings.seed, make);
-        drop(database);
-        let swept = stage.measure("sweep", "", settings, vec![Box::new(subject)])?;
-        let rate = swept.measured[0].rate.median;
-        points.push((width as f64, rate));
-        report.fact(format!("width {width}"), rate, format!("{}/s", number::scaled(rate)));
+        let name = width.map_or_else(|| TUNED.to_owned(), name);
+        subjects.push(Box::new(Driven::new(&name, &database, 1, settings.seed, make)));
     }
+    let what = "transactions of 10 uniform point reads by one worker, by how many are interleaved";
+    let mut report = stage.measure("reads", what, settings, subjects)?;
+    report.workload = format!("reads-{}-widths", crate::scale::count::Count(settings.records));
+    let rate = |width| Some((width, report.subject(&name(width))?.rate.median));
+    let rates: Vec<_> = WIDTHS.into_iter().filter_map(rate).collect();
+    let best = rates.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
+    let over = best.and_then(|(width, _)| report.ratio(TUNED, &name(*width)));
+    let judged = settings.records == bars::READS_MIDDLE && !settings.quick;
+    report.bar("tuned width over the best fixed one", bars::TUNED_OVER_FIXED, over, judged);
     report.lines.push(LineChart {
         name: format!("{}-by-width", report.workload),
         title: "Reads: transactions a second by hot width".to_owned(),
         x: "transactions interleaved".to_owned(),
         y: "transactions/s".to_owned(),
-        lines: vec![Line { name: BRAIDED.to_owned(), points }],
+        lines: vec![Line {
+            name: BRAIDED.to_owned(),
+            points: rates.iter().map(|(width, rate)| (*width as f64, *rate)).collect(),
+        }],
     });
-    Ok(())
+    Ok(report)
 }
 
 /// The bare lookup loop as a subject.

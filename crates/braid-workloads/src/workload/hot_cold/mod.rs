@@ -98,6 +98,14 @@ impl HotColdArguments {
     }
 }
 
+/// The schedulers with the defaults, without storage-bound transactions and with the judged share of them, for a run of all.
+pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
+    stage.beds.clear();
+    let settings = Settings::defaults::<HotColdDefaults>(quick);
+    let mut run = Run { stage, settings: &settings, place, judged: !quick };
+    run.policies(&[0, JUDGED_SHARE], &[0])
+}
+
 /// A part while it runs.
 pub(crate) struct Run<'r> {
     pub(crate) stage: &'r mut Stage,
@@ -170,6 +178,8 @@ impl Run<'_> {
         let judged = self.judged;
         let what = "dual-queue over sequential, 10 % cold";
         report.bar(what, bars::DUAL_OVER_SEQUENTIAL, over, judged);
+        let over = report.over(&dual, &subject("dual-queue", 0, 0));
+        report.bar("dual-queue, 10 % cold over none", bars::COLD_OVER_ALL_HOT, over, judged);
         let rate = report.subject(&dual).map(|subject| subject.rate.median);
         report.beside_published("over MosaicDB, 10 % cold", bars::MOSAICDB_HOT_COLD, rate);
         let charts = [
