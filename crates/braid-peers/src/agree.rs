@@ -62,6 +62,7 @@ pub fn agree(kinds: &[Kind], directory: &Path, synced: bool, calls: u64) -> Resu
             clients: 1,
             workers: 1,
             pin: false,
+            paged: false,
         };
         let mut model = Model::loaded(records, value_bytes);
         let failed = |source| Error::Subject { name: kind.name().to_owned(), source };

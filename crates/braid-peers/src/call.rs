@@ -4,7 +4,9 @@
 //! not compress. A modification reads a value, adds one to its counter and writes it back. So the sum of all counters
 //! tells how many modifications are there.
 
-use braid_workloads::random::{Uniform, key_of};
+use std::sync::Mutex;
+
+use braid_workloads::random::{Skewed, Uniform, key_of};
 use serde::{Deserialize, Serialize};
 
 /// Records that one call reads or modifies at most.
@@ -60,6 +62,8 @@ impl Call {
 pub enum Work {
     /// So many uniformly drawn records a transaction; of a hundred transactions so many only read.
     Points { records: usize, read_percent: u8 },
+    /// One record a transaction, drawn with YCSB's skew (theta 0.99); of a hundred transactions so many only read.
+    Skewed { read_percent: u8 },
     /// Scans of so many records from a uniformly drawn one on.
     Scans { records: u64 },
     /// All of these, for comparing answers.
@@ -69,7 +73,12 @@ pub enum Work {
 impl Work {
     /// Whether no transaction writes.
     pub fn only_reads(self) -> bool {
-        matches!(self, Self::Points { read_percent: 100, .. } | Self::Scans { .. })
+        matches!(
+            self,
+            Self::Points { read_percent: 100, .. }
+                | Self::Skewed { read_percent: 100 }
+                | Self::Scans { .. }
+        )
     }
 
     /// Whether some transactions read and others write.
@@ -81,6 +90,7 @@ impl Work {
     pub fn modified_by_one(self) -> u64 {
         match self {
             Self::Points { records, .. } => records as u64,
+            Self::Skewed { .. } => 1,
             Self::Scans { .. } => 0,
             Self::Everything => MOST as u64,
         }
@@ -92,6 +102,7 @@ impl Work {
 pub struct Calls {
     work: Work,
     uniform: Uniform,
+    skewed: Option<Skewed>,
     random: fastrand::Rng,
 }
 
@@ -99,7 +110,8 @@ impl Calls {
     /// On a store of so many records.
     pub fn new(work: Work, records: u64, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(!seed);
-        Self { work, uniform: Uniform::below(records, seed), random }
+        let skewed = matches!(work, Work::Skewed { .. }).then(|| skewed(records, seed));
+        Self { work, uniform: Uniform::below(records, seed), skewed, random }
     }
 
     /// The next one.
@@ -110,6 +122,13 @@ impl Calls {
                 let reads = read_percent == 100
                     || (read_percent > 0 && self.random.u8(0..100) < read_percent);
                 let keys = self.keys(records);
+                if reads { Call::Read(keys) } else { Call::Modify(keys) }
+            }
+            Work::Skewed { read_percent } => {
+                let reads = self.random.u8(0..100) < read_percent;
+                let mut keys = [0; MOST];
+                keys[0] = self.skewed.as_mut().expect("made for this work").key();
+                let keys = Keys { keys, count: 1 };
                 if reads { Call::Read(keys) } else { Call::Modify(keys) }
             }
             Work::Scans { records } => Call::Scan { from: self.uniform.key(), limit: records },
@@ -125,6 +144,17 @@ impl Calls {
         let mut keys = [0; MOST];
         keys[..count].fill_with(|| self.uniform.key());
         Keys { keys, count }
+    }
+}
+
+/// Draws of so many records with YCSB's skew. Adding up the frequencies takes long, so the last ones are kept.
+fn skewed(records: u64, seed: u64) -> Skewed {
+    const THETA: f64 = 0.99;
+    static LAST: Mutex<Option<(u64, Skewed)>> = Mutex::new(None);
+    let mut last = LAST.lock().expect("nobody panics while it is locked");
+    match &*last {
+        Some((of, skewed)) if *of == records => skewed.with_seed(seed),
+        _ => last.insert((records, Skewed::below(records, THETA, seed))).1.clone(),
     }
 }
 
@@ -192,6 +222,18 @@ mod tests {
         let work = Work::Points { records: 3, read_percent: 100 };
         let Call::Read(keys) = Calls::new(work, 100, 1).draw() else { panic!("all read") };
         assert_eq!(keys.len(), 3);
+        let mut calls = Calls::new(Work::Skewed { read_percent: 50 }, 1000, 1);
+        let mut draws = std::collections::HashMap::<u64, usize>::new();
+        let modifies = (0..10_000).filter(|_| {
+            let call = calls.draw();
+            let (Call::Read(keys) | Call::Modify(keys)) = &call else { panic!("no scans") };
+            assert_eq!(keys.len(), 1);
+            *draws.entry(keys[0]).or_default() += 1;
+            matches!(call, Call::Modify(_))
+        });
+        let modifies = modifies.count();
+        assert!((4_700..5_300).contains(&modifies), "{modifies} of 10 000 modify");
+        assert!(draws.values().max().is_some_and(|most| *most > 500), "some keys are drawn often");
 
         let (mut value, mut answer) = (Vec::new(), Answer::default());
         for record in 0..5 {

@@ -61,6 +61,8 @@ pub struct Setup {
     /// Of Braid: worker threads, and whether they stay on cores.
     pub workers: usize,
     pub pin: bool,
+    /// Of Braid: whether its records are those of a paged table.
+    pub paged: bool,
 }
 
 impl Setup {

@@ -40,6 +40,12 @@ enum Workload {
     Mixed95,
     /// Half of each.
     Mixed50,
+    /// 1 read a transaction, skewed: YCSB C.
+    YcsbC,
+    /// 95 % reads, 5 % read-modify-writes of 1 record, skewed: YCSB B, whose updates are read-modify-writes here.
+    YcsbB,
+    /// Half reads, half read-modify-writes of 1 record, skewed: YCSB F.
+    YcsbF,
     /// Scans of 100 records.
     Scan,
 }
@@ -52,6 +58,9 @@ impl Workload {
             Self::Rmw1 => "peers-rmw-1",
             Self::Mixed95 => "peers-mixed-95",
             Self::Mixed50 => "peers-mixed-50",
+            Self::YcsbC => "peers-ycsb-c",
+            Self::YcsbB => "peers-ycsb-b",
+            Self::YcsbF => "peers-ycsb-f",
             Self::Scan => "peers-scan",
         }
     }
@@ -67,6 +76,13 @@ impl Workload {
             Self::Mixed50 => {
                 "half transactions of 10 reads, half of 10 read-modify-writes, not synced"
             }
+            Self::YcsbC => "YCSB C: transactions of 1 read, theta 0.99",
+            Self::YcsbB => {
+                "YCSB B: 95 % reads, 5 % read-modify-writes of 1 record, theta 0.99, not synced"
+            }
+            Self::YcsbF => {
+                "YCSB F: half reads, half read-modify-writes of 1 record, theta 0.99, not synced"
+            }
             Self::Scan => "scans of 100 records",
         }
     }
@@ -78,6 +94,9 @@ impl Workload {
             Self::Rmw1 => Work::Points { records: 1, read_percent: 0 },
             Self::Mixed95 => Work::Points { records: 10, read_percent: 95 },
             Self::Mixed50 => Work::Points { records: 10, read_percent: 50 },
+            Self::YcsbC => Work::Skewed { read_percent: 100 },
+            Self::YcsbB => Work::Skewed { read_percent: 95 },
+            Self::YcsbF => Work::Skewed { read_percent: 50 },
             Self::Scan => Work::Scans { records: 100 },
         }
     }

@@ -33,6 +33,10 @@ pub struct FieldArguments {
     #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
     stores: Vec<Kind>,
 
+    /// Braid's records are those of a paged table.
+    #[arg(long)]
+    paged: bool,
+
     #[command(flatten)]
     place: PlaceArguments,
 }
@@ -41,6 +45,7 @@ pub struct FieldArguments {
 pub struct Field {
     pub kinds: Vec<Kind>,
     pub place: Place,
+    pub paged: bool,
 }
 
 impl FieldArguments {
@@ -53,7 +58,7 @@ impl FieldArguments {
             true => Kind::value_variants().to_vec(),
             false => self.stores.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
         };
-        let field = Field { kinds, place: self.place.make()? };
+        let field = Field { kinds, place: self.place.make()?, paged: self.paged };
         stage.progress.doing("comparing answers");
         agree(&field.kinds, &field.place.join("answers"), false, COMPARED_CALLS)?;
         Ok(field)
@@ -88,6 +93,7 @@ impl Field {
             clients: terms.clients,
             workers: settings.workers,
             pin: settings.pin,
+            paged: self.paged,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use braid_workloads::engine::drive::Procedure;
-use braiddb::{Database, Durability, Error, Options, RunOptions, Table, Transaction};
+use braiddb::{Database, Durability, Error, Options, RunOptions, Table, TableOptions, Transaction};
 
 use super::{each_record, pieces};
 use crate::call::{Answer, Call, Calls, KINDS, increment};
@@ -35,7 +35,9 @@ impl Braid {
             options = options.log_ring_bytes(SMALL_RING).cold_width(waiting);
         }
         let database = Database::open(&setup.directory, options)?;
-        let table = pollster::block_on(database.open_or_create_table("records"))?;
+        let made = TableOptions::default();
+        let made = if setup.paged { made.paged() } else { made };
+        let table = pollster::block_on(database.open_or_create_table_with("records", made))?;
         Ok(Self { database, table, setup: setup.clone() })
     }
 
@@ -66,7 +68,8 @@ pub fn run_options(read_only: bool) -> RunOptions {
 
 impl Store for Braid {
     fn settings(&self) -> String {
-        let Setup { workers, synced, .. } = self.setup;
+        let Setup { workers, synced, paged, .. } = self.setup;
+        let table = if paged { ", a paged table" } else { "" };
         let durability = if synced { "group commit" } else { "relaxed" };
         let memory = match self.setup.budget {
             Some(process) => format!(
@@ -84,7 +87,7 @@ impl Store for Braid {
             None => String::new(),
         };
         format!(
-            "{workers} workers, durability: {durability}, memory: {memory}{waiting}; else its defaults"
+            "{workers} workers, durability: {durability}, memory: {memory}{waiting}{table}; else its defaults"
         )
     }
 
