@@ -11,7 +11,7 @@ use crate::store::StoreArguments;
 /// Tables that this command makes hold text: keys are strings, and so are values (an import stores each row
 /// as a JSON object). In tables of a program's own types numbers are written as such, bytes as 0x00ff, and
 /// tuples as JSON arrays: braid get orders '[7, "ada"]'. Values of types that only the program knows are shown
-/// as bytes.
+/// as bytes, and given as such: nothing checks that these are what the program reads.
 ///
 /// Commands that only read (get, scan, export, tables, stats, check, log) write nothing to the database's directory, and
 /// work while a program has the database open: they show what was committed when they opened it. All others need it
@@ -76,6 +76,7 @@ pub enum Verb {
     /// whatever the table's types. A file is there when it is whole and on disk, and then replaces one of its name. Numbers and
     /// tuples come back as such where braid import finds the table there; a table that it makes has keys and values of text.
     Export {
+    /// Values of types that only their program knows are their bytes, such as 0x00ff, which braid import takes there too.
         /// Which database.
         #[command(flatten)]
         store: StoreArguments,

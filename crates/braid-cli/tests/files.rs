@@ -8,10 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use braiddb::{Database, Options, Table};
+use braiddb::{Database, Options, Postcard, Schema, Table};
 use common::limit::{Watched, with_limit};
 use common::{Braid, LIMIT, airports, ended};
 use pollster::block_on;
+use serde::{Deserialize, Serialize};
 
 /// Rows `id,n` with keys in an order of their own.
 fn shuffled(rows: u64) -> String {
@@ -113,6 +114,59 @@ fn tables_of_any_types_come_back_by_key_and_value() {
         assert!(said.contains("line 2") && said.contains("line 3"), "{said}");
         assert!(!said.contains("line 4"), "{said}");
         assert_eq!(braid.run(&["scan", "pairs"], 0).0.lines().count(), 2);
+    });
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Order {
+    article: String,
+    pieces: Vec<u8>,
+}
+
+impl Schema for Order {
+    const NAME: &'static str = "order";
+}
+
+fn orders() -> [Order; 2] {
+    [("nails", vec![7, 255]), ("0xff", Vec::new())]
+        .map(|(article, pieces)| Order { article: article.to_owned(), pieces })
+}
+
+/// Values whose bytes only their program can read.
+#[test]
+fn values_of_a_programs_own_types_come_back_as_their_bytes() {
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let open =
+            || Database::open(braid.directory(), Options::default().workers(1)).unwrap().watched();
+        let db = open();
+        let table: Table<u64, Postcard<Order>> = block_on(db.create_table("orders")).unwrap();
+        for (key, order) in (0..).zip(&orders()) {
+            block_on(db.put(&table, &key, order)).unwrap();
+        }
+        let _: Table<u64, Postcard<Order>> = block_on(db.create_table("copies")).unwrap();
+        drop(table);
+        db.close().unwrap();
+        drop(db);
+        for file in ["orders.csv", "orders.jsonl"] {
+            let out = braid.path(file);
+            braid.run(&["export", &out, "--table", "orders"], 0);
+            let import = ["import", &out, "--table", "copies", "--key", "key", "--value", "value"];
+            braid.run(&import, 0);
+            let scanned = braid.run(&["scan", "copies"], 0).0;
+            assert_eq!(scanned, braid.run(&["scan", "orders"], 0).0);
+            braid.run(&["delete", "copies", "0"], 0);
+        }
+        let (bytes, _) = braid.run(&["get", "orders", "0"], 0);
+        braid.run(&["put", "copies", "0", bytes.trim()], 0);
+        let (_, said) = braid.run(&["put", "copies", "0", "nails"], 3);
+        assert!(said.contains("order {article") && said.contains("0x00ff"), "{said}");
+        let db = open();
+        let copies: Table<u64, Postcard<Order>> = block_on(db.open_table("copies")).unwrap();
+        for (key, order) in (0..).zip(orders()) {
+            assert_eq!(block_on(db.get(&copies, &key)).unwrap(), Some(order));
+        }
+        db.close().unwrap();
     });
 }
 

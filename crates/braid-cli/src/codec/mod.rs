@@ -29,6 +29,11 @@ pub fn append_json(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("text is written to memory");
 }
 
+/// Whether a text is meant as bytes in hexadecimal digits.
+fn is_hex(text: &str) -> bool {
+    text.starts_with(HEX)
+}
+
 /// The bytes that a text in hexadecimal digits means.
 fn from_hex(text: &str) -> Result<Vec<u8>> {
     let Some(digits) = text.strip_prefix(HEX) else {

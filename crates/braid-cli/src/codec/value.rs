@@ -3,9 +3,11 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Value as _};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::{append_json, from_hex, json_error, no_number, to_hex};
+use super::{append_json, from_hex, is_hex, json_error, no_number, to_hex};
 
 /// The type of a table's values, as the catalog names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub enum ValueType {
     Json,
     /// A program's own, in MessagePack.
     MessagePack,
-    /// A program's own, such as a type of serde's.
+    /// A program's own, such as a type of serde's in postcard's format, which is given and shown as its bytes.
     Own(String),
 }
 
@@ -89,6 +91,7 @@ impl ValueType {
                     serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
                 Ok(json.get().as_bytes().to_vec())
             }
+            Self::MessagePack if is_hex(word) => beyond_json(word),
             Self::MessagePack => {
                 let json: serde_json::Value =
                     serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
@@ -102,8 +105,10 @@ impl ValueType {
                 }
                 rmp_serde::to_vec_named(&json).context("MessagePack cannot hold this value")
             }
+            Self::Own(_) if is_hex(word) => from_hex(word),
             Self::Own(name) => bail!(
-                "values of this table are of the type {name}, which only the program knows that writes them"
+                "values of this table are of the type {name}, which only the program knows that writes them; give \
+                 one as its bytes, such as 0x00ff, as it is shown"
             ),
         }
     }
@@ -174,6 +179,21 @@ impl ValueType {
 fn no_json(word: &str, error: &serde_json::Error) -> anyhow::Error {
     let reason = json_error::with_place(error);
     anyhow!("values of this table are given as JSON, and {word:?} is none: {reason}")
+}
+
+/// MessagePack that JSON cannot hold, and that is given as its bytes. No other is, so that a text which looks like bytes is not
+/// taken for them when it comes back from JSON lines.
+fn beyond_json(word: &str) -> Result<Vec<u8>> {
+    let bytes = from_hex(word)?;
+    let mut rest = &bytes[..];
+    let is_whole = IgnoredAny::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)).is_ok();
+    if !is_whole || !rest.is_empty() {
+        bail!("values of this table are in MessagePack, and {word:?} are not the bytes of one");
+    }
+    match from_message_pack(&bytes) {
+        Some(json) => bail!("{word:?} is what JSON can hold; give it as JSON: {json}"),
+        None => Ok(bytes),
+    }
 }
 
 /// A whole number in JSON that 64 bits do not hold, and that would be rounded.
@@ -255,10 +275,33 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_programs_own_types_are_shown_and_not_written() {
+    fn values_of_a_programs_own_types_are_shown_and_written_as_bytes() {
         let kind = ValueType::named("postcard order {article, pieces}");
         assert_eq!(text(&kind, &[1, 2]), "0x0102");
-        assert!(kind.encode("0x0102").unwrap_err().to_string().contains("order {article, pieces}"));
+        assert_eq!(kind.encode("0x0102").unwrap(), [1, 2]);
+        let refused = |word: &str| kind.encode(word).unwrap_err().to_string();
+        for word in ["nails", "0102", "{}", ""] {
+            let said = refused(word);
+            assert!(said.contains("order {article, pieces}") && said.contains("0x00ff"), "{said}");
+        }
+        assert!(refused("0x010").contains("half a byte"));
+    }
+
+    #[test]
+    fn message_pack_that_json_cannot_hold_is_written_as_bytes() {
+        let kind = ValueType::MessagePack;
+        // Bytes, by themselves and in an object.
+        for word in ["0xc401ff", "0x81a161c401ff"] {
+            assert_eq!(text(&kind, &kind.encode(word).unwrap()), word);
+        }
+        // Half of them, more than one value, and what JSON can hold.
+        for (word, why) in
+            [("0xc402ff", "in MessagePack"), ("0xc401ff00", "in MessagePack"), ("0xa161", "\"a\"")]
+        {
+            let said = kind.encode(word).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(ValueType::Json.encode("0xc401ff").is_err());
     }
 
     #[test]
