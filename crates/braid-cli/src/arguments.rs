@@ -57,8 +57,9 @@ fn with_negative_numbers(command: Command) -> Command {
 pub enum Verb {
     /// Import a CSV file with a header, JSON lines, or a Parquet file into a table, all or nothing.
     ///
-    /// Each row becomes a JSON object, with its columns in their order. A table that is new may be of any size;
-    /// into one that is there already, rows are written in one transaction, which must fit into a quarter of the memory.
+    /// Each row becomes a JSON object, with its columns in their order. Into a table that is new, or paged, go as many rows as
+    /// there are; into another that is there already, they are written in one transaction, which must fit into a quarter of
+    /// the memory.
     /// If the command is interrupted, nothing was imported, and the space that it took is given back when the
     /// database is opened the next time.
     Import {

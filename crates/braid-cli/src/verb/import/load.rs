@@ -14,7 +14,7 @@ use pollster::block_on;
 
 use super::Shares;
 use super::index::IndexBytes;
-use super::merge::Spilled;
+use super::merge::Gathered;
 use super::rows::{Rejected, Rejections, Rows};
 use crate::arguments::Import;
 use crate::codec::{KeyType, ValueType};
@@ -45,13 +45,10 @@ enum Target {
     /// Nothing was opened yet.
     None,
     /// A table that nobody sees, and sorted runs that are to be written to it.
-    Staged {
-        db: Database,
-        staged: StagedTable<str, str>,
-        kept: Option<Rows>,
-        spilled: Option<Spilled>,
-    },
-    /// A table that is there, and what is to be written to it.
+    Staged(Database, StagedTable<str, str>, Gathered),
+    /// A paged table that is there, and sorted runs that are to be written to it.
+    Paged(Database, AnyTable, Gathered),
+    /// Another table that is there, and what is to be written to it.
     Existing(Database, AnyTable, Rows),
 }
 
@@ -69,24 +66,20 @@ impl<'i> Loader<'i> {
             if let Target::None = self.target {
                 self.target = self.open()?;
             }
-            if let Target::Existing(_, table, _) = &self.target {
+            if let Target::Existing(_, table, _) | Target::Paged(_, table, _) = &self.target {
                 run = encode(table, run, &mut self.rejections);
             }
             run = fitting(run, self.is_paged(), &mut self.rejections);
             self.index.add(&run);
             match &mut self.target {
                 Target::None => unreachable!("it was opened"),
-                Target::Staged { kept, spilled, .. } => {
-                    let Some(before) = kept.replace(run) else { return Ok(None) };
-                    let directory = parent(&self.store.db);
-                    let cannot =
-                        || format!("cannot write a temporary file to {}", directory.display());
-                    let spilled = match spilled {
-                        Some(spilled) => spilled,
-                        None => spilled.insert(Spilled::new(directory).with_context(cannot)?),
-                    };
-                    spilled.add(&before).with_context(cannot)?;
-                    run = before;
+                Target::Staged(.., gathered) | Target::Paged(.., gathered) => {
+                    // Numbers, say, have another order than their texts.
+                    run.sort(&mut self.rejections);
+                    match gathered.add(run, parent(&self.store.db))? {
+                        Some(before) => run = before,
+                        None => return Ok(None),
+                    }
                 }
                 Target::Existing(db, _, rows) => {
                     rows.append(&run);
@@ -109,8 +102,9 @@ impl<'i> Loader<'i> {
     /// Whether the table is one whose records lie on pages.
     fn is_paged(&self) -> bool {
         match &self.target {
-            Target::Existing(_, table, _) => table.paged,
-            _ => self.import.paged,
+            Target::Existing(..) => false,
+            Target::Paged(..) => true,
+            Target::None | Target::Staged(..) => self.import.paged,
         }
     }
 
@@ -120,8 +114,8 @@ impl<'i> Loader<'i> {
     /// # Errors
     /// What keeps them from being written.
     pub fn end(&mut self) -> Result<()> {
-        let wanted = self.is_wanted();
-        if let (Target::Staged { db, .. } | Target::Existing(db, ..), false, Some(memory)) =
+        let (wanted, run) = (self.is_wanted(), self.shares.run);
+        if let (Target::Staged(db, ..) | Target::Existing(db, ..), false, Some(memory)) =
             (&self.target, self.is_paged(), self.store.memory_bytes())
         {
             self.index.warn(db, memory);
@@ -129,23 +123,31 @@ impl<'i> Loader<'i> {
         match &mut self.target {
             Target::None => {}
             Target::Existing(_, _, rows) => rows.sort(&mut self.rejections),
-            Target::Staged { .. } if !wanted => {}
-            Target::Staged { db, staged, kept, spilled } => {
-                let mut rows = kept.take().expect("a run was loaded");
-                let Some(mut spilled) = spilled.take() else {
+            Target::Staged(..) | Target::Paged(..) if !wanted => {}
+            Target::Paged(_, _, gathered) => {
+                gathered.end()?;
+                let (mut rows, merge) = gathered.rows(run)?;
+                let Some(mut merge) = merge else {
+                    *gathered = Gathered::of(rows);
+                    return Ok(());
+                };
+                // All is written or nothing, so it is known before whether a row is rejected.
+                while merge.fill(&mut rows, run, &mut self.rejections)? {
+                    rows.clear();
+                }
+            }
+            Target::Staged(db, staged, gathered) => {
+                gathered.end()?;
+                let (mut rows, merge) = gathered.rows(run)?;
+                let Some(mut merge) = merge else {
                     self.imported = rows.len() as u64;
                     insert(db, &staged.table().encoded(), rows)?;
                     return Ok(());
                 };
-                let cannot = "cannot use a temporary file";
-                spilled.add(&rows).context(cannot)?;
-                let mut merge = spilled.merge(self.shares.run).context(cannot)?;
                 let mut more = true;
                 while more {
                     rows.clear();
-                    more = merge
-                        .fill(&mut rows, self.shares.run, &mut self.rejections)
-                        .context(cannot)?;
+                    more = merge.fill(&mut rows, run, &mut self.rejections)?;
                     if self.rejections.count > 0 && !self.import.skip_rejected {
                         // The rest is looked at for other rows that are rejected.
                         continue;
@@ -169,13 +171,16 @@ impl<'i> Loader<'i> {
                          which column holds the value"
                     );
                 }
-                Ok(Target::Existing(db, table, Rows::default()))
+                Ok(match table.paged {
+                    true => Target::Paged(db, table, Gathered::default()),
+                    false => Target::Existing(db, table, Rows::default()),
+                })
             }
             Err(Error::TableNotFound(_)) => {
                 let options = TableOptions::default();
                 let options = if self.import.paged { options.paged() } else { options };
                 let staged = block_on(db.stage_table_with(name, options))?;
-                Ok(Target::Staged { db, staged, kept: None, spilled: None })
+                Ok(Target::Staged(db, staged, Gathered::default()))
             }
             Err(error) => Err(error.into()),
         }
@@ -186,26 +191,20 @@ impl<'i> Loader<'i> {
         let taken_back = "the import was taken back";
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => unreachable!("a run was loaded, an empty one at least"),
-            Target::Staged { db, staged, .. } => {
+            Target::Staged(db, staged, _) => {
                 block_on(staged.publish()).context(taken_back)?;
-                // Else whoever opens the database next replays all that was loaded, and who only reads, each time.
-                if self.imported > COMPACTED {
-                    once_free(|| block_on(db.checkpoint()))
-                        .context("the rows are imported, but no checkpoint could be written")?;
-                }
-                db.close()?;
+                close(&db, self.imported)?;
+            }
+            Target::Paged(db, table, gathered) => {
+                let written = put_in_bulk(&db, table, gathered, self.shares.run);
+                self.imported = written.context(taken_back)?;
+                close(&db, self.imported)?;
             }
             Target::Existing(db, table, rows) => {
                 self.imported = rows.len() as u64;
                 let (rows, table) = (Arc::new(rows), table.records);
-                db.run_blocking(async move |tx| {
-                    for row in 0..rows.len() {
-                        let (_, key, value) = rows.get(row);
-                        tx.put(&table, key, value).await?;
-                    }
-                    Ok(())
-                })
-                .context(taken_back)?;
+                let body = async move |tx: &Transaction| put_rows(tx, &table, &rows).await;
+                db.run_blocking(body).context(taken_back)?;
                 db.close()?;
             }
         }
@@ -216,14 +215,14 @@ impl<'i> Loader<'i> {
     pub fn take_back(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => Ok(()),
-            Target::Staged { db, staged, .. } => {
+            Target::Staged(db, staged, _) => {
                 block_on(staged.discard())?;
                 if self.imported > COMPACTED {
                     once_free(|| block_on(db.compact()))?;
                 }
                 Ok(db.close()?)
             }
-            Target::Existing(db, ..) => Ok(db.close()?),
+            Target::Paged(db, ..) | Target::Existing(db, ..) => Ok(db.close()?),
         }
     }
 }
@@ -232,7 +231,7 @@ fn too_many(table: &str, most: u64) -> String {
     format!(
         "table {table:?} is there already, so the rows are written in one transaction, and they take more than \
          {} MiB, a quarter of the memory that there is for records; nothing was imported: import into a \
-         table of another name, or some of the rows at a time, or raise --memory",
+         table of another name, or into one that is paged, or some of the rows at a time, or raise --memory",
         most >> 20
     )
 }
@@ -282,6 +281,46 @@ fn fitting(rows: Rows, is_paged: bool, rejections: &mut Rejections) -> Rows {
 fn parent(directory: &Path) -> &Path {
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
+}
+
+/// Closes a database with what was imported.
+fn close(db: &Database, imported: u64) -> Result<()> {
+    // Else whoever opens the database next replays all that was loaded, and who only reads, each time.
+    if imported > COMPACTED {
+        once_free(|| block_on(db.checkpoint()))
+            .context("the rows are imported, but no checkpoint could be written")?;
+    }
+    Ok(db.close()?)
+}
+
+/// Writes rows to a table that is there.
+async fn put_rows(tx: &Transaction, table: &Table<[u8], [u8]>, rows: &Rows) -> Result<(), Error> {
+    for row in 0..rows.len() {
+        let (_, key, value) = rows.get(row);
+        tx.put(table, key, value).await?;
+    }
+    Ok(())
+}
+
+/// Writes rows to a paged table that is there, all or nothing, and so many bytes of them in memory at a time: in an operation
+/// that takes no memory for versions. How many rows that is.
+fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u64) -> Result<u64> {
+    let table = table.records;
+    let written = table.clone();
+    let body = async move |tx: &Transaction| {
+        let (mut rows, mut merge) = gathered.rows(bytes)?;
+        put_rows(tx, &written, &rows).await?;
+        let (mut count, mut more) = (rows.len() as u64, merge.is_some());
+        while let Some(merge) = merge.as_mut().filter(|_| more) {
+            rows.clear();
+            // They were told already.
+            more = merge.fill(&mut rows, bytes, &mut Rejections::default())?;
+            put_rows(tx, &written, &rows).await?;
+            count += rows.len() as u64;
+        }
+        anyhow::Ok(count)
+    };
+    Ok(block_on(db.try_run_bulk_with(RunOptions::default(), &table, body))?.value)
 }
 
 /// Inserts sorted rows, a part of them on each worker; gives their memory back.

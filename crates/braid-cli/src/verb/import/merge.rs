@@ -7,6 +7,8 @@ use std::io::{BufWriter, Result, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use anyhow::Context;
+
 use super::rows::{Rejected, Rejections, Rows, repeated};
 
 /// Bytes that are written at a time.
@@ -15,6 +17,9 @@ const WRITTEN_BYTES: usize = 1 << 20;
 const LEAST_READ_BYTES: u64 = 4 << 10;
 /// Before a row: its line, and the bytes of its key and of its value, little-endian.
 const HEAD_BYTES: usize = 16;
+
+/// What is said of an error of the operating system's.
+const CANNOT_USE: &str = "cannot use a temporary file";
 
 /// Runs in a file that is gone when this is dropped, or the process ends.
 #[derive(Debug)]
@@ -60,8 +65,9 @@ impl Spilled {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn merge(self, bytes: u64) -> Result<Merge> {
-        let file = self.file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    pub fn merge(&mut self, bytes: u64) -> Result<Merge> {
+        self.file.flush()?;
+        let file = self.file.get_ref().try_clone()?;
         let piece = (bytes / self.ends.len().max(1) as u64).max(LEAST_READ_BYTES);
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let runs = starts.zip(&self.ends).map(|(at, end)| RunReader::new(at, *end, piece));
@@ -70,6 +76,58 @@ impl Spilled {
             merge.advance(run, Vec::new())?;
         }
         Ok(merge)
+    }
+}
+
+/// Sorted runs: all but the last in a file.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    last: Option<Rows>,
+    spilled: Option<Spilled>,
+}
+
+impl Gathered {
+    /// A single run.
+    pub fn of(run: Rows) -> Self {
+        Self { last: Some(run), spilled: None }
+    }
+
+    /// Takes a run, and puts the one before into a file in a directory; gives that one's memory back.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn add(&mut self, run: Rows, directory: &Path) -> anyhow::Result<Option<Rows>> {
+        let Some(before) = self.last.replace(run) else { return Ok(None) };
+        let cannot = || format!("cannot write a temporary file to {}", directory.display());
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            None => self.spilled.insert(Spilled::new(directory).with_context(cannot)?),
+        };
+        spilled.add(&before).with_context(cannot)?;
+        Ok(Some(before))
+    }
+
+    /// Is told that no more come. If there are several, the last one is in the file too then, and its memory is empty.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn end(&mut self) -> anyhow::Result<()> {
+        let last = self.last.as_mut().expect("a run was loaded, an empty one at least");
+        if let Some(spilled) = &mut self.spilled {
+            spilled.add(last).context(CANNOT_USE)?;
+            last.clear();
+        }
+        Ok(())
+    }
+
+    /// The rows of a single run, or memory for rows, and those of several runs, which are merged with some `bytes` of memory.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn rows(&mut self, bytes: u64) -> anyhow::Result<(Rows, Option<Merge>)> {
+        let rows = self.last.take().unwrap_or_default();
+        let merge = self.spilled.as_mut().map(|spilled| spilled.merge(bytes));
+        Ok((rows, merge.transpose().context(CANNOT_USE)?))
     }
 }
 
@@ -89,7 +147,12 @@ impl Merge {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn fill(&mut self, rows: &mut Rows, bytes: u64, rejected: &mut Rejections) -> Result<bool> {
+    pub fn fill(
+        &mut self,
+        rows: &mut Rows,
+        bytes: u64,
+        rejected: &mut Rejections,
+    ) -> anyhow::Result<bool> {
         while (rows.bytes() as u64) < bytes {
             let Some(Reverse((key, line, run))) = self.next.pop() else { return Ok(false) };
             if self.last.as_ref() == Some(&key) {
@@ -98,7 +161,7 @@ impl Merge {
                 rows.push(line, &key, self.runs[run].value());
             }
             let spare = self.last.replace(key).unwrap_or_default();
-            self.advance(run, spare)?;
+            self.advance(run, spare).context(CANNOT_USE)?;
         }
         Ok(true)
     }

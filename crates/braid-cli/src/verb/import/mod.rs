@@ -3,8 +3,8 @@
 //! A thread reads rows, and gathers as many as the memory allows for one run. Each run is sorted by its keys; if there
 //! are several, they are kept in a temporary file and merged from there. So records lie in the log in the order of their
 //! keys, and scans read them in large pieces. A table that is new is filled by many
-//! transactions while nobody sees it, and published by one; one that is there already is written by a single
-//! transaction, which must fit into memory.
+//! transactions while nobody sees it, and published by one; a paged one that is there already is written by a bulk operation, another
+//! by a single transaction, which must fit into memory.
 
 mod csv;
 mod index;
