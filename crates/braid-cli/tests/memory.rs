@@ -3,11 +3,17 @@
 mod common;
 
 use std::fmt::Write as _;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use braiddb::{Database, Options, Table, TableOptions};
 use common::limit::{Watched, with_limit};
-use common::{Braid, LIMIT};
+use common::{Braid, LIMIT, ended};
 use pollster::block_on;
+
+/// MiB of `--memory`: the least with which the log's buffer has its usual size.
+const MEMORY: u64 = 68;
 
 /// Many runs, and more than a transaction may have on paged tables; or a row twice, far from the first.
 #[test]
@@ -50,5 +56,54 @@ fn a_paged_table_that_is_there_takes_more_than_a_transaction_may_have() {
         assert_eq!(block_on(db.get(&table, &ROWS)).unwrap().as_deref(), Some("stays"));
         assert_eq!(block_on(db.len(&table)).unwrap(), ROWS + 1);
         db.close().unwrap();
+    });
+}
+
+/// The most memory that a process had, as far as it was seen, in MiB.
+fn most_memory(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib >> 10)
+}
+
+/// Runs a command that is to succeed; the most memory that it had.
+fn memory_of(braid: &Braid, words: &[&str]) -> u64 {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_braid"))
+        .args(words)
+        .args(["--threads", "2", "--memory", &MEMORY.to_string(), "--db"])
+        .arg(braid.directory())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut most = 0;
+    while child.try_wait().unwrap().is_none() {
+        // Who has ended says no more.
+        most = most_memory(child.id()).unwrap_or(most);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(ended(&mut child).success(), "{words:?}");
+    most
+}
+
+/// An import and a scan of many rows. Without `--memory` the import takes more than the bound here, which leaves room for the
+/// program itself and the runs of the import.
+#[test]
+fn an_import_and_a_scan_take_no_more_memory_than_said() {
+    const ROWS: u64 = 100_000;
+    with_limit(LIMIT.as_secs(), |_| {
+        let braid = Braid::new();
+        let text = (0..ROWS).fold("id,n\n".to_owned(), |mut text, row| {
+            writeln!(text, "k{:07},{row:0500}", row * 7_919 % ROWS).unwrap();
+            text
+        });
+        let file = braid.file("rows.csv", &text);
+        drop(text);
+        let import = ["import", &file, "--table", "t", "--key", "id", "--paged"];
+        for words in [&import[..], &["scan", "t"]] {
+            let most = memory_of(&braid, words);
+            assert!(most > MEMORY / 4, "{words:?}: only {most} MiB were seen");
+            assert!(most <= MEMORY * 5 / 2, "{words:?}: {most} MiB of memory");
+        }
     });
 }
