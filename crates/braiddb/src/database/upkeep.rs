@@ -35,13 +35,14 @@ pub struct Compaction {
     pub page_bytes: u64,
 }
 
-/// What a check of a database found.
+/// What a check of a database found: in its log, among its records, on the pages that they are on, and in the images of pages
+/// that the newest checkpoint leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CheckReport {
     /// Blocks of the log, all of them whole, unless one is among the problems.
     pub blocks: u64,
-    /// Records that were read, those of the catalog included.
+    /// Records that were read, those of the catalog and of paged tables included.
     pub records: u64,
     /// Pages that the newest checkpoint leads to, all of them whole, unless one is among the problems.
     pub pages: u64,
@@ -124,8 +125,12 @@ impl Database {
     /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
     /// again what is. So does every checkpoint that is due by
     /// [`Options::checkpoint_bytes`](super::Options::checkpoint_bytes).
-    /// Transactions go on meanwhile; what they may still see is waited for. If the future is dropped,
-    /// the compaction goes on all the same.
+    /// Transactions go on meanwhile; what they may still see is waited for, bulk operations
+    /// ([`Database::run_bulk`]) to their ends. If the future is dropped, the compaction goes on all the same.
+    ///
+    /// Of paged tables nothing is logged again: the checkpoint leads to images of their pages, so the log before it is
+    /// freed where no record of another table is. Pages are not moved within their files (`pages-*.zone`), so those do not
+    /// become shorter by it but where their ends are free.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};

@@ -38,7 +38,7 @@ mod spare;
 mod stats;
 mod tail;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;
 mod tracker;
 mod waiting;
 #[cfg(all(test, loom))]

@@ -48,7 +48,8 @@ pub(super) const FIGURES: &[Figure] = &[
         found: "TPC-C at 32.8 k/s without transactions; with lists of them 0.96, with shared latches 0.95, with versions \
                 0.82 of it; without in-place updates a fifth",
         differs: "10 read-modify-writes in place of TPC-C where there is no engine: a bare tree changed in place, then with \
-                  a state for each transaction; Braid always makes a version beside the old one, and has no undo log",
+                  a state for each transaction; Braid's tables are those in memory here, of which each write makes a version \
+                  beside the old one (paged tables are written in place), and there is no undo log",
         run: layers,
     },
     Figure {

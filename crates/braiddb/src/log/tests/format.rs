@@ -5,14 +5,32 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 
-/// The tables of one chapter of the page: offset and bytes of each field, by its first words.
-fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
+/// One chapter of the page.
+fn chapter(name: &str) -> &'static str {
     let page = include_str!("../../../../../docs/format.md");
-    let (_, chapter) = page.split_once(&format!("\n## {chapter}\n")).expect("the chapter is there");
-    let chapter = chapter.split("\n## ").next().unwrap();
+    let (_, chapter) = page.split_once(&format!("\n## {name}\n")).expect("the chapter is there");
+    chapter.split("\n## ").next().unwrap()
+}
+
+/// The first bit of a field of a number, as a table of a chapter has it, and how many bits it has.
+pub(crate) fn bits(chapter: &str, name: &str) -> (u32, u32) {
+    let row = |line: &'static str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let (first, last) = cells.get(1)?.split_once(" to ")?;
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        cells[2].starts_with(name).then_some((first, last - first + 1))
+    };
+    let mut found = self::chapter(chapter).lines().filter_map(row);
+    let bits = found.next().unwrap_or_else(|| panic!("{name} in {chapter}"));
+    assert!(found.next().is_none(), "{name} is one field");
+    bits
+}
+
+/// The tables of one chapter of the page: offset and bytes of each field, by its first words.
+pub(crate) fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
     let mut fields = BTreeMap::new();
     let mut end = 0;
-    for line in chapter.lines().filter(|line| line.starts_with("| ")) {
+    for line in self::chapter(chapter).lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let Ok(offset) = cells[1].parse::<usize>() else { continue };
         assert_eq!(offset, end, "fields lie end to end: {line}");
@@ -24,7 +42,7 @@ fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
 }
 
 /// Puts numbers into fields, named by how their description starts.
-fn fill(chapter: &str, into: &mut [u8], values: &[(&str, u64)]) {
+pub(crate) fn fill(chapter: &str, into: &mut [u8], values: &[(&str, u64)]) {
     let fields = fields(chapter);
     assert_eq!(fields.values().filter(|(_, bytes)| *bytes > 0).count(), values.len(), "{chapter}");
     for (name, value) in values {

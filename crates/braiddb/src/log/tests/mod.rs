@@ -2,7 +2,7 @@
 
 mod corruption;
 mod failure;
-mod format;
+pub(crate) mod format;
 mod growth;
 mod read_ahead;
 mod reopen;

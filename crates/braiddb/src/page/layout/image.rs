@@ -1,7 +1,7 @@
 //! Images: pages as they are on disk.
 //!
 //! An image is the page's bytes with a checksum, without what is true in memory only, and with zeros
-//! where nothing is: nothing that was deleted leaves the process.
+//! between entries and cells (`docs/format.md`). Words that were freed among the cells are as they were.
 
 use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageKind, PageWord, SlotFlags, WORD_BYTES};
 

@@ -9,6 +9,7 @@ use proptest::test_runner::TestCaseError;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::latch::Latch;
+use crate::log::tests::format;
 use crate::rid::TableId;
 
 /// A key, its value and flags.
@@ -331,25 +332,172 @@ fn damage_of_an_image_is_told() {
     });
 }
 
-/// Bytes of a page are stable: what is written today is read tomorrow.
+/// Puts a number into bits of an entry's word, as documented.
+fn documented_bits(values: &[(&str, u64)]) -> u64 {
+    let mut word = 0;
+    for (name, value) in values {
+        let (first, bits) = format::bits("Entry of a page", name);
+        assert!(value >> bits == 0, "{name} has {bits} bits");
+        word |= value << first;
+    }
+    word
+}
+
+/// An image made of what is documented: the header's fields, entries with the bytes of their heads and the bits of their
+/// words, and cells up to the end.
+fn documented_image(
+    header: &[(&str, u64)],
+    hints: &[&[u8; 4]],
+    entries: &[(&[u8; 8], u64)],
+    cells: &[u8],
+) -> Vec<u8> {
+    let mut image = vec![0; 4096];
+    format::fill("Page", &mut image, header);
+    let at = |chapter: &str, name: &str| {
+        let fields = format::fields(chapter);
+        fields.into_iter().find(|(field, _)| field.starts_with(name)).expect("a field").1
+    };
+    let (start, bytes) = at("Page", "hints");
+    image[start..start + bytes].fill(0xff);
+    for (hint, to) in hints.iter().zip(image[start..].chunks_exact_mut(4)) {
+        to.copy_from_slice(&u32::from_be_bytes(**hint).to_le_bytes());
+    }
+    let mut end = at("Page", "the entries").0;
+    for (head, word) in entries {
+        let numbers = [("head", u64::from_be_bytes(**head)), ("word", *word)];
+        format::fill("Entry of a page", &mut image[end..end + 16], &numbers);
+        end += 16;
+    }
+    let cells_at = image.len() - cells.len();
+    image[cells_at..].copy_from_slice(cells);
+    let (start, bytes) = at("Page", "checksum");
+    assert_eq!(start, 0);
+    let checksum = crc32c::crc32c(&image[bytes..]);
+    image[..bytes].copy_from_slice(&checksum.to_le_bytes());
+    image
+}
+
+/// Bytes of a page are stable: what is written today is read tomorrow, and by whoever has read `docs/format.md`.
 #[test]
 fn the_bytes_of_a_page_are_as_documented() {
     with_limit(PART_SECONDS, |_| {
-        let page = PageCopy::zeros(4096);
-        let page = page.page();
+        let copy = PageCopy::zeros(4096);
+        let page = copy.page();
         page.format(&leaf(0x0102, b"aa", Some(b"ab")));
-        page.insert(0, b"abcdefghijkl", b"value", SlotFlags::DELETED);
+        page.set_bulk_epoch(77);
+        page.insert(0, b"abc", b"gone", SlotFlags::NONE);
+        page.remove(0);
+        page.insert(0, b"aa", b"", SlotFlags::BULK_CREATED);
+        page.insert(1, b"abcdefghijkl", b"value", SlotFlags::DELETED.with(SlotFlags::BULK_DELETED));
+        let number = 0x0304_u64.to_le_bytes();
+        let flags = SlotFlags::OVERFLOW.with(SlotFlags::VERSIONED);
+        page.insert_cell(2, b"abd", (&number, 5_000), flags);
         let mut image = vec![0; 4096];
         page.write_image(&mut image);
-        let (header, entry) = (&image[4..56], &image[128..144]);
-        assert_eq!(header[..20], [1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 252, 1, 0, 0]);
-        assert_eq!(header[20..36], [0; 16]);
-        assert_eq!(header[36..46], [255, 1, 2, 0, 254, 1, 2, 0, 1, 0]);
-        assert_eq!(image[64..72], *b"edcb\xff\xff\xff\xff", "hints");
-        assert_eq!(entry[..8], *b"ihgfedcb", "the head, after the prefix");
-        let word = u64::from_le_bytes(entry[8..].try_into().unwrap());
-        assert_eq!(word, 508 | 12 << 13 | 5 << 25 | 1 << 50);
-        assert_eq!(image[508 * 8..], *b"jkl\0\0\0\0\0value\0\0\0ab\0\0\0\0\0\0aa\0\0\0\0\0\0");
+        let header = [
+            ("checksum", 0),
+            ("kind", 1),
+            ("level", 0),
+            ("number of entries", 3),
+            ("page id", 0x0102),
+            ("table", TABLE.0.into()),
+            ("lowest cell", 506),
+            ("freed words", 1),
+            ("not used", 0),
+            ("epoch", 77),
+            ("low fence", 511 | 2 << 16),
+            ("high fence", 510 | 2 << 16),
+            ("prefix", 1),
+            ("reserved", 0),
+            ("hints", 0),
+        ];
+        let key = |bytes| ("bytes of the whole key", bytes);
+        let value = |bytes| ("in a leaf, bytes of the value", bytes);
+        let cell = |word| ("the word at which", word);
+        let entries: [(&[u8; 8], u64); 3] = [
+            (
+                b"a\0\0\0\0\0\0\0",
+                documented_bits(&[key(2), ("in a leaf, a bulk operation made", 1)]),
+            ),
+            (
+                b"bcdefghi",
+                documented_bits(&[
+                    cell(507),
+                    key(12),
+                    value(5),
+                    ("in a leaf, the record is deleted", 1),
+                    ("in a leaf, a bulk operation deleted", 1),
+                ]),
+            ),
+            (
+                b"bd\0\0\0\0\0\0",
+                documented_bits(&[
+                    cell(506),
+                    key(3),
+                    value(5_000),
+                    ("in a leaf, the value lies elsewhere", 1),
+                ]),
+            ),
+        ];
+        let cells =
+            b"\x04\x03\0\0\0\0\0\0jkl\0\0\0\0\0value\0\0\0gone\0\0\0\0ab\0\0\0\0\0\0aa\0\0\0\0\0\0";
+        let hints: [&[u8; 4]; 3] = [b"a\0\0\0", b"bcde", b"bd\0\0"];
+        assert_eq!(image, documented_image(&header, &hints, &entries, cells));
+    });
+}
+
+#[test]
+fn the_bytes_of_an_inner_page_are_as_documented() {
+    with_limit(PART_SECONDS, |_| {
+        let copy = PageCopy::zeros(4096);
+        let page = copy.page();
+        page.format(&Format { level: 1, page: 9, table: TABLE, low: b"", high: None });
+        // As many that each hint but the last is of every second one.
+        page.insert_child(0, b"", 1 << 30);
+        for number in 1..18 {
+            page.insert_child(number, &[b'k', number as u8], number as u64);
+        }
+        page.insert_child(18, b"long separator", 18);
+        let mut image = vec![0; 4096];
+        page.write_image(&mut image);
+        let header = [
+            ("checksum", 0),
+            ("kind", 2),
+            ("level", 1),
+            ("number of entries", 19),
+            ("page id", 9),
+            ("table", TABLE.0.into()),
+            ("lowest cell", 510),
+            ("freed words", 0),
+            ("not used", 0),
+            ("epoch", 0),
+            ("low fence", 511),
+            ("high fence", 0),
+            ("prefix", 0),
+            ("reserved", 0),
+            ("hints", 0),
+        ];
+        let heads: Vec<[u8; 8]> = (0..19)
+            .map(|number| match number {
+                0 => [0; 8],
+                18 => *b"long sep",
+                _ => [b'k', number, 0, 0, 0, 0, 0, 0],
+            })
+            .collect();
+        let word = |number: u64| match number {
+            0 => documented_bits(&[("in an inner page", 1 << 30)]),
+            18 => documented_bits(&[
+                ("the word at which", 510),
+                ("bytes of the whole key", 14),
+                ("in an inner page", 18),
+            ]),
+            _ => documented_bits(&[("bytes of the whole key", 2), ("in an inner page", number)]),
+        };
+        let entries: Vec<_> = heads.iter().zip((0..19).map(word)).collect();
+        let hints: Vec<&[u8; 4]> =
+            heads.iter().step_by(2).map(|head| head.first_chunk().unwrap()).collect();
+        let cells = b"arator\0\0\0\0\0\0\0\0\0\0";
+        assert_eq!(image, documented_image(&header, &hints, &entries, cells));
     });
 }
 
