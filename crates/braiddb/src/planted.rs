@@ -67,6 +67,8 @@ pub enum Bug {
     PlaceOfCheckpointReused,
     ZoneNotSynced,
     UnsettledImageListed,
+    UndecidedSlotListed,
+    OrphanDropped,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.
@@ -97,7 +99,7 @@ impl Bug {
     ];
 
     /// Those of the recovery of paged tables.
-    pub const PAGES: [Self; 8] = [
+    pub const PAGES: [Self; 9] = [
         Self::VersionNotDurable,
         Self::CheckpointBeforeTablesListed,
         Self::CheckpointAheadOfLog,
@@ -106,6 +108,7 @@ impl Bug {
         Self::PlaceOfCheckpointReused,
         Self::ZoneNotSynced,
         Self::UnsettledImageListed,
+        Self::UndecidedSlotListed,
     ];
 
     /// Those of answers other than values, ahead of what they depend on: crashes find them too.
@@ -118,7 +121,7 @@ impl Bug {
     ];
 
     /// Those of pages that leave memory and are loaded: schedules of several workers find them.
-    pub const PAGING: [Self; 7] = [
+    pub const PAGING: [Self; 8] = [
         Self::PlaceBeforeImage,
         Self::PageLeavesThoughChanged,
         Self::PageNotCheckedAfterFault,
@@ -126,6 +129,7 @@ impl Bug {
         Self::ParentNotDirtyAfterSplit,
         Self::EmptiedLeafTakenForEmpty,
         Self::RoomForUndoNotKept,
+        Self::OrphanDropped,
     ];
 
     /// Those that only a serializable transaction suffers from.

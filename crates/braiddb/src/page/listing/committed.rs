@@ -8,6 +8,7 @@ use crate::page::tidy::prune_on;
 use crate::page::tree::LatchedLeaf;
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
 use crate::page::versions::{Mapping, Start};
+use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::{StatusTable, Undecided, View};
 
@@ -55,6 +56,12 @@ impl PagedTable {
         for place in 0..leaf.count() {
             let flags = leaf.flags(place);
             if !flags.has(SlotFlags::VERSIONED) && !flags.is_marked() {
+                continue;
+            }
+            if is_planted(Bug::UndecidedSlotListed)
+                && !flags.has(SlotFlags::DELETED)
+                && !flags.is_marked()
+            {
                 continue;
             }
             let key = leaf.page().page.key(place);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use super::mapping::Mapping;
 use crate::page::map::PageId;
+use crate::planted::{Bug, is_planted};
 use crate::sync::ModelMutex;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
@@ -53,7 +54,7 @@ impl Orphans {
     /// Takes over the mapping table of a page that is about to leave memory, and is latched; with whether all of its slots
     /// are of deleted records.
     pub(in crate::page) fn put(&self, id: PageId, word: u64, all_deleted: bool) {
-        if word == 0 {
+        if word == 0 || is_planted(Bug::OrphanDropped) {
             return;
         }
         let before = self.shard(id).lock().insert(id, Orphan { word, all_deleted });
