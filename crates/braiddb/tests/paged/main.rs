@@ -6,6 +6,9 @@ mod bulk_gates;
 #[path = "../common/mod.rs"]
 mod common;
 mod deep_indexes;
+#[path = "../common/expiring.rs"]
+mod expiring;
+mod expiry;
 mod large;
 mod large_attack;
 mod loads;

@@ -287,3 +287,48 @@ fn room_that_undoing_does_not_need_any_more_is_used() {
         }
     });
 }
+
+/// A commit stamps changes, wherever the pages are: it loads none.
+#[test]
+fn a_commit_touches_no_page() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::default().workers(1).page_frames(Some(16));
+        let db = Database::open(directory.path(), options).unwrap().watched();
+        let table: Table<u64, [u8]> = create_table(&db, "records", true);
+        for keys in (0..4000_u64).collect::<Vec<_>>().chunks(100) {
+            let (table, keys) = (table.clone(), keys.to_vec());
+            db.run_blocking(async move |tx| {
+                for key in &keys {
+                    tx.insert(&table, key, &[1; 400]).await?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+        // Nothing is collected as long as it is there: that may load pages, after a commit.
+        let snapshot = block_on(db.snapshot()).unwrap();
+        for round in 0..20 {
+            let (inner, looked_at) = (table.clone(), db.clone());
+            let before = db.run_blocking(async move |tx| {
+                // A few leaves, far from what is read afterwards.
+                for key in 0..40 {
+                    tx.put(&inner, &key, &[round; 400]).await?;
+                }
+                // Of these leaves there are many times as many as frames.
+                for _ in 0..2 {
+                    let mut scan = tx.scan(&inner, 1000..)?;
+                    while scan.next().await?.is_some() {}
+                }
+                Ok(looked_at.stats().pages.faults)
+            });
+            let before = before.unwrap();
+            let after = db.stats().pages.faults;
+            assert_eq!(after, before, "no page was loaded in round {round}");
+            assert_eq!(block_on(db.get(&table, &20)).unwrap(), Some(vec![round; 400]));
+            assert!(db.stats().pages.faults > after, "the record's page had left memory");
+        }
+        drop(snapshot);
+        db.close().unwrap();
+    });
+}
