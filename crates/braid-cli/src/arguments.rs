@@ -76,8 +76,8 @@ pub enum Verb {
     /// the same order, in the order of the keys. Without both, records have a field "key" and a field "value",
     /// whatever the table's types. A file is there when it is whole and on disk, and then replaces one of its name. Numbers and
     /// tuples come back as such where braid import finds the table there; a table that it makes has keys and values of text.
-    Export {
     /// Values of types that only their program knows are their bytes, such as 0x00ff, which braid import takes there too.
+    Export {
         /// Which database.
         #[command(flatten)]
         store: StoreArguments,
