@@ -138,6 +138,8 @@ fn judge(report: &mut Report, settings: &Settings) {
 /// The width that tunes itself beside fixed ones.
 fn sweep(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let name = |width: usize| format!("width {width}");
+    // A database for each width takes the memory of all others.
+    stage.beds.clear();
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
     for width in std::iter::once(None).chain(WIDTHS.map(Some)) {
         let settings = Settings { width, workers: 1, ..settings.clone() };
@@ -150,6 +152,7 @@ fn sweep(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     }
     let what = "transactions of 10 uniform point reads by one worker, by how many are interleaved";
     let mut report = stage.measure("reads", what, settings, subjects)?;
+    stage.beds.clear();
     report.workload = format!("reads-{}-widths", crate::scale::count::Count(settings.records));
     let rate = |width| Some((width, report.subject(&name(width))?.rate.median));
     let rates: Vec<_> = WIDTHS.into_iter().filter_map(rate).collect();

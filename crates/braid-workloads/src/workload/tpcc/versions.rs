@@ -1,8 +1,8 @@
 //! What versions cost: the mix on pages, one transaction after the other, and the same statements within bulk operations,
-//! which change records in place and make no versions. Umbra (§5.2) has 27.0 and 32.8 thousand a second with one client.
+//! which make no versions. Umbra (§5.2) has 27.0 and 32.8 thousand a second with one client.
 //!
-//! A bulk operation also spares that each transaction begins and commits, which counts as a cost of versions here: the
-//! ratio is an upper bound.
+//! A bulk operation spares that each transaction begins and commits, and has costs of its own: what a record was before lies
+//! beside what it is, on its page.
 
 use std::time::{Duration, Instant};
 
