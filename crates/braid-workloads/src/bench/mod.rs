@@ -340,8 +340,9 @@ mod tests {
             "in memory, serializable", "in memory, serial safety net", "in memory, sequential",
         ];
         tpch: ["tpch", "--quick"] => [
-            "in memory", "in memory, refreshed", "paged", "paged, refreshed",
+            "in memory", "in memory, refreshed", "paged", "paged, refreshed", "paged, refreshed in bulk",
             "paged, 4 times the memory", "paged, 4 times the memory, refreshed",
+            "paged, 4 times the memory, refreshed in bulk",
         ];
         smallbank: ["smallbank", "--quick"] => [
             "durable, serializable", "durable, snapshot", "in memory, serializable",

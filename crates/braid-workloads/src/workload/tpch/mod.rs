@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use braiddb::{Database, Durability, RunOptions, TableOptions};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use generate::{Generator, LINES_OF_ORDER, ORDERS};
 use queries::{Answer, Query};
 use refresh::{Expected, Refreshes};
@@ -40,12 +40,16 @@ const CACHED: &str = "paged";
 const LARGER: &str = "paged, 4 times the memory";
 /// What is added to the name of one whose queries run beside refreshes.
 const REFRESHED: &str = ", refreshed";
+/// The same, where each refresh is a bulk operation, which only paged tables have.
+const IN_BULK: &str = ", refreshed in bulk";
 /// How many times as large as the memory for its pages a table is.
 const TIMES: u64 = 4;
 /// The least that a budget may be with the log's ring, which is small in a small one.
 const LEAST_BUDGET: u64 = (32 << 20) + 1;
 /// What a line takes in memory with its part of an order, about.
 const LINE_BYTES: u64 = 320;
+/// The same on pages.
+const LINE_ON_PAGE_BYTES: u64 = 210;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TpchDefaults;
@@ -64,6 +68,10 @@ pub(crate) struct TpchArguments {
     #[command(flatten)]
     scale: Scale<TpchDefaults>,
 
+    /// The tables that are compared.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kept::value_variants().to_vec())]
+    tables: Vec<Kept>,
+
     #[command(flatten)]
     place: PlaceArguments,
 }
@@ -71,8 +79,19 @@ pub(crate) struct TpchArguments {
 impl TpchArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
-        measure(stage, &self.scale.settings(), &self.place.make()?)
+        measure(stage, &self.scale.settings(), &self.tables, &self.place.make()?)
     }
+}
+
+/// Where tables are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kept {
+    /// In memory.
+    Memory,
+    /// On pages, all of which are in memory.
+    Paged,
+    /// On pages, of which a quarter fits into memory.
+    Larger,
 }
 
 /// A database with loaded tables, and the rows that are loaded in a second.
@@ -95,7 +114,14 @@ impl Loaded {
         let lines_a_second =
             (LINES_OF_ORDER * generator.orders()) as f64 / begin.elapsed().as_secs_f64();
         let expected = Arc::new(Expected::new(loaded.clone()));
-        let refreshes = Refreshes { database, tables, generator, expected, pairs: 0 };
+        let refreshes = Refreshes {
+            database,
+            tables,
+            generator,
+            expected,
+            pairs: Arc::default(),
+            in_bulk: false,
+        };
         Ok(Self { name, refreshes, lines_a_second })
     }
 }
@@ -200,34 +226,52 @@ impl Subject for Queries {
     }
 }
 
-fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
+fn measure(
+    stage: &mut Stage,
+    settings: &Settings,
+    kept: &[Kept],
+    place: &Place,
+) -> Result<Report, Error> {
     stage.beds.clear();
     let generator = Generator::new(settings.seed, settings.records.max(1));
     let (orders, lines) = (generator.orders(), LINES_OF_ORDER * generator.orders());
-    check_memory(orders, 2 * lines * LINE_BYTES)?;
-    stage.progress.doing(format!("loading {} orders, three times", number::grouped(orders)));
+    let whole = kept.iter().filter(|kept| **kept != Kept::Larger).count() as u64;
+    check_memory(orders, whole * lines * LINE_BYTES)?;
+    stage.progress.doing(format!("loading {} orders", number::grouped(orders)));
     let mut loaded = Answer::default();
     (0..orders).for_each(|number| loaded.add(&generator.order(number), 1));
 
     let opening = Opening::braided(settings);
     let paged = TableOptions::default().paged();
-    let hot = Database::in_memory(opening.options())?;
-    let hot = Loaded::load(HOT, hot, TableOptions::default(), generator, &loaded)?;
     let open = |name, budget: Option<u64>| {
         let options = opening.durability(Durability::Volatile).options().memory_budget(budget);
         Database::open(place.join(name), options)
     };
-    let cached = Loaded::load(CACHED, open("cached", None)?, paged, generator, &loaded)?;
-    let page_bytes = cached.refreshes.database.stats().memory.pages;
-    let budget = (page_bytes / TIMES).max(LEAST_BUDGET);
-    let larger = Loaded::load(LARGER, open("larger", Some(budget))?, paged, generator, &loaded)?;
+    let (mut databases, mut page_bytes) = (Vec::new(), lines * LINE_ON_PAGE_BYTES);
+    for kept in Kept::value_variants().iter().filter(|one| kept.contains(one)) {
+        let (name, database, options) = match kept {
+            Kept::Memory => (HOT, Database::in_memory(opening.options())?, TableOptions::default()),
+            Kept::Paged => (CACHED, open("cached", None)?, paged),
+            Kept::Larger => {
+                let budget = (page_bytes / TIMES).max(LEAST_BUDGET);
+                (LARGER, open("larger", Some(budget))?, paged)
+            }
+        };
+        let database = Loaded::load(name, database, options, generator, &loaded)?;
+        if *kept == Kept::Paged {
+            page_bytes = database.refreshes.database.stats().memory.pages;
+        }
+        databases.push(database);
+    }
 
-    let databases = [hot, cached, larger];
     let refreshed: Vec<Rc<Cell<_>>> = databases.iter().map(|_| Rc::default()).collect();
     let subjects = databases.iter().zip(&refreshed).flat_map(|(database, refreshed)| {
-        [false, true].map(|is_refreshed| {
-            let name = format!("{}{}", database.name, if is_refreshed { REFRESHED } else { "" });
-            let (refreshes, refreshed) = (database.refreshes.clone(), refreshed.clone());
+        let ways = [("", false, false), (REFRESHED, true, false), (IN_BULK, true, true)];
+        let ways = ways.into_iter().filter(|(.., in_bulk)| database.name != HOT || !in_bulk);
+        ways.map(|(way, is_refreshed, in_bulk)| {
+            let name = format!("{}{way}", database.name);
+            let refreshes = Refreshes { in_bulk, ..database.refreshes.clone() };
+            let refreshed = refreshed.clone();
             Box::new(Queries { name, refreshes, is_refreshed, refreshed }) as Box<dyn Subject>
         })
     });
@@ -243,6 +287,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     for (database, refreshed) in databases.iter().zip(&refreshed) {
         let name = database.name;
         report.ratio(&format!("{name}{REFRESHED}"), name);
+        report.ratio(&format!("{name}{IN_BULK}"), name);
         let rate = database.lines_a_second;
         report.fact(format!("lines loaded a second, {name}"), rate, number::scaled(rate));
         let (rows, time) = refreshed.get();

@@ -1,8 +1,8 @@
-//! Refreshes, each one transaction: RF1 inserts the orders that come next, RF2 deletes the oldest, a thousandth of
+//! Refreshes, each one transaction, or one bulk operation: RF1 inserts the orders that come next, RF2 deletes the oldest, a thousandth of
 //! all. What queries may find while they run is kept.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braiddb::{Database, Error, Transaction};
@@ -72,21 +72,24 @@ pub(super) struct Refreshes {
     pub(super) tables: Tables,
     pub(super) generator: Generator,
     pub(super) expected: Arc<Expected>,
-    /// Pairs of refreshes that are over.
-    pub(super) pairs: u64,
+    /// Pairs of refreshes that are over, by whoever made them.
+    pub(super) pairs: Arc<AtomicU64>,
+    /// Whether each is a bulk operation.
+    pub(super) in_bulk: bool,
 }
 
 impl Refreshes {
     /// Makes pairs of refreshes, one at least, until it is told to stop; how many rows these changed.
-    pub(super) fn run(&mut self, stop: &AtomicBool) -> Result<u64, Error> {
+    pub(super) fn run(&self, stop: &AtomicBool) -> Result<u64, Error> {
         let mut rows = 0;
         loop {
             let each = (self.generator.orders() / PART).max(1);
-            let oldest = self.pairs * each;
+            // Relaxed: one thread at a time makes refreshes.
+            let oldest = self.pairs.load(Ordering::Relaxed) * each;
             let next = oldest + self.generator.orders();
             rows += self.refresh(next..next + each, Kind::Insertion)?;
             rows += self.refresh(oldest..oldest + each, Kind::Deletion)?;
-            self.pairs += 1;
+            self.pairs.fetch_add(1, Ordering::Relaxed);
             // Relaxed: what is told by it is told by the thread's end.
             if stop.load(Ordering::Relaxed) {
                 return Ok(rows);
@@ -99,7 +102,8 @@ impl Refreshes {
         let rows = orders.iter().map(|order| 1 + order.lines.len() as u64).sum();
         self.expected.begin(&orders, kind);
         let tables = self.tables.clone();
-        self.database.run_blocking(async move |tx| {
+        let listed = (tables.orders.clone(), tables.lines.clone());
+        let body = async move |tx: &Transaction| {
             for order in &orders {
                 match kind {
                     Kind::Insertion => insert(tx, &tables, order).await?,
@@ -107,7 +111,11 @@ impl Refreshes {
                 }
             }
             Ok(())
-        })?;
+        };
+        match self.in_bulk {
+            true => pollster::block_on(self.database.run_bulk(listed, body))?,
+            false => self.database.run_blocking(body)?,
+        }
         self.expected.end();
         Ok(rows)
     }

@@ -21,6 +21,7 @@ fn queries_find_what_is_there_after_refreshes() {
     with_limit(LIMIT_SECONDS, |_| {
         let mut refreshes = loaded(3_000);
         for pairs in 1..=5 {
+            refreshes.in_bulk = pairs % 2 == 0;
             let rows = refreshes.run(&AtomicBool::new(true)).unwrap();
             assert!(rows >= 2 * 3 * 2, "{rows} rows");
             assert_eq!(refreshes.expected.committed(), 2 * pairs);
