@@ -7,6 +7,11 @@ use super::table::Table;
 use super::transaction::Transaction;
 
 /// Tables and indexes that a closure is given: a reference to one, or a tuple or an array of such.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be lent to a closure",
+    label = "no reference to a table or an index",
+    note = "give references: `&table`, or `(&a, &b)` for some; what they are of is cloned, and the closure is given references too"
+)]
 pub trait Handles: sealed::Cloned {}
 
 impl<T: sealed::Cloned> Handles for T {}
@@ -14,7 +19,13 @@ impl<T: sealed::Cloned> Handles for T {}
 mod sealed {
     use super::{Index, Table};
 
-    /// What is cloned for a closure.
+    /// What is cloned for a closure. A part of a tuple or an array that is none is told by this trait's name, so it says the
+    /// same.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be lent to a closure",
+        label = "no reference to a table or an index",
+        note = "give references: `&table`, or `(&a, &b)` for some; what they are of is cloned, and the closure is given references too"
+    )]
     pub trait Cloned {
         #[doc(hidden)]
         type Owned: Send + 'static;

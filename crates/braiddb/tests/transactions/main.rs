@@ -7,6 +7,7 @@ mod blocked_worker;
 mod common;
 mod concurrency;
 mod interactive_limits;
+mod lent;
 mod nested_executors;
 mod operations;
 mod panics;
