@@ -323,7 +323,9 @@ mod tests {
     }
 
     runs_quickly! {
-        airports: ["airports", "--quick"] => ["durable, braided", "in memory, sequential"];
+        airports: ["airports", "--quick"] => [
+            "durable, braided", "in memory, braided, 1 worker", "in memory, sequential",
+        ];
         reads: ["reads", "--quick"] => ["braided", "sequential", "bare lookup loop"];
         reads_sweep: ["reads", "--quick", "--sweep", "--no-reference"] => ["braided"];
         reads_policies: ["reads", "--quick", "--policies"] => ["batch", "pipeline"];
