@@ -131,9 +131,9 @@ workloads! {
     /// One insert a transaction: at the end of the keys, where all meet, and all over them.
     #[command(after_help = "--records are there before. Example: braid bench inserts -n 5M")]
     Inserts(inserts::InsertsArguments),
-    /// Load in key order: records a second, bytes a record.
+    /// Load in key order, in memory and durably: records a second, bytes a record.
     #[command(
-        after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here."
+        after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here. Give --dir to choose the disk."
     )]
     Load(load::LoadArguments),
     /// What the log carries: by block size, workers and flush unit, beside fio.
@@ -363,7 +363,9 @@ mod tests {
             "A, 1 a transaction, theta 0.99, serial safety net",
             "A, 1 a transaction, theta 0.99, snapshot",
         ];
-        load: ["load", "--quick"] => ["in key order", "from an iterator"];
+        load: ["load", "--quick"] => [
+            "in key order", "from an iterator", "from an iterator, durable",
+        ];
         log: ["log", "--quick"] => [LOG];
         timeline: ["timeline", "--quick"] => ["reads and updates"];
         timeline_paged: ["timeline", "--quick", "--paged"] => ["reads and updates"];

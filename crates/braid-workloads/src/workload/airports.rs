@@ -10,6 +10,7 @@ use std::time::Instant;
 use braiddb::{Database, Durability};
 use clap::Args;
 
+use super::bars;
 use super::flights::{self, Airport, Tables};
 use super::stage::Stage;
 use crate::engine::bed::Opening;
@@ -64,6 +65,18 @@ impl AirportsArguments {
         let settings = Settings { records: airports.len() as u64, ..settings };
         measure(stage, &settings, &airports, &Place::kept(self.dir.as_deref())?)
     }
+}
+
+/// The workload with the defaults, for a run of all of them.
+pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
+    let mut airports = flights::read(&source_tree_file())?;
+    let settings = Settings::defaults::<AirportsDefaults>(quick);
+    airports.truncate(usize::try_from(settings.records).unwrap_or(usize::MAX));
+    let settings = Settings { records: airports.len() as u64, ..settings };
+    let mut report = measure(stage, &settings, &airports, place)?;
+    let over = report.over("durable, braided", "durable, sequential");
+    report.bar("durable: braided over sequential", bars::AIRPORTS, over, !quick);
+    Ok(report)
 }
 
 /// Where the file is when this was built from its source tree.

@@ -3,7 +3,9 @@
 use clap::Args;
 
 use super::stage::Stage;
-use super::{bars, churn, commit, hot_cold, idle, load, paths, reads, rmw, scan, updates};
+use super::{
+    airports, bars, churn, commit, hot_cold, idle, load, paths, reads, rmw, scan, updates,
+};
 use crate::error::Error;
 use crate::harness::place::PlaceArguments;
 use crate::harness::report::Report;
@@ -25,8 +27,8 @@ impl AllArguments {
         type Measure<'a> = Box<dyn FnOnce(&mut Stage) -> Result<Report, Error> + 'a>;
         let quick = self.quick;
         let place = || self.place.make();
-        let all: [(&str, Measure<'_>); 13] = [
-            ("load", Box::new(|stage| load::at(stage, quick))),
+        let all: [(&str, Measure<'_>); 14] = [
+            ("load", Box::new(|stage| load::at(stage, quick, &place()?))),
             ("reads-large", Box::new(|stage| reads::at(stage, quick, bars::READS_LARGE))),
             ("reads-middle", Box::new(|stage| reads::at(stage, quick, bars::READS_MIDDLE))),
             ("widths", Box::new(|stage| reads::widths_at(stage, quick))),
@@ -36,6 +38,7 @@ impl AllArguments {
             ("paths", Box::new(|stage| paths::at(stage, quick))),
             ("reads-cached", Box::new(|stage| reads::at(stage, quick, bars::READS_CACHED))),
             ("commit", Box::new(|stage| commit::at(stage, quick, place()?))),
+            ("airports", Box::new(|stage| airports::at(stage, quick, &place()?))),
             ("hot-cold", Box::new(|stage| hot_cold::at(stage, quick, &place()?))),
             ("churn", Box::new(|stage| churn::at(stage, quick))),
             ("idle", Box::new(|stage| idle::at(stage, quick, &place()?))),

@@ -34,6 +34,8 @@ pub(crate) const UPDATES_OVER_SEQUENTIAL: Limit = at_least(2.0);
 pub(crate) const RMW_OVER_SEQUENTIAL: Limit = at_least(2.5);
 /// Published: transactions/s of ten read-modify-writes over 20 M records, CoroBase.
 pub(crate) const COROBASE_RMW: f64 = 145e3;
+/// Flights between airports, durable.
+pub(crate) const AIRPORTS: Limit = at_least(50.0);
 /// Scans of a hundred.
 pub(crate) const SCAN_OVER_SEQUENTIAL: Limit = at_least(0.95);
 /// Durable commits: over the same without a log; over one sync for each commit.

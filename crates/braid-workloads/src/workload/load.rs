@@ -1,6 +1,9 @@
-//! `load`: records a second and core when loading in key order, and what a record takes of memory.
+//! `load`: records a second and core when loading in key order, in memory and into a database on disk, and what a record takes
+//! of memory.
 
-use braiddb::Database;
+use std::path::Path;
+
+use braiddb::{Database, Durability};
 use clap::Args;
 
 use super::bars;
@@ -8,6 +11,7 @@ use super::stage::Stage;
 use crate::engine::bed::{Bed, Opening};
 use crate::engine::load;
 use crate::error::Error;
+use crate::harness::place::{Place, PlaceArguments};
 use crate::harness::process::OthersMeter;
 use crate::harness::report::{Report, Setting};
 use crate::harness::rounds::{Effort, Sample, repeat_in_turn};
@@ -27,21 +31,24 @@ impl Defaults for LoadDefaults {
 pub(crate) struct LoadArguments {
     #[command(flatten)]
     scale: Scale<LoadDefaults>,
+
+    #[command(flatten)]
+    place: PlaceArguments,
 }
 
 impl LoadArguments {
     /// Runs it.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
-        measure(stage, &self.scale.settings())
+        measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 
 /// The workload with the defaults, for a run of all of them.
-pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
-    measure(stage, &Settings::defaults::<LoadDefaults>(quick))
+pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
+    measure(stage, &Settings::defaults::<LoadDefaults>(quick), place)
 }
 
-fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
+fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Report, Error> {
     stage.beds.clear();
     let records = settings.records;
     let opening = Opening { workers: 1, ..Opening::braided(settings) };
@@ -62,9 +69,13 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         let sample = load::load_staged(&Database::in_memory(opening.options())?, records)?;
         Ok(Sample { transactions: records, ..sample })
     };
-    let mut both: [(&str, &mut dyn FnMut() -> _); 2] =
-        [("in key order", &mut round), ("from an iterator", &mut staged)];
-    let measured = repeat_in_turn(&mut both, settings.rounds, &stage.progress)?;
+    let mut durable = || load_durably(opening, records, &place.join("records"));
+    let mut all: [(&str, &mut dyn FnMut() -> _); 3] = [
+        ("in key order", &mut round),
+        ("from an iterator", &mut staged),
+        ("from an iterator, durable", &mut durable),
+    ];
+    let measured = repeat_in_turn(&mut all, settings.rounds, &stage.progress)?;
     let mut report = Report::new("load", "records of 8 + 8 bytes inserted in key order, 1 worker");
     report.others_percent = others.and_then(|others| others.percent());
     let rate = measured[0].rate.median;
@@ -83,10 +94,23 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         bytes_a_record(&mut report, "memory of the process", resident, records);
         a_record = Some(resident as f64 / records as f64);
     }
+    report.ratio("from an iterator, durable", "from an iterator");
+    report.notes.push(place.describe());
     let judged = records == bars::READS_LARGE && !settings.quick;
     report.fact("records loaded a second", rate, number::scaled(rate));
     report.bar("memory of a record", bars::RECORD_BYTES, a_record, judged);
     Ok(report)
+}
+
+/// Loads a new database on disk, which is removed afterwards; done is what is published, and so durable.
+fn load_durably(opening: Opening, records: u64, directory: &Path) -> Result<Sample, Error> {
+    let options = opening.durability(Durability::Group).options();
+    let database = Database::open(directory, options)?;
+    let sample = load::load_staged(&database, records)?;
+    database.close()?;
+    drop(database);
+    std::fs::remove_dir_all(directory).map_err(Error::file(directory))?;
+    Ok(Sample { transactions: records, ..sample })
 }
 
 fn bytes_a_record(report: &mut Report, what: &str, bytes: u64, records: u64) {
