@@ -4,14 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
+use crate::table_kind::create_table;
 use braiddb::{Database, Error, Options, Table};
 use pollster::block_on;
 
 /// Many times what a test takes.
 const LIMIT_SECONDS: u64 = 300;
 
+/// Few frames, so that most pages are on disk.
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(256 << 10).checkpoint_bytes(1 << 20)
+    Options::default()
+        .page_frames(Some(32))
+        .workers(2)
+        .log_segment_bytes(256 << 10)
+        .checkpoint_bytes(1 << 20)
 }
 
 /// The backup; a checkpoint that is due may be in the way for a while.
@@ -26,72 +32,76 @@ fn back_up(db: &Database, directory: &std::path::Path) -> Result<braiddb::Backup
 
 #[test]
 fn a_backup_is_everything_up_to_one_moment() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let db = Database::open(directory.path(), options()).unwrap().watched();
-        let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-        let over = Arc::new(AtomicBool::new(false));
-        // Transactions that have committed.
-        let committed = Arc::new(AtomicU64::new(0));
-        let writer = {
-            let (db, table, over) = (db.clone(), table.clone(), over.clone());
-            let committed = committed.clone();
-            std::thread::spawn(move || {
-                let mut number = 0u64;
-                // Each transaction moves a window: one record more at its end, one less at its start.
-                while !over.load(Ordering::Relaxed) {
-                    let table = table.clone();
-                    db.run_blocking(async move |tx| {
-                        tx.insert(&table, &number, &[number as u8; 400]).await?;
-                        if let Some(old) = number.checked_sub(1000) {
-                            tx.delete(&table, &old).await?;
-                        }
-                        Ok(())
-                    })
-                    .unwrap();
-                    number += 1;
-                    committed.store(number, Ordering::SeqCst);
-                }
-            })
-        };
-        let (mut last, mut beside_commits) = (0, 0);
-        // Until so many were made while the writer went on.
-        for round in 0.. {
-            if beside_commits == 6 {
-                break;
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| backs_up_everything(paged));
+    }
+}
+
+fn backs_up_everything(paged: bool) {
+    let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let db = Database::open(directory.path(), options()).unwrap().watched();
+    let table: Table<u64, [u8]> = create_table(&db, "t", paged);
+    let over = Arc::new(AtomicBool::new(false));
+    // Transactions that have committed.
+    let committed = Arc::new(AtomicU64::new(0));
+    let writer = {
+        let (db, table, over) = (db.clone(), table.clone(), over.clone());
+        let committed = committed.clone();
+        std::thread::spawn(move || {
+            let mut number = 0u64;
+            // Each transaction moves a window: one record more at its end, one less at its start.
+            while !over.load(Ordering::Relaxed) {
+                let table = table.clone();
+                db.run_blocking(async move |tx| {
+                    tx.insert(&table, &number, &[number as u8; 400]).await?;
+                    if let Some(old) = number.checked_sub(1000) {
+                        tx.delete(&table, &old).await?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+                number += 1;
+                committed.store(number, Ordering::SeqCst);
             }
-            let copy = copies.path().join(round.to_string());
-            let before = committed.load(Ordering::SeqCst);
-            let backup = back_up(&db, &copy).unwrap();
-            let after = committed.load(Ordering::SeqCst);
-            assert!(backup.bytes > 0);
-            let copy = Database::open(&copy, options()).unwrap().watched();
-            assert_eq!(copy.check().unwrap().problems, Vec::<String>::new());
-            let table: Table<u64, [u8]> = block_on(copy.open_table("t")).unwrap();
-            let keys = copy.run_blocking(async move |tx| {
-                let (mut scan, mut keys) = (tx.scan(&table, ..)?, Vec::new());
-                while let Some((key, value)) = scan.next().await? {
-                    assert_eq!(value, [key as u8; 400]);
-                    keys.push(key);
-                }
-                Ok(keys)
-            });
-            let keys = keys.unwrap();
-            if let (Some(first), Some(end)) = (keys.first(), keys.last()) {
-                assert!(keys.iter().copied().eq(*first..=*end), "a window has no holes");
-                assert_eq!(*first, (end + 1).saturating_sub(1000));
-                assert!(*end >= last, "backups do not go back");
-                last = *end;
-                // Some before the moment that it is of, and some while files were copied: one may have been
-                // under way then, and one may have come between the backup and the look at the counter.
-                beside_commits += u64::from(before < *end && end + 3 < after);
-            }
+        })
+    };
+    let (mut last, mut beside_commits) = (0, 0);
+    // Until so many were made while the writer went on.
+    for round in 0.. {
+        if beside_commits == 6 {
+            break;
         }
-        assert!(last > 0);
-        over.store(true, Ordering::Relaxed);
-        writer.join().unwrap();
-        assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Log(_))));
-        let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-        assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Options(_))));
-    });
+        let copy = copies.path().join(round.to_string());
+        let before = committed.load(Ordering::SeqCst);
+        let backup = back_up(&db, &copy).unwrap();
+        let after = committed.load(Ordering::SeqCst);
+        assert!(backup.bytes > 0);
+        let copy = Database::open(&copy, options()).unwrap().watched();
+        assert_eq!(copy.check().unwrap().problems, Vec::<String>::new());
+        let table: Table<u64, [u8]> = block_on(copy.open_table("t")).unwrap();
+        let keys = copy.run_blocking(async move |tx| {
+            let (mut scan, mut keys) = (tx.scan(&table, ..)?, Vec::new());
+            while let Some((key, value)) = scan.next().await? {
+                assert_eq!(value, [key as u8; 400]);
+                keys.push(key);
+            }
+            Ok(keys)
+        });
+        let keys = keys.unwrap();
+        if let (Some(first), Some(end)) = (keys.first(), keys.last()) {
+            assert!(keys.iter().copied().eq(*first..=*end), "a window has no holes");
+            assert_eq!(*first, (end + 1).saturating_sub(1000));
+            assert!(*end >= last, "backups do not go back");
+            last = *end;
+            // Some before the moment that it is of, and some while files were copied: one may have been
+            // under way then, and one may have come between the backup and the look at the counter.
+            beside_commits += u64::from(before < *end && end + 3 < after);
+        }
+    }
+    assert!(last > 0);
+    over.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+    assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Log(_))));
+    let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+    assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Options(_))));
 }

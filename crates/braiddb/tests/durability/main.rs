@@ -21,3 +21,5 @@ mod read_only_pages;
 mod recovery;
 mod reopening;
 mod small_database;
+#[path = "../common/table_kind.rs"]
+mod table_kind;

@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use crate::common::{Watched, with_limit};
 use crate::polls::poll_at_most;
+use crate::table_kind::create_table;
 use braiddb::simulation::{Faults, SimulatedDisk};
 use braiddb::{
     Database, Durability, Error, Options, Overload, Scan, Table, TableOptions, Transaction,
@@ -130,24 +131,27 @@ fn value(key: u64, bytes: usize) -> Vec<u8> {
     word.to_le_bytes().iter().copied().cycle().take(bytes).collect()
 }
 
-/// A database in memory whose tasks suspend by chance wherever they may.
-fn in_memory(seed: u64) -> (Database, Records, Model) {
-    let options = Options::default().durability(Durability::Volatile);
+/// A database in memory whose tasks suspend by chance wherever they may; of records on pages most are not in memory.
+fn in_memory(seed: u64, paged: bool) -> (Database, Records, Model) {
+    let options = Options::default().durability(Durability::Volatile).page_frames(Some(64));
     let db = Database::open_simulated(&SimulatedDisk::new(seed), options, seed).unwrap().watched();
-    let table: Records = block_on(db.create_table("records")).unwrap();
+    let table: Records = create_table(&db, "records", paged);
     let model: Model = (0..MANY).map(|key| (key, value(key, 8))).collect();
     fill(&db, &table, &model);
     (db, table, model)
 }
 
 #[test]
-fn a_dropped_call_of_next_loses_no_record_in_memory() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let (db, table, model) = in_memory(1);
-        let counts = db.run_blocking(async move |tx| check_scans(tx, &table, &model).await);
-        let counts = counts.unwrap();
-        assert!(counts.cancelled > MANY / 64, "{counts:?}");
-    });
+fn a_dropped_call_of_next_loses_no_record_that_is_not_logged() {
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let (db, table, model) = in_memory(1, paged);
+            let counts = db.run_blocking(async move |tx| check_scans(tx, &table, &model).await);
+            let counts = counts.unwrap();
+            let expected = if paged { 100 } else { MANY / 64 };
+            assert!(counts.cancelled > expected, "{counts:?}");
+        });
+    }
 }
 
 /// So many records that are on disk only, larger ones among them.
@@ -157,31 +161,36 @@ fn cold_model(records: u64) -> Model {
         .collect()
 }
 
-/// A database on a simulated disk, reopened so that none of its records is in memory.
+/// A database on a simulated disk, reopened so that none of its records is in memory, or, if they are on pages, hardly any.
 fn on_disk(
     seed: u64,
     options: &Options,
     records: u64,
+    paged: bool,
 ) -> (SimulatedDisk, Database, Records, Model) {
     let (disk, model) = (SimulatedDisk::new(seed), cold_model(records));
+    let options = options.clone().page_frames(Some(128));
     let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
-    let uncached = TableOptions::default().cache_cold(false);
+    let uncached = match paged {
+        true => TableOptions::default().paged(),
+        false => TableOptions::default().cache_cold(false),
+    };
     let table: Records =
         db.run_blocking(async move |tx| tx.create_table_with("records", uncached).await).unwrap();
     fill(&db, &table, &model);
     db.close().unwrap();
     drop((db, table));
-    let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
+    let db = Database::open_simulated(&disk, options, seed).unwrap().watched();
     let table = block_on(db.open_table("records")).unwrap();
     (disk, db, table, model)
 }
 
 #[test]
 fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
-    for seed in 0..2 {
+    for (seed, paged) in [(0, false), (1, false), (2, true)] {
         with_limit(LIMIT_SECONDS, move |_| {
             // Neighbours are read together, so it takes many records until many reads have failed.
-            let (disk, db, table, model) = on_disk(seed, &Options::default(), 4000);
+            let (disk, db, table, model) = on_disk(seed, &Options::default(), 4000, paged);
             // Reads only from here on: what fails is a read.
             disk.set_faults(Faults {
                 errors: 5,
@@ -204,7 +213,7 @@ fn an_overloaded_scan_goes_on_where_it_was() {
     with_limit(LIMIT_SECONDS, |_| {
         let options = Options::default().overload(Overload::Shed).cold_width(1);
         // Few records: whoever is refused tries again at once, so each read costs thousands of tries.
-        let (disk, db, table, model) = on_disk(9, &options, 800);
+        let (disk, db, table, model) = on_disk(9, &options, 800, false);
         disk.set_faults(Faults { most_delay: 20, ..Faults::default() });
         // Begun from a transaction: from elsewhere each would begin only when those before it are over, so that a
         // simulation goes the same way each time.
@@ -226,147 +235,164 @@ fn an_overloaded_scan_goes_on_where_it_was() {
 /// Point reads and writes, and what creates tables.
 #[test]
 fn a_dropped_operation_has_not_happened() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let (db, table, model) = in_memory(3);
-        let counts = db.run_blocking(async move |tx| {
-            let mut counts = Counts::default();
-            let mut random = fastrand::Rng::with_seed(7);
-            let mut model = model.clone();
-            for step in 0..600u64 {
-                let key = random.u64(0..2 * MANY);
-                let bytes = &value(step, 16)[..];
-                let there = model.contains_key(&key);
-                // Until it is ready, the record is as it was.
-                let mut polls = 1;
-                loop {
-                    give_way().await;
-                    let made = match step % 4 {
-                        0 => poll_at_most(tx.put(&table, &key, bytes), polls).await.map(Ok),
-                        1 => poll_at_most(tx.insert(&table, &key, bytes), polls).await.map(Ok),
-                        2 => poll_at_most(tx.update(&table, &key, bytes), polls).await.map(Ok),
-                        _ => poll_at_most(tx.delete(&table, &key), polls).await.map(Err),
-                    };
-                    match made {
-                        None => {
-                            (counts.cancelled, polls) = (counts.cancelled + 1, polls + 1);
-                            let found = tx.get(&table, &key).await?;
-                            assert_eq!(found, model.get(&key).map(Vec::as_slice), "step {step}");
-                            continue;
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let (db, table, model) = in_memory(3, paged);
+            let counts = db.run_blocking(async move |tx| {
+                let mut counts = Counts::default();
+                let mut random = fastrand::Rng::with_seed(7);
+                let mut model = model.clone();
+                for step in 0..600u64 {
+                    let key = random.u64(0..2 * MANY);
+                    let bytes = &value(step, 16)[..];
+                    let there = model.contains_key(&key);
+                    // Until it is ready, the record is as it was.
+                    let mut polls = 1;
+                    loop {
+                        give_way().await;
+                        let made = match step % 4 {
+                            0 => poll_at_most(tx.put(&table, &key, bytes), polls).await.map(Ok),
+                            1 => poll_at_most(tx.insert(&table, &key, bytes), polls).await.map(Ok),
+                            2 => poll_at_most(tx.update(&table, &key, bytes), polls).await.map(Ok),
+                            _ => poll_at_most(tx.delete(&table, &key), polls).await.map(Err),
+                        };
+                        match made {
+                            None => {
+                                (counts.cancelled, polls) = (counts.cancelled + 1, polls + 1);
+                                let found = tx.get(&table, &key).await?;
+                                assert_eq!(
+                                    found,
+                                    model.get(&key).map(Vec::as_slice),
+                                    "step {step}"
+                                );
+                                continue;
+                            }
+                            Some(Ok(Err(Error::KeyExists))) => assert!(there && step % 4 == 1),
+                            Some(Ok(Err(Error::KeyNotFound))) => assert!(!there && step % 4 == 2),
+                            Some(Ok(written)) => {
+                                written?;
+                                model.insert(key, bytes.to_vec());
+                            }
+                            Some(Err(deleted)) => {
+                                assert_eq!(deleted?, model.remove(&key).is_some())
+                            }
                         }
-                        Some(Ok(Err(Error::KeyExists))) => assert!(there && step % 4 == 1),
-                        Some(Ok(Err(Error::KeyNotFound))) => assert!(!there && step % 4 == 2),
-                        Some(Ok(written)) => {
-                            written?;
-                            model.insert(key, bytes.to_vec());
-                        }
-                        Some(Err(deleted)) => assert_eq!(deleted?, model.remove(&key).is_some()),
+                        break;
                     }
-                    break;
+                    let keys = [key, random.u64(0..MANY), random.u64(0..MANY)];
+                    let found = insist!(counts, tx.multi_get(&table, &keys))?;
+                    let wanted: Vec<_> =
+                        keys.iter().map(|k| model.get(k).map(Vec::as_slice)).collect();
+                    assert_eq!(found, wanted);
+                    assert_eq!(insist!(counts, tx.get(&table, &key))?, wanted[0]);
+                    assert_eq!(insist!(counts, tx.contains(&table, &key))?, wanted[0].is_some());
                 }
-                let keys = [key, random.u64(0..MANY), random.u64(0..MANY)];
-                let found = insist!(counts, tx.multi_get(&table, &keys))?;
-                let wanted: Vec<_> = keys.iter().map(|k| model.get(k).map(Vec::as_slice)).collect();
-                assert_eq!(found, wanted);
-                assert_eq!(insist!(counts, tx.get(&table, &key))?, wanted[0]);
-                assert_eq!(insist!(counts, tx.contains(&table, &key))?, wanted[0].is_some());
-            }
-            Ok(counts)
+                Ok(counts)
+            });
+            let counts = counts.unwrap();
+            assert!(counts.cancelled > 500, "{counts:?}");
         });
-        let counts = counts.unwrap();
-        assert!(counts.cancelled > 500, "{counts:?}");
-    });
+    }
 }
 
 /// Errors of the disk while a scan is a stream, or visits: what was given before is right, the stream is over, and
 /// its transaction goes on.
 #[test]
 fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let (disk, db, table, model) = on_disk(5, &Options::default(), 4000);
-        let faults = Faults { errors: 20, most_delay: 5, ..Faults::default() };
-        let within = disk.clone();
-        let counts = db.run_blocking(async move |tx| {
-            let (mut failed, mut given) = (Counts::default(), 0);
-            let mut attempt = 0;
-            while attempt < 40 || given == 0 {
-                attempt += 1;
-                within.set_faults(faults);
-                let mut expected = model.iter();
-                let error = if attempt % 2 == 0 {
-                    let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
-                    let error = loop {
-                        match stream.next().await {
-                            Some(Ok((key, value))) => {
-                                assert!(expected.next() == Some((&key, &value)), "{key}");
-                                given += 1;
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let (disk, db, table, model) = on_disk(5, &Options::default(), 4000, paged);
+            let faults = Faults { errors: 20, most_delay: 5, ..Faults::default() };
+            let within = disk.clone();
+            let counts = db.run_blocking(async move |tx| {
+                let (mut failed, mut given) = (Counts::default(), 0);
+                let mut attempt = 0;
+                while attempt < 40 || given == 0 {
+                    attempt += 1;
+                    within.set_faults(faults);
+                    let mut expected = model.iter();
+                    let error = if attempt % 2 == 0 {
+                        let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
+                        let error = loop {
+                            match stream.next().await {
+                                Some(Ok((key, value))) => {
+                                    assert!(expected.next() == Some((&key, &value)), "{key}");
+                                    given += 1;
+                                }
+                                Some(Err(error)) => break Some(error),
+                                None => break None,
                             }
-                            Some(Err(error)) => break Some(error),
-                            None => break None,
-                        }
+                        };
+                        assert!(stream.next().await.is_none(), "it has ended");
+                        error
+                    } else {
+                        let each = |key: u64, value: &[u8]| {
+                            let (wanted, bytes) = expected.next().expect("no more than there are");
+                            assert!((key, value) == (*wanted, &bytes[..]), "{key}");
+                            given += 1;
+                            ControlFlow::<()>::Continue(())
+                        };
+                        tx.scan(&table, ..)?.visit(each).await.err()
                     };
-                    assert!(stream.next().await.is_none(), "it has ended");
-                    error
-                } else {
-                    let each = |key: u64, value: &[u8]| {
-                        let (wanted, bytes) = expected.next().expect("no more than there are");
-                        assert!((key, value) == (*wanted, &bytes[..]), "{key}");
-                        given += 1;
-                        ControlFlow::<()>::Continue(())
-                    };
-                    tx.scan(&table, ..)?.visit(each).await.err()
-                };
-                within.set_faults(Faults::default());
-                match error {
-                    Some(Error::Log(_)) => failed.failed += 1,
-                    Some(error) => return Err(error),
-                    None => assert!(expected.next().is_none(), "all were given"),
+                    within.set_faults(Faults::default());
+                    match error {
+                        Some(Error::Log(_)) => failed.failed += 1,
+                        Some(error) => return Err(error),
+                        None => assert!(expected.next().is_none(), "all were given"),
+                    }
                 }
-            }
-            // Nothing of it is left behind.
-            let mut expected = model.iter();
-            let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
-            while let Some(record) = stream.next().await {
-                let (key, value) = record?;
-                assert!(expected.next() == Some((&key, &value)), "{key}");
-            }
-            assert!(expected.next().is_none());
-            tx.put(&table, &1, b"new").await?;
-            Ok(failed)
+                // Nothing of it is left behind.
+                let mut expected = model.iter();
+                let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
+                while let Some(record) = stream.next().await {
+                    let (key, value) = record?;
+                    assert!(expected.next() == Some((&key, &value)), "{key}");
+                }
+                assert!(expected.next().is_none());
+                tx.put(&table, &1, b"new").await?;
+                Ok(failed)
+            });
+            assert!(counts.unwrap().failed > 5);
+            assert!(disk.counts().read_errors > 5, "{:?}", disk.counts());
+            db.close().unwrap();
         });
-        assert!(counts.unwrap().failed > 5);
-        assert!(disk.counts().read_errors > 5, "{:?}", disk.counts());
-        db.close().unwrap();
-    });
+    }
 }
 
 /// A stream that is dropped at each of its polls, the read for it under way, leaves nothing behind.
 #[test]
 fn a_stream_is_dropped_while_it_reads() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let (disk, db, table, model) = on_disk(6, &Options::default(), 1500);
-        disk.set_faults(Faults { short_transfers: 10, most_delay: 5, ..Faults::default() });
-        let dropped = db.run_blocking(async move |tx| {
-            let mut dropped = 0;
-            for polls in 1.. {
-                let scan =
-                    if polls % 2 == 0 { tx.scan(&table, ..)? } else { tx.scan(&table, ..)?.rev() };
-                give_way().await;
-                let collected = scan.into_stream().try_collect::<Vec<_>>();
-                let Some(found) = poll_at_most(collected, polls).await else {
-                    dropped += 1;
-                    continue;
-                };
-                let (mut found, wanted) = (found?, model.clone().into_iter().collect::<Vec<_>>());
-                if polls % 2 != 0 {
-                    found.reverse();
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let (disk, db, table, model) = on_disk(6, &Options::default(), 1500, paged);
+            disk.set_faults(Faults { short_transfers: 10, most_delay: 5, ..Faults::default() });
+            let dropped = db.run_blocking(async move |tx| {
+                let mut dropped = 0;
+                for polls in 1.. {
+                    let scan = if polls % 2 == 0 {
+                        tx.scan(&table, ..)?
+                    } else {
+                        tx.scan(&table, ..)?.rev()
+                    };
+                    give_way().await;
+                    let collected = scan.into_stream().try_collect::<Vec<_>>();
+                    let Some(found) = poll_at_most(collected, polls).await else {
+                        dropped += 1;
+                        continue;
+                    };
+                    let (mut found, wanted) =
+                        (found?, model.clone().into_iter().collect::<Vec<_>>());
+                    if polls % 2 != 0 {
+                        found.reverse();
+                    }
+                    assert!(found == wanted);
+                    break;
                 }
-                assert!(found == wanted);
-                break;
-            }
-            Ok(dropped)
+                Ok(dropped)
+            });
+            let dropped = dropped.unwrap();
+            assert!(dropped > 20, "{dropped}");
+            db.close().unwrap();
         });
-        let dropped = dropped.unwrap();
-        assert!(dropped > 20, "{dropped}");
-        db.close().unwrap();
-    });
+    }
 }

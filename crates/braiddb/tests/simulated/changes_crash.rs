@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
+use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table};
 
@@ -34,6 +35,7 @@ fn apply(transaction: &ChangeTransaction, model: &mut BTreeMap<u64, Vec<u8>>) {
         match change.kind {
             ChangeKind::Insert => assert_eq!(model.insert(key(), change.value.clone()), None),
             ChangeKind::Update => assert!(model.insert(key(), change.value.clone()).is_some()),
+            ChangeKind::Put => _ = model.insert(key(), change.value.clone()),
             ChangeKind::Delete => _ = model.remove(&key()),
             _ => {}
         }
@@ -101,49 +103,53 @@ fn write(db: &Database, table: &Rows, number: u64) {
 
 #[test]
 fn after_a_crash_a_feed_goes_on_where_it_was() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let disk = SimulatedDisk::new(3);
-        let db = open(&disk, 3);
-        let known = Arc::new(Mutex::new(Known::default()));
-        let crashes = Arc::new(Mutex::new(Vec::new()));
-        let (noted, mut seed, state) = (crashes.clone(), 0, known.clone());
-        disk.watch(move |moment| {
-            seed += 1;
-            let crash = moment.crash(seed, &mut CrashCounts::default());
-            noted.lock().unwrap().push((crash, state.lock().unwrap().clone()));
-        });
-        let mut changes = db.changes(ChangesFrom::Now);
-        let token = block_on(db.create_change_slot("s", 1 << 30)).unwrap();
-        known.lock().unwrap().slot = Some(token);
-        let table: Rows = block_on(db.create_table("t")).unwrap();
-        let take = |changes: &mut braiddb::Changes| {
-            let given = block_on(changes.next()).unwrap().unwrap();
-            known.lock().unwrap().given.push(given);
-        };
-        take(&mut changes);
-        let mut behind = 0;
-        for number in 0..TRANSACTIONS {
-            write(&db, &table, number);
-            behind += 1;
-            if number % 5 == 4 {
-                (0..behind - 2).for_each(|_| take(&mut changes));
-                behind = 2;
-            }
-            if number % 12 == 11 {
-                let token = known.lock().unwrap().given.last().unwrap().token.unwrap();
-                block_on(db.advance_change_slot("s", &token)).unwrap();
-                known.lock().unwrap().slot = Some(token);
-                block_on(db.compact()).unwrap();
-            }
-        }
-        disk.unwatch();
-        drop(changes);
-        db.close().unwrap();
-        let (mut checked, mut rest) = (0, 0);
-        for (number, (disk, known)) in crashes.lock().unwrap().drain(..).enumerate() {
-            rest += check(&disk, number as u64, &known);
-            checked += 1;
-        }
-        assert!(checked > 200 && rest > 100, "{checked} crashes, {rest} transactions");
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| goes_on_after_crashes(paged));
+    }
+}
+
+fn goes_on_after_crashes(paged: bool) {
+    let disk = SimulatedDisk::new(3);
+    let db = open(&disk, 3);
+    let known = Arc::new(Mutex::new(Known::default()));
+    let crashes = Arc::new(Mutex::new(Vec::new()));
+    let (noted, mut seed, state) = (crashes.clone(), 0, known.clone());
+    disk.watch(move |moment| {
+        seed += 1;
+        let crash = moment.crash(seed, &mut CrashCounts::default());
+        noted.lock().unwrap().push((crash, state.lock().unwrap().clone()));
     });
+    let mut changes = db.changes(ChangesFrom::Now);
+    let token = block_on(db.create_change_slot("s", 1 << 30)).unwrap();
+    known.lock().unwrap().slot = Some(token);
+    let table: Rows = create_table(&db, "t", paged);
+    let take = |changes: &mut braiddb::Changes| {
+        let given = block_on(changes.next()).unwrap().unwrap();
+        known.lock().unwrap().given.push(given);
+    };
+    take(&mut changes);
+    let mut behind = 0;
+    for number in 0..TRANSACTIONS {
+        write(&db, &table, number);
+        behind += 1;
+        if number % 5 == 4 {
+            (0..behind - 2).for_each(|_| take(&mut changes));
+            behind = 2;
+        }
+        if number % 12 == 11 {
+            let token = known.lock().unwrap().given.last().unwrap().token.unwrap();
+            block_on(db.advance_change_slot("s", &token)).unwrap();
+            known.lock().unwrap().slot = Some(token);
+            block_on(db.compact()).unwrap();
+        }
+    }
+    disk.unwatch();
+    drop(changes);
+    db.close().unwrap();
+    let (mut checked, mut rest) = (0, 0);
+    for (number, (disk, known)) in crashes.lock().unwrap().drain(..).enumerate() {
+        rest += check(&disk, number as u64, &known);
+        checked += 1;
+    }
+    assert!(checked > 200 && rest > 100, "{checked} crashes, {rest} transactions");
 }
