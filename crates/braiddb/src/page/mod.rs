@@ -23,6 +23,8 @@ mod now;
 mod replay;
 mod space;
 mod table;
+#[cfg(all(test, not(loom)))]
+mod table_tests;
 mod tidy;
 mod transit;
 mod tree;

@@ -255,8 +255,8 @@ impl PagedTable {
         operation: &OperationGuard,
         decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
     ) -> Result<Written<E>, Refusal> {
-        let reserved = leaf.reserved_for(key);
         self.roll_back_on(&mut leaf, key, view.status);
+        let reserved = leaf.reserved_for(key);
         let made = self.unmark_for_write(&mut leaf, key, view)?;
         let slot = leaf.find(key);
         let flags = match slot {
@@ -340,7 +340,8 @@ impl PagedTable {
         }
     }
 
-    /// Takes back what aborted transactions wrote to a record.
+    /// Takes back what aborted transactions wrote to a record, and keeps room for what is still undecided below that: the value
+    /// that is on the page then may be shorter than the one that was.
     pub(super) fn roll_back_on(
         &self,
         leaf: &mut LatchedLeaf<'_>,
@@ -350,9 +351,11 @@ impl PagedTable {
         // SAFETY: latched.
         let Some(chain) = (unsafe { Mapping::find(leaf.mapping(), key) }) else { return };
         let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
+        let mut any = false;
         // SAFETY: latched.
         unsafe {
             chain.roll_back(status, |before| {
+                any = true;
                 let Slot::At(place) = leaf.find(key) else {
                     unreachable!("a record with a chain has a slot")
                 };
@@ -361,6 +364,9 @@ impl PagedTable {
                     None => leaf.set_flags(place, versioned.with(SlotFlags::DELETED)),
                 }
             });
+        }
+        if any {
+            leaf.reserve_for_undo();
         }
     }
 

@@ -1,0 +1,60 @@
+//! Writes to records of paged tables, one step at a time.
+
+use std::sync::Arc;
+
+use super::space::PageSpace;
+use super::table::{Decision, PagedTable, Written};
+use super::tree::Room;
+use super::value::SlotValue;
+use super::versions::{ChangeRef, Refusal};
+use crate::common::{PART_SECONDS, with_limit};
+use crate::log::Lsn;
+use crate::memory::MemoryCounters;
+use crate::page::layout::LEAST_PAGE_BYTES;
+use crate::reclaim::{self, Domain};
+use crate::rid::TableId;
+use crate::sched::run_now;
+use crate::version::{Stamp, StatusTable, View};
+
+/// A transaction makes a record shorter, then, behind a savepoint, as long as it was, and goes back to the savepoint. Another one
+/// comes by before it, takes that back, and may not write the record: the room for the first value is kept all the same.
+#[test]
+fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
+    with_limit(PART_SECONDS, |_| {
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
+        let me = domain.participate();
+        let status = StatusTable::new(1, 3);
+        let space = PageSpace::new(LEAST_PAGE_BYTES, 10, 10, None).unwrap();
+        let table = run_now(PagedTable::create(space, TableId(3), memory.clone())).unwrap();
+        let names = [0, 1, 2].map(|context| status.begin(0, context));
+        let write = |begin: u64, name: usize, value: &[u8]| -> Result<ChangeRef, Refusal> {
+            let operation = reclaim::enter();
+            // SAFETY: none of the transactions ends before the last write.
+            let view = || unsafe { View::new(Lsn(begin), names[name], &status) };
+            let value = Some(SlotValue::Here(value));
+            let written = table.write(b"key", value, view, &operation, |_| Decision::<()>::Push(0));
+            match run_now(written).unwrap()? {
+                Written::Pushed(change) => Ok(change),
+                other => panic!("{other:?}"),
+            }
+        };
+        // SAFETY: each is retired below, or with the table.
+        let stamp = |change: ChangeRef, stamp| unsafe { change.get() }.set_stamp(stamp);
+        stamp(write(100, 0, &[1; 32]).unwrap(), Stamp::committed(Lsn(100)));
+        write(200, 1, &[2; 4]).unwrap();
+        let behind = write(200, 1, &[3; 32]).unwrap();
+        stamp(behind, Stamp::ABORTED);
+        let refused = write(200, 2, &[4; 32]);
+        assert!(matches!(refused, Err(Refusal::Conflict)), "{refused:?}");
+        {
+            let leaf = run_now(table.tree().latch(b"key", Room::NONE)).unwrap();
+            let reserved = leaf.page().reserved_bytes();
+            assert!(reserved >= 32 - 4, "{reserved} bytes are kept free");
+        }
+        // SAFETY: taken back above, and retired here only.
+        unsafe { behind.retire_aborted(&memory) };
+        drop(table);
+        while me.turn() {}
+    });
+}
