@@ -13,6 +13,8 @@
 
 mod check;
 mod committed;
+#[cfg(all(test, not(loom)))]
+mod committed_tests;
 #[cfg(test)]
 mod images;
 mod load;
