@@ -97,7 +97,7 @@ impl Deref for Buffer {
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and this reference is exclusive.
+        // SAFETY: the first `len` bytes were written, and this reference is exclusive.
         unsafe { NonNull::slice_from_raw_parts(self.block, self.len).as_mut() }
     }
 }
