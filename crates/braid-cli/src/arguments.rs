@@ -136,6 +136,9 @@ pub enum Verb {
     },
     /// List the tables, how large they are, and their indexes.
     ///
+    /// This command has only just opened the database, for itself, so that with --json the values of tables that are not paged
+    /// count as cold; tables in braid shell shows what of each table is in memory there.
+    ///
     /// Control characters in a name are shown as JSON escapes them, such as \n; with --json names are exact.
     Tables {
         /// Which database.
@@ -161,6 +164,9 @@ pub enum Verb {
         to: String,
     },
     /// Show what the database holds, and what opening it took. It may be open in another process.
+    ///
+    /// What was done since the opening (commits, workers, suspensions) is that of this command, which opens the database to read
+    /// it, with --watch each time anew; what a program does that runs beside it is shown with --from.
     Stats {
         /// Show it again every so many seconds, as it is then, until the command is interrupted.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = pause)]

@@ -68,6 +68,11 @@ mod transaction;
 mod types;
 mod version;
 
+// So that the program in it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 /// Implements [`Key`](trait@Key).
 #[cfg(feature = "derive")]
 pub use braid_derive::Key;

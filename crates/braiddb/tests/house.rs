@@ -477,3 +477,15 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
     }
     assert!(looked_at >= 4, "only {looked_at} tests looked at");
 }
+
+/// What is compared with other stores is the program that is run.
+#[test]
+fn the_small_program_stands_in_the_docs_as_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let (program, compared) = (read("examples/small.rs"), read("docs/compared.md"));
+    let begin = program.find("use std::path::Path;").unwrap();
+    let end = program.find("#[tokio::main]").unwrap();
+    let listing = format!("```rust\n{}\n```\n", program[begin..end].trim_end());
+    assert!(compared.contains(&listing), "docs/compared.md has another program than:\n{listing}");
+}

@@ -17,9 +17,10 @@ use crate::transaction::{Certifier, Durability};
 const MOST_ATTEMPTS: usize = 64;
 
 impl Database {
-    /// Opens the database in a directory to be only read. Nothing in the directory is written, created or locked, so it
+    /// Opens the database in a directory to be only read. Nothing in the directory is written or created, so it
     /// may be on media, or under permissions, that allow no more than reading; and it may be open for writing at the same
-    /// time, in another process or in this one.
+    /// time, in another process or in this one. A file that is open to be read has a shared lock meanwhile, where the file system
+    /// has locks, which changes nothing on disk: a writer never waits for it, but does not put anything else into that file.
     ///
     /// What it shows is the database as of one moment, a prefix of all commits: the newest checkpoint and the log that
     /// is found after it, up to the last transaction that is whole. It stays as it is; open it again to see what was
