@@ -73,7 +73,7 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
         };
         let TableDescription { name, key_type, value_type, options, .. } = description;
         let expire = options.ttl.map_or_else(|| "-".to_owned(), |ttl| format!("{ttl:?}"));
-        let kind = if options.paged { "paged" } else { "in memory" }.to_owned();
+        let kind = if options.paged { "paged" } else { "memory" }.to_owned();
         let mut row =
             vec![name, kind, key_type, value_type, expire, contents.records().to_string()];
         // Pages come and go as wholes: `stats` has how many are in memory, of all tables.

@@ -327,7 +327,7 @@ mod tests {
             "durable, braided", "in memory, braided, 1 worker", "in memory, sequential",
         ];
         reads: ["reads", "--quick"] => ["braided", "sequential", "bare lookup loop"];
-        reads_sweep: ["reads", "--quick", "--sweep", "--no-reference"] => ["braided"];
+        reads_sweep: ["reads", "--quick", "--sweep"] => ["width that tunes itself", "width 1", "width 48"];
         reads_policies: ["reads", "--quick", "--policies"] => ["batch", "pipeline"];
         updates: ["updates", "--quick"] => ["braided", "sequential"];
         rmw: ["rmw", "-q", "-w", "2"] => ["braided", "sequential", "braided, 2 workers"];
