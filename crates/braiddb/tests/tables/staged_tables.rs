@@ -1,6 +1,7 @@
 //! Tables that are filled before they are published.
 
 use std::cell::Cell;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -174,6 +175,58 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
             "{tables:?}"
         );
     });
+}
+
+/// Bytes of a segment of the log, of which what is loaded fills many.
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// What a load that was interrupted left on disk, far more than a segment of the log, is given back after the next opening.
+#[test]
+fn the_space_of_what_was_not_published_is_given_back() {
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let dir = tempfile::tempdir().unwrap();
+            let open = || {
+                let options = Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES);
+                Database::open(dir.path(), options).unwrap().watched()
+            };
+            // Of the log of a database that is closed: one that is open keeps freed files for the log to come. Those that
+            // it makes ahead of the log's end are left.
+            let disk_bytes = || -> u64 {
+                let files = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
+                let log = files.filter(|file| file.path().extension().is_some_and(|e| e == "seg"));
+                log.map(|file| file.metadata().unwrap().blocks() * 512).sum()
+            };
+            let db = open();
+            let others: Numbers = block_on(db.create_table("others")).unwrap();
+            block_on(db.put(&others, &1, &1)).unwrap();
+            let options = TableOptions::default();
+            let options = if paged { options.paged() } else { options };
+            let staged = block_on(db.stage_table_with::<u64, [u8]>("bytes", options)).unwrap();
+            let rows = (0..60_000).map(|key| (key, vec![key as u8; 1000]));
+            block_on(staged.load(rows, |_| ())).unwrap();
+            drop((others, staged));
+            db.close().unwrap();
+            drop(db);
+            let before = disk_bytes();
+            assert!(before > 50 * SEGMENT_BYTES, "{before}");
+
+            let db = open();
+            // The workers delete the records beside others; until they have, a compaction frees less.
+            let mut freed = 0;
+            while freed < 50 {
+                freed += block_on(db.compact()).unwrap().segments;
+                std::thread::yield_now();
+            }
+            let others: Numbers = block_on(db.open_table("others")).unwrap();
+            assert_eq!(block_on(db.get(&others, &1)).unwrap(), Some(1));
+            drop(others);
+            db.close().unwrap();
+            drop(db);
+            let after = disk_bytes();
+            assert!(after < before / 2, "{after} bytes on disk, {before} before, paged: {paged}");
+        });
+    }
 }
 
 /// Squares of the numbers of a range.
