@@ -18,7 +18,7 @@ fn closures_are_lent_whatever_names_tables() {
         block_on(db.run_on((&names, &by_name), async |tx, (names, by_name)| {
             tx.put(names, &7, "ada").await?;
             let found = tx.get_by(by_name, "ada").await?;
-            assert!(found.is_some_and(|(key, name)| key == 7 && &*name == "ada"));
+            assert!(found.is_some_and(|(key, name)| key == 7 && name == "ada"));
             Ok(())
         }))
         .unwrap();
