@@ -226,6 +226,40 @@ impl Subject for Queries {
     }
 }
 
+/// A database for each kind of tables that is compared, loaded, and the bytes that the pages of all rows take.
+fn load_all(
+    settings: &Settings,
+    kept: &[Kept],
+    generator: Generator,
+    loaded: &Answer,
+    place: &Place,
+) -> Result<(Vec<Loaded>, u64), Error> {
+    let opening = Opening::braided(settings);
+    let paged = TableOptions::default().paged();
+    let open = |name, budget: Option<u64>| {
+        let options = opening.durability(Durability::Volatile).options().memory_budget(budget);
+        Database::open(place.join(name), options)
+    };
+    let (mut databases, mut page_bytes) =
+        (Vec::new(), LINES_OF_ORDER * generator.orders() * LINE_ON_PAGE_BYTES);
+    for kept in Kept::value_variants().iter().filter(|one| kept.contains(one)) {
+        let (name, database, options) = match kept {
+            Kept::Memory => (HOT, Database::in_memory(opening.options())?, TableOptions::default()),
+            Kept::Paged => (CACHED, open("cached", None)?, paged),
+            Kept::Larger => {
+                let budget = (page_bytes / TIMES).max(LEAST_BUDGET);
+                (LARGER, open("larger", Some(budget))?, paged)
+            }
+        };
+        let database = Loaded::load(name, database, options, generator, loaded)?;
+        if *kept == Kept::Paged {
+            page_bytes = database.refreshes.database.stats().memory.pages;
+        }
+        databases.push(database);
+    }
+    Ok((databases, page_bytes))
+}
+
 fn measure(
     stage: &mut Stage,
     settings: &Settings,
@@ -241,29 +275,7 @@ fn measure(
     let mut loaded = Answer::default();
     (0..orders).for_each(|number| loaded.add(&generator.order(number), 1));
 
-    let opening = Opening::braided(settings);
-    let paged = TableOptions::default().paged();
-    let open = |name, budget: Option<u64>| {
-        let options = opening.durability(Durability::Volatile).options().memory_budget(budget);
-        Database::open(place.join(name), options)
-    };
-    let (mut databases, mut page_bytes) = (Vec::new(), lines * LINE_ON_PAGE_BYTES);
-    for kept in Kept::value_variants().iter().filter(|one| kept.contains(one)) {
-        let (name, database, options) = match kept {
-            Kept::Memory => (HOT, Database::in_memory(opening.options())?, TableOptions::default()),
-            Kept::Paged => (CACHED, open("cached", None)?, paged),
-            Kept::Larger => {
-                let budget = (page_bytes / TIMES).max(LEAST_BUDGET);
-                (LARGER, open("larger", Some(budget))?, paged)
-            }
-        };
-        let database = Loaded::load(name, database, options, generator, &loaded)?;
-        if *kept == Kept::Paged {
-            page_bytes = database.refreshes.database.stats().memory.pages;
-        }
-        databases.push(database);
-    }
-
+    let (databases, page_bytes) = load_all(settings, kept, generator, &loaded, place)?;
     let refreshed: Vec<Rc<Cell<_>>> = databases.iter().map(|_| Rc::default()).collect();
     let subjects = databases.iter().zip(&refreshed).flat_map(|(database, refreshed)| {
         let ways = [("", false, false), (REFRESHED, true, false), (IN_BULK, true, true)];
