@@ -1,5 +1,7 @@
 //! MosaicDB (Huang et al., PVLDB 2023), figures 6 to 12.
 
+use std::collections::BTreeSet;
+
 use braiddb::{Durability, Policy, TableOptions, Width};
 
 use super::sweep::{self, Axis, Point, driven};
@@ -145,11 +147,11 @@ fn devices(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
 fn oversubscribed(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     const AXIS: Axis = Axis { name: "workers", title: "TPC-C by workers" };
     let cores = run.settings.workers;
-    let counts = [cores, cores + 1, 2 * cores];
+    let counts = BTreeSet::from([cores, cores + 1, 2 * cores]);
     let cardinalities = tpcc(run);
     let place = run.place()?;
     let (mut points, mut beds) = (Vec::new(), Vec::new());
-    for workers in counts {
+    for &workers in &counts {
         let width = Width::Fixed(4);
         let opening = Opening {
             policy: Policy::Batch,
@@ -171,7 +173,7 @@ fn oversubscribed(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     }
     let what = format!("TPC-C, {} warehouses, {cores} cores, by workers", cardinalities.warehouses);
     let mut report = sweep::measure(run, &what, AXIS, points)?;
-    for (more, published) in [(cores + 1, 1.7), (2 * cores, 1.7)] {
+    for (more, published) in counts.into_iter().skip(1).map(|more| (more, 1.7)) {
         let name = |workers: usize| AXIS.subject("batch of 4, durable", workers as f64);
         let over = report.over(&name(cores), &name(more));
         report.published(
