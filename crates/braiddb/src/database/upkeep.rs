@@ -195,7 +195,9 @@ impl Database {
             Ok(blocks) => report.blocks = blocks,
             Err(error) => report.problems.push(error.to_string()),
         }
-        match self.check_checkpoint(&files)? {
+        let checkpoint = self.check_checkpoint(&files)?;
+        let is_damaged = checkpoint.is_err();
+        match checkpoint {
             Ok(pages) => report.pages = pages,
             Err(problem) => report.problems.push(problem),
         }
@@ -205,7 +207,7 @@ impl Database {
                 report.problems.extend(tables.problems);
             }
             // Where a database is only read, a damaged page is taken for one that has been written anew.
-            Err(Error::Outdated(_)) if !report.problems.is_empty() => {}
+            Err(Error::Outdated(_)) if is_damaged => {}
             Err(error) => return Err(error),
         }
         if !report.problems.is_empty() {
