@@ -116,7 +116,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::CheckpointUnderWay`]; [`Error::Options`] if nothing is logged; [`Error::Closed`]; [`Error::Failed`]; the device's.
+    /// [`Error::CheckpointUnderWay`], also of one that the database writes by itself; [`Error::Options`] if nothing is logged;
+    /// [`Error::Closed`]; [`Error::Failed`]; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.refuse_if_read_only()?;
         Ok(self.on_worker(durability::checkpoint).await?.into())
@@ -177,8 +178,8 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Outdated`]; what keeps the check
-    /// from going on. What it finds is in its result.
+    /// [`Error::CheckpointUnderWay`], also of one that the database writes by itself: ask again; [`Error::Closed`];
+    /// [`Error::Failed`]; [`Error::Outdated`]; what keeps the check from going on. What it finds is in its result.
     pub fn check(&self) -> Result<CheckReport> {
         refuse_on_worker()?;
         // Nothing is freed meanwhile.
@@ -265,7 +266,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if the
+    /// [`Error::CheckpointUnderWay`], as a check; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if the
     /// directory is not empty, or lies within the database's; the operating system's.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;

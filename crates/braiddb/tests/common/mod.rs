@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braiddb::{Database, WeakDatabase};
+use braiddb::{Database, Error, WeakDatabase};
 
 type Describe = Box<dyn Fn() -> String + Send>;
 
@@ -107,6 +107,20 @@ pub fn doing(what: &str) {
 
 thread_local! {
     static LIMIT: RefCell<Option<Limit>> = const { RefCell::new(None) };
+}
+
+/// What is asked of a database once no checkpoint is in the way: workers write one by themselves when it is due.
+///
+/// # Errors
+/// All others.
+#[allow(dead_code, reason = "for databases whose checkpoints become due in a test")]
+pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    loop {
+        match ask() {
+            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            answer => return answer,
+        }
+    }
 }
 
 /// A database whose statistics are printed when the time of the test runs out that opened it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Watched, with_limit};
+use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Checkpoint, Database, Error, LogError, Options, Table, Transaction};
 use pollster::block_on;
 
@@ -174,7 +174,7 @@ fn transactions_in_parts_are_whole_across_checkpoints() {
                 });
             }
             for _ in 0..10 {
-                block_on(db.checkpoint()).unwrap();
+                once_free(|| block_on(db.checkpoint())).unwrap();
             }
         });
         db.close().unwrap();
@@ -210,7 +210,7 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         churn(&db, &table, 0, 1, 20_000);
-        block_on(db.checkpoint()).unwrap();
+        once_free(|| block_on(db.checkpoint())).unwrap();
         churn(&db, &table, 0, 2, 1000);
         let expected = contents(&db, &table);
         db.close().unwrap();
@@ -256,10 +256,10 @@ fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         churn(&db, &table, 0, 7, 10_000);
-        let report = db.check().unwrap();
+        let report = once_free(|| db.check()).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         assert!(report.blocks > 5000 && report.records > 1000, "{report:?}");
-        block_on(db.checkpoint()).unwrap();
+        once_free(|| block_on(db.checkpoint())).unwrap();
         db.close().unwrap();
         drop((db, table));
         // Behind the checkpoint, where opening does not look.
@@ -271,7 +271,7 @@ fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
         sector[50] ^= 8;
         file.write_all_at(&sector, 40 * 4096).unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
-        let report = db.check().unwrap();
+        let report = once_free(|| db.check()).unwrap();
         assert!(!report.problems.is_empty());
         assert!(report.problems[0].contains("wal-0000000000000000.seg"), "{:?}", report.problems);
     });

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Watched, with_limit};
+use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Database, Error, Options, Table, TableOptions, Transaction};
 use pollster::block_on;
 
@@ -20,7 +20,7 @@ fn write_all(db: &Database, table: &Records, version: u8) {
         Ok::<_, Error>(())
     });
     written.unwrap();
-    block_on(db.checkpoint()).unwrap();
+    once_free(|| block_on(db.checkpoint())).unwrap();
 }
 
 fn writer(path: &Path) -> (Database, Records) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Watched, with_limit};
+use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Database, Error, LogError, Options, Recovery, Table};
 use pollster::block_on;
 
@@ -32,7 +32,7 @@ impl Bench {
         for round in 1..=rounds {
             write(&db, round);
             if checkpoints.contains(&round) {
-                block_on(db.checkpoint()).unwrap();
+                once_free(|| block_on(db.checkpoint())).unwrap();
             }
         }
         db.close().unwrap();
@@ -56,7 +56,7 @@ impl Bench {
     fn recovered(&self) -> Recovery {
         let db = Database::open(self.path(), options()).unwrap().watched();
         assert_eq!(read(&db), (0..KEYS).map(|key| (key, self.rounds)).collect());
-        assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+        assert_eq!(once_free(|| db.check()).unwrap().problems, Vec::<String>::new());
         let recovery = db.stats().recovery;
         db.close().unwrap();
         recovery
@@ -131,7 +131,7 @@ fn several_checkpoints() {
         let kept = std::fs::read(&older).unwrap();
         let db = Database::open(bench.path(), options()).unwrap().watched();
         write(&db, 3);
-        block_on(db.checkpoint()).unwrap();
+        once_free(|| block_on(db.checkpoint())).unwrap();
         db.close().unwrap();
         drop(db);
         let newest = bench.files(".ckpt");
@@ -141,7 +141,7 @@ fn several_checkpoints() {
         let recovery = bench.recovered();
         assert!(recovery.transactions < KEYS, "from the newer one: {recovery:?}");
         let db = Database::open(bench.path(), options()).unwrap().watched();
-        block_on(db.checkpoint()).unwrap();
+        once_free(|| block_on(db.checkpoint())).unwrap();
         db.close().unwrap();
         assert_eq!(bench.files(".ckpt").len(), 1, "the next one takes their place");
     });
@@ -255,7 +255,7 @@ fn a_checkpoint_that_ends_past_the_end_of_the_log() {
                 }
             });
             loop {
-                block_on(db.checkpoint()).unwrap();
+                once_free(|| block_on(db.checkpoint())).unwrap();
                 let header = std::fs::read(&bench.files(".ckpt")[0]).unwrap();
                 let number = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
                 let (start, end) = (number(40), number(64));

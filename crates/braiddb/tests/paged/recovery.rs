@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Watched, with_limit};
+use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
     Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Options, Table,
@@ -207,7 +207,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
             }
         }
         let before = tempfile::tempdir().unwrap();
-        db.backup(before.path()).unwrap();
+        once_free(|| db.backup(before.path())).unwrap();
         block_on(undecided.abort()).unwrap();
         let written = checkpoint(&db);
         assert_eq!(written.records, models.iter().map(BTreeMap::len).sum::<usize>() as u64 + 3);
@@ -218,7 +218,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
         churn(&db, &paged, &mut models[1], 3, 10);
         block_on(db.put(&empty, &7, &[7][..])).unwrap();
         let copy = tempfile::tempdir().unwrap();
-        db.backup(copy.path()).unwrap();
+        once_free(|| db.backup(copy.path())).unwrap();
         db.close().unwrap();
         let db = open(before.path());
         assert!(contents(&db, &open_table(&db, "paged")) == as_of_backup);
@@ -333,12 +333,12 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
         let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
         churn(&db, &paged, &mut model, 1, 40);
         checkpoint(&db);
-        assert_eq!(db.check().unwrap().problems, [""; 0]);
+        assert_eq!(once_free(|| db.check()).unwrap().problems, [""; 0]);
         let path = newest_checkpoint(directory.path());
         let whole = std::fs::read(&path).unwrap();
         let problem = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            let problems = db.check().unwrap().problems;
+            let problems = once_free(|| db.check()).unwrap().problems;
             assert!(
                 problems.len() == 1 && problems[0].contains("write a checkpoint"),
                 "{problems:?}"
@@ -353,7 +353,7 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
         }
         assert!(problem(&whole[..whole.len() - 1]).contains("it is cut short"));
         checkpoint(&db);
-        assert_eq!(db.check().unwrap().problems, [""; 0]);
+        assert_eq!(once_free(|| db.check()).unwrap().problems, [""; 0]);
         db.close().unwrap();
         let db = open(directory.path());
         assert!(contents(&db, &open_table(&db, "paged")) == model);
@@ -430,13 +430,13 @@ fn pages_keep_their_size() {
                 let table = open_table(&db, "paged");
                 assert!(contents(&db, &table) == model);
                 churn(&db, &table, &mut model, other as u64, 5);
-                block_on(db.checkpoint()).unwrap();
+                once_free(|| block_on(db.checkpoint())).unwrap();
                 churn(&db, &table, &mut model, other as u64 + 1, 5);
                 assert_eq!(check(&db).problems, Vec::<String>::new());
                 db.close().unwrap();
             }
             let db = open(8 << 10);
-            db.backup(&backup).unwrap();
+            once_free(|| db.backup(&backup)).unwrap();
             db.close().unwrap();
             for path in [&path, &backup] {
                 let db = Database::open(path, options().read_only(true)).unwrap().watched();
@@ -499,7 +499,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
         let db = with_version(2).unwrap();
         assert_eq!(contents(&db, &open_table(&db, "paged")).len(), 1);
-        block_on(db.checkpoint()).unwrap();
+        once_free(|| block_on(db.checkpoint())).unwrap();
         assert_eq!(version(directory.path()), 4, "a checkpoint lists places of leaves");
         db.close().unwrap();
         let net = options().certifier(Certifier::SerialSafetyNet);
