@@ -18,6 +18,10 @@ const LOST: i32 = -2;
 /// Shortest window that counts as a measurement, and the tasks that must finish in it.
 const WINDOW: Duration = Duration::from_millis(2);
 const WINDOW_TASKS: u64 = 128;
+/// Tasks that finish between a change of the width and the next window: narrowing lets those that are in flight
+/// end without others in their places, so a window that counted them would flatter the smaller width, and the next
+/// one would be short of them.
+const SETTLING_TASKS: u64 = 64;
 /// A greater width is better if its throughput is at least this much higher; a smaller one if it is
 /// higher at all: of equals, the one with the shorter latency.
 const GAIN: f64 = 1.02;
@@ -53,6 +57,8 @@ pub(super) struct Tuner {
     window_start: Instant,
     window_tasks: u64,
     starved: bool,
+    /// What is left of [`SETTLING_TASKS`].
+    settling: u64,
 }
 
 impl Tuner {
@@ -66,6 +72,7 @@ impl Tuner {
             window_start: now,
             window_tasks: 0,
             starved: false,
+            settling: 0,
         }
     }
 
@@ -84,6 +91,11 @@ impl Tuner {
 
     /// Counts finished tasks; at the end of a window, decides.
     pub(super) fn advance(&mut self, finished: u64, now: Instant) {
+        if self.settling > 0 {
+            self.settling = self.settling.saturating_sub(finished);
+            (self.window_start, self.starved) = (now, false);
+            return;
+        }
         self.window_tasks += finished;
         let elapsed = now.duration_since(self.window_start);
         if elapsed < WINDOW || self.window_tasks < WINDOW_TASKS {
@@ -91,7 +103,11 @@ impl Tuner {
         }
         let rate = self.window_tasks as f64 / elapsed.as_secs_f64();
         if !self.starved {
+            let width = self.width();
             self.decide(rate);
+            if self.width() != width {
+                self.settling = SETTLING_TASKS;
+            }
         }
         (self.window_start, self.window_tasks, self.starved) = (now, 0, false);
     }
@@ -207,6 +223,22 @@ mod tests {
         assert_eq!(tuner.chosen, 0);
         run(&mut tuner, |width| 14_000.0 / width.min(24) as f64, 300);
         assert!(WIDTHS[tuner.chosen] >= 20);
+    }
+
+    #[test]
+    fn tasks_in_flight_when_the_width_changes_speak_for_no_width() {
+        let mut now = clock::now();
+        let mut tuner = Tuner::new(now);
+        let (best, mut width) = (tuner.width(), tuner.width());
+        for _ in 0..50_000 {
+            // One in a hundred more than a smaller one makes, in windows of some 300 tasks.
+            now += Duration::from_nanos(if tuner.width() == best { 198_000 } else { 200_000 });
+            // Those that one is narrower by than the other end, or are to be begun first.
+            let finished = 30 + width - tuner.width().min(width + 30);
+            width = tuner.width();
+            tuner.advance(finished as u64, now);
+            assert_eq!(WIDTHS[tuner.chosen], best);
+        }
     }
 
     #[test]
