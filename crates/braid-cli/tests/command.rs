@@ -407,6 +407,20 @@ fn damaged_bits_are_told_or_mean_nothing() {
     }
 }
 
+#[test]
+fn bits_are_damaged_in_one_kind_of_file_if_it_is_named() {
+    let flips = |kind: &str| {
+        let words = ["torture", "--flips", "10", "--json", "--kind", kind];
+        program().args(words).assert()
+    };
+    let output = flips("zone").code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["flips"], serde_json::json!({ "zone": 10 }));
+    let output = flips("log").failure().get_output().clone();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("no file ends in .log; the endings are ckpt, ") && told.contains("zone"));
+}
+
 #[cfg(braid_simulation)]
 #[test]
 fn a_simulation_goes_the_same_way_each_time() {

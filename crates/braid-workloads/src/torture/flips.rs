@@ -42,8 +42,8 @@ enum Said {
     Read(Contents),
 }
 
-/// Changes `count` bits, one at a time.
-pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
+/// Changes `count` bits, one at a time, in files whose names end in `.{only}`, or in all.
+pub(super) fn run(count: u64, seed: u64, only: Option<&str>, root: &Path) -> Result<Flips> {
     let whole = root.join("whole");
     let expected = make(&whole).context("making a database")?;
     let (mut files, mut kinds) = (Vec::new(), BTreeMap::<String, Vec<usize>>::new());
@@ -56,7 +56,11 @@ pub(super) fn run(count: u64, seed: u64, root: &Path) -> Result<Flips> {
         }
         files.push((path.file_name().expect("listed by its name").to_owned(), bytes));
     }
+    let known = kinds.keys().cloned().collect::<Vec<_>>().join(", ");
+    kinds.retain(|kind, _| only.is_none_or(|only| only == kind));
     let kinds: Vec<_> = kinds.into_iter().collect();
+    let unknown = only.unwrap_or_default();
+    ensure!(!kinds.is_empty(), "no file ends in .{unknown}; the endings are {known}");
     let panicked = watch_panics();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut flips = Flips::default();

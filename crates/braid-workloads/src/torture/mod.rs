@@ -67,6 +67,9 @@ pub struct Command {
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["during", "fresh_every", "disk"],
           value_parser = within::<u64>(1..=MOST_TIMES))]
     flips: Option<u64>,
+    /// Damage only files whose names end so: `zone` for pages, `seg` for the log.
+    #[arg(long, value_name = "ENDING", requires = "flips")]
+    kind: Option<String>,
     /// Let the children run TPC-C on two small warehouses, and check its consistency conditions.
     #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
     tpcc: bool,
@@ -220,7 +223,7 @@ impl Command {
 
     /// Damages bits, and says what came of it.
     fn damage(&self, count: u64, json: bool) -> Result<()> {
-        let flips = flips::run(count, self.seed, self.directory()?.path())?;
+        let flips = flips::run(count, self.seed, self.kind.as_deref(), self.directory()?.path())?;
         let mut out = std::io::stdout();
         if json {
             writeln!(out, "{}", serde_json::to_string(&flips)?)?;

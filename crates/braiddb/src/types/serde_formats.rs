@@ -112,7 +112,7 @@ fn older<T: Schema>(version: u32, bytes: &[u8]) -> Result<T, DecodeError> {
 
 /// A serde type as a value in JSON: larger and slower than [`Postcard`], readable by anything, and fields may come
 /// (with `#[serde(default)]`) and go. Opening a table fails with words that say what to do if a field of the struct that is
-/// stored must be there, and is not in all records; structs within it are not looked at.
+/// stored, or of one within it, must be there, and is not in all records.
 ///
 /// What JSON cannot hold, it does not keep: numbers that are not finite become `null`, and keys of maps are texts.
 #[cfg(feature = "json")]

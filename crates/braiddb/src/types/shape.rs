@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 
-use place::{Parts, Place};
+use place::{Given, Parts, Place};
 
 /// How many values are given at most to see one type, how often it is read, and how deep it may be.
 const MAX_STEPS: usize = 100_000;
@@ -30,7 +30,7 @@ const MAX_STRIKES: u8 = 2;
 const ROOT: usize = 0;
 
 /// Why a type was not read to its end.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Refusal {
     /// This field must be there.
     MissingField(&'static str),
@@ -70,17 +70,42 @@ pub(super) fn shape_of<T: DeserializeOwned>() -> String {
     tracer.text(ROOT)
 }
 
-/// Reads a struct from a map with these fields only.
+/// Reads a struct, the type itself or one within it, from a map with these fields only.
 ///
 /// # Errors
 /// Why it cannot be read.
 #[cfg(any(feature = "json", feature = "messagepack"))]
 pub(super) fn read_fields<T: DeserializeOwned>(
+    path: &[usize],
     fields: &[&str],
     is_human_readable: bool,
 ) -> Result<(), Refusal> {
-    let given = Some(fields.iter().map(|&field| field.to_owned()).collect());
+    let names = fields.iter().map(|&field| field.to_owned()).collect();
+    let given = Some(Fields { path: path.to_vec(), names });
     Tracer { is_human_readable, given, ..Tracer::default() }.trace::<T>()
+}
+
+/// A struct, the type itself or one within it.
+#[cfg(any(feature = "json", feature = "messagepack"))]
+#[derive(Debug)]
+pub(super) struct Structure {
+    /// Where it is: names of fields and cases, `[]` for what is in a list or a map, `[1]` for the second part of a tuple.
+    pub(super) place: String,
+    /// The same as [`read_fields`] has it.
+    pub(super) path: Vec<usize>,
+    pub(super) fields: &'static [&'static str],
+}
+
+/// The structs within the type, and how many values it took to see them.
+#[cfg(any(feature = "json", feature = "messagepack"))]
+pub(super) fn structures_within<T: DeserializeOwned>(
+    is_human_readable: bool,
+) -> (Vec<Structure>, usize) {
+    let mut tracer = Tracer { is_human_readable, ..Tracer::default() };
+    _ = tracer.trace::<T>();
+    let mut found = Vec::new();
+    tracer.structures(ROOT, String::new(), &mut Vec::new(), &mut found);
+    (found, tracer.steps)
 }
 
 /// A type with a name, as this run of the program knows it: the name, and that of its visitor, which says of what types
@@ -103,10 +128,19 @@ enum Kind {
     Enum(&'static [&'static str]),
 }
 
+/// The fields that one struct gets, in a map.
+struct Fields {
+    /// Which part the struct is, of which part, and so on, from the type itself.
+    path: Vec<usize>,
+    names: Vec<String>,
+}
+
 #[derive(Default)]
 struct Node {
     kind: Kind,
     parts: Vec<usize>,
+    /// How many steps of the path to the struct that gets fields lead here, if they do.
+    steps_of_path: Option<usize>,
     /// Whether all has been seen that is to be seen within.
     is_done: bool,
     /// How many values were refused; of what may be empty, whether it is left empty.
@@ -129,26 +163,34 @@ struct Tracer {
     /// Whether the next pass is going to try something else where this one failed.
     goes_on: bool,
     is_human_readable: bool,
-    /// The fields that the struct at the top gets, in a map.
-    given: Option<Vec<String>>,
+    given: Option<Fields>,
+    /// What came of reading the struct that gets them, in this pass.
+    came_of_given: Option<Result<(), Refusal>>,
 }
 
 impl Tracer {
     fn trace<T: DeserializeOwned>(&mut self) -> Result<(), Refusal> {
-        self.nodes.push(Node::default());
+        let steps_of_path = self.given.is_some().then_some(0);
+        self.nodes.push(Node { steps_of_path, ..Node::default() });
         for _ in 0..MAX_PASSES {
             (self.depth, self.last, self.goes_on) = (0, None, false);
             self.around.clear();
             // The program's code, for which values that mean nothing may be too much.
             let read = contain(|| self.read(Some(ROOT), PhantomData::<T>).map(drop));
+            match self.came_of_given.take() {
+                Some(Err(Refusal::Other)) if self.goes_on => continue,
+                Some(outcome) => return outcome,
+                None => {}
+            }
             match read.unwrap_or(Err(Refusal::Other)) {
-                Ok(()) if self.nodes[ROOT].is_done || self.given.is_some() => return Ok(()),
+                Ok(()) if self.nodes[ROOT].is_done => break,
                 Ok(()) => {}
                 Err(Refusal::Other) if self.goes_on => {}
                 Err(refusal) => return Err(refusal),
             }
         }
-        Err(Refusal::Other)
+        // What was to get fields was not met.
+        if self.nodes[ROOT].is_done && self.given.is_none() { Ok(()) } else { Err(Refusal::Other) }
     }
 
     fn step(&mut self) -> Result<(), Refusal> {
@@ -160,7 +202,12 @@ impl Tracer {
     fn part(&mut self, node: usize, part: usize) -> usize {
         while self.nodes[node].parts.len() <= part {
             let new = self.nodes.len();
-            self.nodes.push(Node::default());
+            let steps_of_path = self.nodes[node].steps_of_path.and_then(|steps| {
+                let path = &self.given.as_ref()?.path;
+                let leads_here = path.get(steps) == Some(&self.nodes[node].parts.len());
+                leads_here.then_some(steps + 1)
+            });
+            self.nodes.push(Node { steps_of_path, ..Node::default() });
             self.nodes[node].parts.push(new);
         }
         self.nodes[node].parts[part]
@@ -271,6 +318,27 @@ impl Tracer {
         self.finish(node, read)
     }
 
+    /// Reads a struct: from a list of all its fields, or from a map of those that it is to get.
+    fn fields<'de, V: Visitor<'de>>(
+        &mut self,
+        node: Option<usize>,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Refusal> {
+        let given = node.and_then(|node| {
+            let Fields { path, names } = self.given.as_ref()?;
+            (self.nodes[node].steps_of_path? == path.len()).then(|| (node, names.clone()))
+        });
+        let Some((node, names)) = given else {
+            return self.parts(node, Kind::Struct(fields), fields.len(), visitor);
+        };
+        self.nodes[node].kind = Kind::Struct(fields);
+        let read = visitor.visit_map(Given { tracer: &mut *self, node, fields, names: &names });
+        let read = self.finish(node, read);
+        self.came_of_given = Some(read.as_ref().map(drop).map_err(Refusal::clone));
+        read
+    }
+
     /// The case of an enum to be read next: one that has more to see, or else one that can be read.
     fn case(&mut self, node: usize, cases: usize, readable: Option<usize>) -> usize {
         let parts: Vec<usize> = (0..cases).map(|case| self.part(node, case)).collect();
@@ -278,6 +346,43 @@ impl Tracer {
         let is_open =
             |case: &usize| !self.nodes[parts[*case]].is_done && strikes(case) < MAX_STRIKES;
         (0..cases).filter(is_open).min_by_key(strikes).or(readable).unwrap_or(0)
+    }
+
+    /// Notes the structs within what is at a node.
+    #[cfg(any(feature = "json", feature = "messagepack"))]
+    fn structures(
+        &self,
+        node: usize,
+        place: String,
+        path: &mut Vec<usize>,
+        found: &mut Vec<Structure>,
+    ) {
+        let Node { kind, parts, .. } = &self.nodes[node];
+        if let Kind::Struct(fields) = *kind
+            && !path.is_empty()
+        {
+            found.push(Structure { place: place.clone(), path: path.clone(), fields });
+        }
+        let named = |name: &str| match place.is_empty() {
+            true => name.to_owned(),
+            false => format!("{place}.{name}"),
+        };
+        for (index, part) in parts.iter().enumerate() {
+            let place = match *kind {
+                Kind::Struct(names) | Kind::Enum(names) => names.get(index).map(|name| named(name)),
+                Kind::Option => Some(place.clone()),
+                Kind::Tuple(_) => Some(format!("{place}[{index}]")),
+                // Of a map the values: its keys are texts.
+                Kind::Map if index == 0 => None,
+                Kind::List | Kind::Map => Some(format!("{place}[]")),
+                Kind::Unseen | Kind::Plain(..) | Kind::Around(_) => None,
+            };
+            if let Some(place) = place {
+                path.push(index);
+                self.structures(*part, place, path, found);
+                path.pop();
+            }
+        }
     }
 
     fn text(&self, node: usize) -> String {

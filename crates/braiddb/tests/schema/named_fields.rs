@@ -148,7 +148,7 @@ macro_rules! in_format {
         }
         assert_eq!(named::<Account>(), "account {owner, cents}");
         assert_eq!(named::<Wider>(), "account {owner, limit?}");
-        assert_eq!(named::<Optional>(), "account {owner, note?, limit, cents?}");
+        assert_eq!(named::<Optional>(), "account {owner, note?, limit, cents?} limit.Cents {cents}");
         assert_eq!(named::<Unreadable>(), "account {owner, limit, cents}");
         assert_eq!(named::<AllOptional>(), "account {owner?, cents?}");
         assert_eq!(named::<Flat>(), "account");
@@ -227,4 +227,225 @@ fn a_field_without_a_default_is_told_at_opening() {
 
 accounts! {
     WithLimit { owner: String, limit: i64 }
+}
+
+/// Parts of accounts, as they are at one time.
+mod first {
+    use super::*;
+
+    #[derive(Serialize, Deserialize, Default)]
+    pub struct Address {
+        pub street: String,
+        pub zip: Option<u32>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Line {
+        pub article: String,
+        #[serde(default)]
+        pub pieces: u32,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub enum Payment {
+        Cash,
+        Card { number: u64 },
+        Bill(Address),
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Held {
+        pub address: Address,
+        pub lines: Vec<Line>,
+        pub by_town: BTreeMap<String, Option<Address>>,
+        pub pair: (u8, Line),
+        pub payment: Payment,
+        pub referred_by: Option<Box<Self>>,
+    }
+}
+
+/// The same at a later time: what is new has a default.
+mod second {
+    use super::*;
+
+    #[derive(Serialize, Deserialize, Default)]
+    pub struct Address {
+        pub street: String,
+        #[serde(default)]
+        pub town: String,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub enum Payment {
+        Card {
+            number: u64,
+            #[serde(default)]
+            until: u32,
+        },
+        Bill(Address),
+        Cash,
+        Later(Line),
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Line {
+        pub article: String,
+        #[serde(default)]
+        pub pieces: u32,
+        #[serde(default)]
+        pub note: String,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Held {
+        #[serde(default)]
+        pub new: Vec<Line>,
+        pub address: Option<Address>,
+        pub lines: Vec<Line>,
+        pub by_town: BTreeMap<String, Address>,
+        pub pair: (u8, Line),
+        pub payment: Payment,
+    }
+}
+
+/// And with fields that older records lack.
+mod wrong {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Town {
+        pub street: String,
+        pub town: String,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Pieces {
+        pub article: String,
+        pub pieces: u32,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Strict {
+        pub article: String,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub enum Until {
+        Card { number: u64, until: u32 },
+        Cash,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Address {
+        pub address: Town,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Lines {
+        pub lines: Vec<Pieces>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Pair {
+        pub pair: (u8, Strict),
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Towns {
+        pub by_town: BTreeMap<String, Town>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    pub struct Payment {
+        pub payment: Until,
+    }
+}
+
+macro_rules! called_account {
+    ($($kind:ty),*) => {$(
+        impl Schema for $kind {
+            const NAME: &'static str = "account";
+        }
+    )*};
+}
+
+called_account!(first::Held, second::Held, first::Payment, second::Payment, wrong::Until);
+called_account!(wrong::Address, wrong::Lines, wrong::Pair, wrong::Towns, wrong::Payment);
+
+macro_rules! within_in_format {
+    ($format:ident) => {
+        fn named<T: Schema>() -> String {
+            let name = <braiddb::$format<T>>::type_name();
+            name.split_once(' ').unwrap().1.to_owned()
+        }
+        let stored = named::<first::Held>();
+        assert_eq!(
+            stored,
+            "account {address, lines, by_town, pair, payment, referred_by?} address {street, zip?} \
+             lines[] {article, pieces?} by_town[] {street, zip?} pair[1] {article, pieces?} \
+             payment.Card {number} payment.Bill {street, zip?}"
+        );
+        assert_eq!(named::<first::Payment>(), "account Card {number} Bill {street, zip?}");
+        let told = |told: String, words: &str| assert!(told.contains(words), "{told}");
+        assert_eq!(self::told::<braiddb::$format<first::Held>>(&stored), "");
+        assert_eq!(self::told::<braiddb::$format<second::Held>>(&stored), "");
+        assert_eq!(self::told::<braiddb::$format<second::Payment>>(&named::<first::Payment>()), "");
+        let until = self::told::<braiddb::$format<wrong::Until>>(&named::<first::Payment>());
+        told(until, "field `Card.until` is new");
+        told(self::told::<braiddb::$format<wrong::Address>>(&stored), "field `address.town` is new");
+        let pieces = self::told::<braiddb::$format<wrong::Lines>>(&stored);
+        told(pieces, "records may lack the field `lines[].pieces`, which was optional");
+        let strict = self::told::<braiddb::$format<wrong::Pair>>(&stored);
+        told(strict, "records have the field `pair[1].pieces`, which `#[serde(deny_unknown_fields)]` refuses");
+        told(self::told::<braiddb::$format<wrong::Towns>>(&stored), "field `by_town[].town` is new");
+        let until = self::told::<braiddb::$format<wrong::Payment>>(&stored);
+        told(until, "field `payment.Card.until` is new");
+        // What older versions of this library have written.
+        assert_eq!(self::told::<braiddb::$format<wrong::Address>>("account {address}"), "");
+        for damaged in ["account {address} address", "account {address} address {a", "account address {a}}"] {
+            told(self::told::<braiddb::$format<first::Held>>(damaged), "open it with the types");
+        }
+    };
+}
+
+#[test]
+fn fields_of_structs_within_are_told() {
+    with_limit(LIMIT_SECONDS, |_| {
+        {
+            within_in_format!(Json);
+        }
+        #[cfg(feature = "messagepack")]
+        {
+            within_in_format!(MessagePack);
+        }
+    });
+}
+
+/// What is told at opening is what reading would fail at, and what is not is read.
+#[test]
+fn structs_within_are_read_if_opening_says_nothing() {
+    with_limit(LIMIT_SECONDS, |_| {
+        use braiddb::Json;
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let table: Table<u64, Json<first::Held>> = block_on(db.create_table("t")).unwrap();
+        let address = || first::Address { street: "High Street".to_owned(), zip: Some(7) };
+        let line = || first::Line { article: "nails".to_owned(), pieces: 3 };
+        let held = first::Held {
+            address: address(),
+            lines: vec![line()],
+            by_town: [("York".to_owned(), Some(address()))].into(),
+            pair: (1, line()),
+            payment: first::Payment::Card { number: 4 },
+            referred_by: None,
+        };
+        block_on(db.put(&table, &1, &held)).unwrap();
+        let opened = block_on(db.open_table::<u64, Json<wrong::Address>>("t")).map(drop);
+        assert!(matches!(opened, Err(Error::TableType { .. })), "{opened:?}");
+        let table: Table<u64, Json<second::Held>> = block_on(db.open_table("t")).unwrap();
+        let read = block_on(db.get(&table, &1)).unwrap().unwrap();
+        assert!(read.new.is_empty() && read.lines[0].note.is_empty());
+        assert_eq!(read.address.unwrap().street, "High Street");
+        assert!(matches!(read.payment, second::Payment::Card { number: 4, until: 0 }));
+    });
 }

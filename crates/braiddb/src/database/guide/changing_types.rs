@@ -54,7 +54,7 @@
 //! ```
 //!
 //! With the features `json` and `messagepack`, `Json` and `MessagePack` name the fields in each record: there a new field needs
-//! `#[serde(default)]` and no version, at the price of larger records. Of the struct that is stored, though not of those
+//! `#[serde(default)]` and no version, at the price of larger records. Of the struct that is stored, and of those
 //! within it, opening the table tells a field that has no default and is not in all records:
 //!
 //! ```

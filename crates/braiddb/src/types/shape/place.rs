@@ -8,7 +8,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use super::{Kind, MAX_PARTS, MAX_STRIKES, ROOT, Refusal, Tracer};
+use super::{Kind, MAX_PARTS, MAX_STRIKES, Refusal, Tracer};
 
 /// Where a value is wanted. Without a node nothing is noted.
 pub(super) struct Place<'t> {
@@ -184,12 +184,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
-            let Some(names) = tracer.given.clone().filter(|_| node == Some(ROOT)) else {
-                return tracer.parts(node, Kind::Struct(fields), fields.len(), visitor);
-            };
-            tracer.nodes[ROOT].kind = Kind::Struct(fields);
-            let read = visitor.visit_map(Given { tracer: &mut *tracer, fields, names: &names });
-            tracer.finish(ROOT, read)
+            tracer.fields(node, fields, visitor)
         })
     }
 
@@ -286,11 +281,12 @@ impl<'de> MapAccess<'de> for Parts<'_> {
     }
 }
 
-/// Fields of the struct at the top, by their names.
-struct Given<'t> {
-    tracer: &'t mut Tracer,
-    fields: &'static [&'static str],
-    names: &'t [String],
+/// Fields of a struct, by their names.
+pub(super) struct Given<'t> {
+    pub(super) tracer: &'t mut Tracer,
+    pub(super) node: usize,
+    pub(super) fields: &'static [&'static str],
+    pub(super) names: &'t [String],
 }
 
 impl<'de> MapAccess<'de> for Given<'_> {
@@ -309,7 +305,7 @@ impl<'de> MapAccess<'de> for Given<'_> {
         let (name, names) = self.names.split_first().ok_or(Refusal::Other)?;
         self.names = names;
         let field = self.fields.iter().position(|field| field == name);
-        let part = field.map(|field| self.tracer.part(ROOT, field));
+        let part = field.map(|field| self.tracer.part(self.node, field));
         self.tracer.read(part, seed)
     }
 }
@@ -354,6 +350,6 @@ impl<'de> VariantAccess<'de> for Case<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refusal> {
-        self.tracer.parts(self.node, Kind::Struct(fields), fields.len(), visitor)
+        self.tracer.fields(self.node, fields, visitor)
     }
 }
