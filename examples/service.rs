@@ -23,6 +23,7 @@ use braiddb::{Database, InteractiveTransaction, Options, Postcard, Schema, Table
 use futures_util::{SinkExt, StreamExt};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Account {
@@ -271,9 +272,13 @@ async fn main() -> anyhow::Result<()> {
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let bank = open(directory.as_ref()).await?;
     let listener = tokio::net::TcpListener::bind(&address).await?;
-    println!("serving {directory} on http://{address}; Ctrl-C ends it");
-    let ended = async {
-        _ = tokio::signal::ctrl_c().await;
+    println!("serving {directory} on http://{address}; Ctrl-C or SIGTERM ends it");
+    let mut terminated = signal(SignalKind::terminate())?;
+    let ended = async move {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminated.recv() => {}
+        }
     };
     serve(listener, bank, ended).await
 }
